@@ -1,5 +1,7 @@
-// Imports only point down: bin -> products -> access -> (native, io ports, core). Drivers are chosen in bin alone.
+// Imports only point down: bin -> what stands above the products -> products -> serde -> (formats, access) -> (addon, io ports, core).
+// Drivers are chosen in src/shell and src/bin.
 const products = '(registry|outbox|engine)';
+const ports = '^src/io/[a-z/]+/(client-)?port\\.ts$';
 module.exports = {
   forbidden: [
     { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
@@ -17,32 +19,32 @@ module.exports = {
       to: { pathNot: '^src/core' },
     },
     {
-      name: 'native-imports-core',
+      name: 'addon-imports-core',
       severity: 'error',
-      comment: 'native is the door to the addon',
-      from: { path: '^src/native' },
-      to: { path: '^src', pathNot: '^src/(core|native)' },
+      comment: 'src/addon is the door to the C++ addon',
+      from: { path: '^src/addon' },
+      to: { path: '^src', pathNot: '^src/(core|addon)' },
     },
     {
       name: 'io-imports-down',
       severity: 'error',
-      comment: 'a driver sees core, native and its own folder',
+      comment: 'a driver sees core, the addon and its own folder',
       from: { path: '^src/io/([^/]+)/' },
-      to: { path: '^src', pathNot: '^src/(core|native|io/$1)/' },
+      to: { path: '^src', pathNot: '^src/(core|addon|io/$1)/' },
     },
     {
       name: 'port-names-no-driver',
       severity: 'error',
       comment: 'a port never shows a driver type',
-      from: { path: '^src/io/[^/]+/(client-)?port\\.ts$' },
-      to: { pathNot: '^src/(core|io/[^/]+/port\\.ts)' },
+      from: { path: ports },
+      to: { pathNot: `^src/core|${ports}` },
     },
     {
       name: 'products-import-down',
       severity: 'error',
-      comment: 'products import core, native, access and ports',
+      comment: 'products import core, the addon, access, formats, serde and ports',
       from: { path: `^src/${products}/`, pathNot: `^src/${products}/system\\.ts$` },
-      to: { path: '^src', pathNot: `^src/(core|native|access|$1)/|^src/io/[^/]+/(client-)?port\\.ts$` },
+      to: { path: '^src', pathNot: `^src/(core|addon|access|formats|serde|$1)/|${ports}` },
     },
     {
       name: 'products-system-clock',
@@ -57,45 +59,71 @@ module.exports = {
       severity: 'error',
       comment: 'the gate stands below the products',
       from: { path: '^src/access/' },
-      to: { path: '^src', pathNot: '^src/(core|access)/|^src/io/[^/]+/(client-)?port\\.ts$' },
+      to: { path: '^src', pathNot: `^src/(core|access)/|${ports}` },
+    },
+    {
+      name: 'formats-import-core',
+      severity: 'error',
+      comment: 'a schema language knows no product: all three use it',
+      from: { path: '^src/formats/' },
+      to: { path: '^src', pathNot: '^src/(core|formats)/' },
+    },
+    {
+      name: 'serde-imports-down',
+      severity: 'error',
+      from: { path: '^src/serde/' },
+      to: { path: '^src', pathNot: `^src/(core|addon|access|formats|serde)/|${ports}` },
+    },
+    {
+      name: 'load-imports-down',
+      severity: 'error',
+      from: { path: '^src/load/' },
+      to: { path: '^src', pathNot: `^src/(core|outbox|load)/|${ports}` },
+    },
+    {
+      name: 'shell-imports-down',
+      severity: 'error',
+      comment: 'the shell of a command chooses drivers and knows no command',
+      from: { path: '^src/shell/' },
+      to: { path: '^src/(bin|demo|doctor|slo|load|gen|sim)/' },
     },
     {
       name: 'gen-imports-down',
       severity: 'error',
       from: { path: '^src/gen/' },
-      to: { path: '^src', pathNot: '^src/(core|native|gen)/|^src/io/[^/]+/(client-)?port\\.ts$' },
+      to: { path: '^src', pathNot: `^src/(core|addon|gen)/|${ports}` },
     },
     {
       name: 'devstack-imports-down',
       severity: 'error',
       comment: 'devstack imports core and ports: its folder is locked by the driver that bin chose',
       from: { path: '^src/devstack/' },
-      to: { path: '^src', pathNot: '^src/(core|devstack)/|^src/io/[^/]+/(client-)?port\\.ts$' },
+      to: { path: '^src', pathNot: `^src/(core|devstack)/|${ports}` },
     },
     {
       name: 'sim-imports-ports',
       severity: 'error',
       from: { path: '^src/sim/' },
-      to: { path: '^src', pathNot: '^src/(core|sim)/|^src/io/[^/]+/(client-)?port\\.ts$' },
+      to: { path: '^src', pathNot: `^src/(core|sim)/|${ports}` },
     },
     {
       name: 'drivers-import-down',
       severity: 'error',
       comment: 'the door to the drivers shows no product',
       from: { path: '^src/drivers\\.ts$' },
-      to: { path: '^src', pathNot: '^src/(core|native|io)/' },
+      to: { path: '^src', pathNot: '^src/(core|addon|io)/' },
     },
     {
       name: 'addon-by-one-door',
       severity: 'error',
-      comment: 'only src/native loads the addon',
-      from: { pathNot: '^(src/native|test|tools)' },
+      comment: 'only src/addon loads the addon',
+      from: { pathNot: '^(src/addon|test|tools)' },
       to: { path: '\\.node$' },
     },
     {
       name: 'src-not-to-outside',
       severity: 'error',
-      from: { path: '^src', pathNot: '^src/bin/' },
+      from: { path: '^src', pathNot: '^src/(bin|demo)/' },
       to: { path: '^(test|bench|tools|docs)/' },
     },
     {

@@ -7,16 +7,16 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Message } from 'node-rdkafka';
+import { chooseNative } from '../src/addon/load.ts';
 import { invariant } from '../src/core/errors.ts';
 import { SPAN } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
-import { librdkafkaDriver } from '../src/io/broker/librdkafka.ts';
-import { nodeRdkafkaDriver } from '../src/io/broker/node-rdkafka.ts';
-import { OFFSET_BEGINNING } from '../src/io/broker/port.ts';
-import { consumerProperties, producerProperties } from '../src/io/broker/properties.ts';
+import { librdkafkaDriver } from '../src/io/kafka/librdkafka.ts';
+import { nodeRdkafkaDriver } from '../src/io/kafka/node-rdkafka/driver.ts';
+import { OFFSET_BEGINNING } from '../src/io/kafka/port.ts';
+import { consumerProperties, producerProperties } from '../src/io/kafka/properties.ts';
 import { flockDriver } from '../src/io/lock/flock.ts';
-import { chooseNative } from '../src/native/load.ts';
 import { compilePeer } from './compile.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 

@@ -3,8 +3,8 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, renameSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError } from '../src/core/errors.ts';
+import { packageRoot } from '../src/shell/package.ts';
 
 const run = promisify(execFile);
 

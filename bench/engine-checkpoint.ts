@@ -3,20 +3,24 @@
  */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../src/bin/shell/package.ts';
+import type { WindowState } from '../src/addon/window-surface.ts';
+import { loadWindowKernels } from '../src/addon/windows.ts';
 import { invariant } from '../src/core/errors.ts';
 import { AdmittedBatch } from '../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../src/core/layout/layouts.gen.ts';
 import { createClock, createProgress } from '../src/core/layout/window-clock.ts';
 import { silentLogger } from '../src/core/log.ts';
-import { Checkpointer, type CheckpointReport, freshStanding } from '../src/engine/checkpoint/checkpointer.ts';
-import { type LiveState, liveWindows } from '../src/engine/checkpoint/live.ts';
-import { restoreState } from '../src/engine/checkpoint/restore.ts';
-import { TumblingWindows } from '../src/engine/windows.ts';
+import {
+  Checkpointer,
+  type CheckpointReport,
+  freshStanding,
+} from '../src/engine/durability/checkpoint/checkpointer.ts';
+import { type LiveState, liveWindows } from '../src/engine/durability/checkpoint/live.ts';
+import { restoreState } from '../src/engine/durability/checkpoint/restore.ts';
+import { TumblingWindows } from '../src/engine/window/definition.ts';
 import { openDisk } from '../src/io/disk/node.ts';
-import type { WindowState } from '../src/native/window-surface.ts';
-import { loadWindowKernels } from '../src/native/windows.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 
 const BATCH_ROWS = 16_384;

@@ -9,7 +9,9 @@ import { execFile } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../src/bin/shell/package.ts';
+import { loadGenKernels } from '../src/addon/gen.ts';
+import type { RowRun, SessionState, WindowKernels, WindowState } from '../src/addon/window-surface.ts';
+import { loadWindowKernels } from '../src/addon/windows.ts';
 import { invariant } from '../src/core/errors.ts';
 import { AdmittedBatch } from '../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
@@ -19,9 +21,7 @@ import { createClock, createProgress } from '../src/core/layout/window-clock.ts'
 import { fromWords } from '../src/core/time.ts';
 import { DEFAULT_EVENTS } from '../src/gen/event-options.ts';
 import { EventGenerator } from '../src/gen/events.ts';
-import { loadGenKernels } from '../src/native/gen.ts';
-import type { RowRun, SessionState, WindowKernels, WindowState } from '../src/native/window-surface.ts';
-import { loadWindowKernels } from '../src/native/windows.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { compilePeer } from './compile.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 

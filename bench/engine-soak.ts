@@ -5,10 +5,10 @@
  *  At the end every window in the sink is held against a recount of all that was sent.
  */
 import { loadavg } from 'node:os';
+import { loadGenKernels } from '../src/addon/gen.ts';
+import { chooseNative } from '../src/addon/load.ts';
 import { coreError } from '../src/core/errors.ts';
 import { formatDuration } from '../src/core/quantity.ts';
-import { loadGenKernels } from '../src/native/gen.ts';
-import { chooseNative } from '../src/native/load.ts';
 import { openParts } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
 import { PARTITIONS } from './engine/events-topic.ts';

@@ -1,7 +1,8 @@
 /** Wire frames, read and written: the addon's kernels beside their twins. */
+
+import { loadKernels } from '../src/addon/load.ts';
 import { FrameBatch } from '../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
-import { loadKernels } from '../src/native/load.ts';
 import type { Bench } from './harness.ts';
 import { BATCH_ROWS, benchKernels, type KernelCase, patternBytes, ring } from './kernels.ts';
 

@@ -1,13 +1,14 @@
 /** The event generator: the addon's kernels beside their twins, one core, into preallocated batches. */
+
+import { loadGenKernels } from '../src/addon/gen.ts';
+import type { GenKernels } from '../src/addon/gen-surface.ts';
+import { xxh32Create, xxh32Digest } from '../src/addon/reference/xxh32.ts';
 import { invariant } from '../src/core/errors.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { EVENT } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../src/gen/event-options.ts';
 import { EventGenerator } from '../src/gen/events.ts';
-import { loadGenKernels } from '../src/native/gen.ts';
-import type { GenKernels } from '../src/native/gen-surface.ts';
-import { xxh32Create, xxh32Digest } from '../src/native/reference/xxh32.ts';
 import { type Bench, type BenchContext, type BenchResult, result, takeTurns } from './harness.ts';
 
 const ROWS = 4096;

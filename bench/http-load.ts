@@ -6,8 +6,8 @@
  */
 import { fork } from 'node:child_process';
 import { join } from 'node:path';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { invariant } from '../src/core/errors.ts';
+import { packageRoot } from '../src/shell/package.ts';
 
 /** Stands for the running number of a request (0, 1, 2, …) in its path and body. */
 export const NUMBER = '@n@';

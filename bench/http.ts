@@ -8,11 +8,11 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { coreError } from '../src/core/errors.ts';
 import { silentLogger } from '../src/core/log.ts';
-import { nodeHttpDriver } from '../src/io/http/node.ts';
+import { wireDriver } from '../src/io/http/http1/server.ts';
+import { nodeHttpDriver } from '../src/io/http/node/server.ts';
 import type { HttpDriver } from '../src/io/http/port.ts';
-import { uwsDriver } from '../src/io/http/uws.ts';
-import { loadUws } from '../src/io/http/uws-load.ts';
-import { wireDriver } from '../src/io/http/wire.ts';
+import { loadUws } from '../src/io/http/uws/load.ts';
+import { uwsDriver } from '../src/io/http/uws/server.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 import { driveLoad, type LoadPlan, type LoadReport, type LoadRequest } from './http-load.ts';
 

@@ -3,12 +3,12 @@
  *  Every message must have one charge in the end; every id that was there must be found, every other inserted.
  */
 import { randomBytes } from 'node:crypto';
-import { migrationsOf } from '../src/bin/shell/migrations.ts';
 import { invariant } from '../src/core/errors.ts';
-import type { SqlPool } from '../src/io/sql/port.ts';
-import { Inbox } from '../src/outbox/inbox/inbox.ts';
-import { dropPartitions, makePartitions } from '../src/outbox/inbox/partitions.ts';
-import { migrate } from '../src/outbox/migrations.ts';
+import type { SqlPool } from '../src/io/postgres/sql/port.ts';
+import { migrate } from '../src/outbox/database/migrations.ts';
+import { Inbox } from '../src/outbox/inbox/once.ts';
+import { dropPartitions, makePartitions } from '../src/outbox/inbox/retention/partitions.ts';
+import { migrationsOf } from '../src/shell/migrations.ts';
 import { createTopic } from './effects/arrivals.ts';
 import { publishBacklog, uuidV7At, uuidV7Sql } from './effects/backlog.ts';
 import { openParts, type Part } from './effects/parts.ts';

@@ -1,9 +1,10 @@
 /** What the benches of single kernels share: the twin beside the addon's kernel, in turn, on worlds of their own, the
  *  same answer demanded of both. */
+
+import { loadKernels } from '../src/addon/load.ts';
+import { xxh32Create, xxh32Digest, xxh32Update } from '../src/addon/reference/xxh32.ts';
+import type { Kernels } from '../src/addon/surface.ts';
 import { invariant } from '../src/core/errors.ts';
-import { loadKernels } from '../src/native/load.ts';
-import { xxh32Create, xxh32Digest, xxh32Update } from '../src/native/reference/xxh32.ts';
-import type { Kernels } from '../src/native/surface.ts';
 import { type BenchContext, type BenchResult, microTurns, result } from './harness.ts';
 
 /** A kernel that gains less than this has to go. */

@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { invariant } from '../src/core/errors.ts';
 import { putOrdered } from '../src/core/ordered.ts';
 import type { RecordRows } from '../src/core/rows.ts';
-import type { KvStore } from '../src/io/kv/port.ts';
-import { rocksdbDriver } from '../src/io/kv/rocksdb.ts';
-import { rocksdbNpmDriver } from '../src/io/kv/rocksdb-npm.ts';
+import { rocksdbDriver } from '../src/io/rocksdb/addon.ts';
+import { rocksdbNpmDriver } from '../src/io/rocksdb/npm.ts';
+import type { KvStore } from '../src/io/rocksdb/port.ts';
 import {
   type Bench,
   type BenchContext,

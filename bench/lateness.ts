@@ -3,9 +3,10 @@
  *
  *  Nothing is timed: the answers are those of the oracle, which the engine equals, and the same on every machine.
  */
+
+import { loadGenKernels } from '../src/addon/gen.ts';
+import { chooseNative } from '../src/addon/load.ts';
 import { DEFAULT_EVENTS, delayMaxMs, type EventOptions } from '../src/gen/event-options.ts';
-import { loadGenKernels } from '../src/native/gen.ts';
-import { chooseNative } from '../src/native/load.ts';
 import { type LateTailStream, lateTailOf, trueRows } from './engine/late-tail.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 import { type LateTail, lateTailText } from './peers/oracle/late-tail.ts';

@@ -3,8 +3,8 @@
  *  taken again unchanged, and is compared with the one taken before it. Nothing else may be thrown, nothing may hang.
  */
 import { findMillraceError, invariant } from '../src/core/errors.ts';
+import { parseSchema, type Schema } from '../src/formats/schema.ts';
 import { checkPair, VERDICT_POLICIES } from '../src/registry/compatibility/modes.ts';
-import { parseSchema, type Schema } from '../src/registry/schemas/schema.ts';
 import { Chance } from './compatibility/avro-model.ts';
 import { avroPair } from './compatibility/avro-pairs.ts';
 import { protoPair } from './compatibility/proto-pairs.ts';

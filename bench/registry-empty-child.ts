@@ -1,8 +1,9 @@
 /** The least that the registry's HTTP backend can do: a matched route and a fixed answer. Tells its port, and ends with
  *  its parent. */
-import { httpDriver } from '../src/bin/shell/drivers.ts';
+
 import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';
+import { httpDriver } from '../src/shell/drivers.ts';
 
 const driver = await httpDriver(
   { log: silentLogger, metrics: new Metrics() },

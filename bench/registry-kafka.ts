@@ -1,8 +1,8 @@
 /** The Kafka store: rates with acks=all and one transaction a write, lookups beside them, and a start from its topic. */
 
+import { chooseNative } from '../src/addon/load.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
 import { flockDriver } from '../src/io/lock/flock.ts';
-import { chooseNative } from '../src/native/load.ts';
 import { type BenchContext, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
 import { NUMBER } from './http-load.ts';
 import { LARGE_BYTES, largeSchema } from './registry-large.ts';

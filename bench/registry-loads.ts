@@ -1,10 +1,10 @@
 /** The same loads for any registry: lookups by id, registrations, identical registrations, checks, cold clients. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemClock } from '../src/bin/shell/clock.ts';
 import { invariant } from '../src/core/errors.ts';
 import { Metrics } from '../src/core/metrics.ts';
 import { systemRandom } from '../src/io/clock/system.ts';
 import { fetchTransport, RegistryClient } from '../src/registry/index.ts';
+import { systemClock } from '../src/shell/clock.ts';
 import { driveLoad, type LoadPlan, type LoadReport, type LoadRequest, NUMBER } from './http-load.ts';
 import { ask, HEADERS, registration, smallSchema, type Target } from './registry-server.ts';
 

@@ -3,10 +3,10 @@ import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError, invariant } from '../src/core/errors.ts';
 import { javaProgram } from '../src/devstack/kafka/server.ts';
 import { freePort } from '../src/devstack/ports.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import type { BenchContext } from './harness.ts';
 import { type Started, untilWritable } from './registry-server.ts';
 

@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { invariant } from '../src/core/errors.ts';
 import { freePort } from '../src/devstack/ports.ts';
+import { packageRoot } from '../src/shell/package.ts';
 
 const WRITABLE_MS_MAX = 120_000;
 const KNOCK_MS = 2;

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
-import { packageRoot } from '../src/bin/shell/package.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
 import { type DiskMode, dataBytesUnder, fdatasyncRate } from './registry-disk.ts';
 import { kafkaRates, kafkaStarts } from './registry-kafka.ts';

@@ -9,10 +9,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../src/core/errors.ts';
-import { FIRED_FAMILIES, FiredStore } from '../src/engine/fired/store.ts';
-import type { Firing } from '../src/engine/firing.ts';
-import { SinkWriter } from '../src/engine/sink/writer.ts';
-import { rocksdbDriver } from '../src/io/kv/rocksdb.ts';
+import { FIRED_FAMILIES, FiredStore } from '../src/engine/output/fired/store.ts';
+import { SinkWriter } from '../src/engine/output/sink/writer.ts';
+import type { Firing } from '../src/engine/window/firing.ts';
+import { rocksdbDriver } from '../src/io/rocksdb/addon.ts';
 import { BenchFiring, MINUTE_MS, makeRows, minute, ROW_BYTES } from './engine/firings.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 

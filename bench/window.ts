@@ -3,17 +3,18 @@
  *
  *  Both take the same batches in the same order and must agree on every result.
  */
+
+import { chooseNative } from '../src/addon/load.ts';
+import type { WindowKernels } from '../src/addon/window-surface.ts';
+import { loadWindowKernels } from '../src/addon/windows.ts';
 import { coreError } from '../src/core/errors.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
-import { ROW_BYTES } from '../src/engine/accumulator.ts';
-import type { Firing } from '../src/engine/firing.ts';
 import { type Job, stateOf, watermarksOf } from '../src/engine/job.ts';
-import { UNLOGGED, WindowOperator } from '../src/engine/operator.ts';
-import { ResultRows } from '../src/engine/sink/rows.ts';
-import { chooseNative } from '../src/native/load.ts';
-import type { WindowKernels } from '../src/native/window-surface.ts';
-import { loadWindowKernels } from '../src/native/windows.ts';
+import { ResultRows } from '../src/engine/output/sink/rows.ts';
+import { ROW_BYTES } from '../src/engine/window/accumulator.ts';
+import type { Firing } from '../src/engine/window/firing.ts';
+import { UNLOGGED, WindowOperator } from '../src/engine/window/operator.ts';
 import { type Bench, type BenchContext, type BenchResult, result, takeTurns } from './harness.ts';
 import { Oracle } from './peers/oracle/windows.ts';
 

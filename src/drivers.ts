@@ -2,36 +2,37 @@
  *  loaded when it is asked for, so a service that opens no broker loads no broker client. What the products need of the process
  *  itself (clock, logger, metrics) is here too. Products never import this file, and it imports none of them.
  */
+
+import { chooseNative } from './addon/load.ts';
+import { findStateAddon } from './addon/state.ts';
 import type { Random, Timers } from './core/clock.ts';
 import type { LogFields, Logger } from './core/log.ts';
 import { Metrics } from './core/metrics.ts';
-import type { BrokerDriver } from './io/broker/port.ts';
 import { systemClock, systemRandom } from './io/clock/system.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
-import type { KvDriver } from './io/kv/port.ts';
+import type { BrokerDriver } from './io/kafka/port.ts';
 import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
-import type { ReplicationDriver } from './io/replication/port.ts';
-import type { SqlDriver } from './io/sql/port.ts';
+import type { ReplicationDriver } from './io/postgres/replication/port.ts';
+import type { SqlDriver } from './io/postgres/sql/port.ts';
+import type { KvDriver } from './io/rocksdb/port.ts';
 import type { WakeDriver } from './io/wake/port.ts';
-import { chooseNative } from './native/load.ts';
-import { findStateAddon } from './native/state.ts';
 
 export type { Cancel, Clock, Random, TimerHold, Timers } from './core/clock.ts';
 export { findMillraceError, MillraceError } from './core/errors.ts';
 export { RecordBatch } from './core/layout/record-batch.ts';
 export { type LogFields, type Logger, silentLogger } from './core/log.ts';
-export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
-export type { KvDriver, KvStore } from './io/kv/port.ts';
+export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/kafka/port.ts';
 export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
-export type { ReplicationDriver } from './io/replication/port.ts';
-export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
+export type { ReplicationDriver } from './io/postgres/replication/port.ts';
+export type { SqlDriver, SqlPool, SqlSession } from './io/postgres/sql/port.ts';
+export type { KvDriver, KvStore } from './io/rocksdb/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
 export { Metrics, systemClock, systemRandom };
 
 /** PostgreSQL through the `pg` package. */
 export async function openSql(): Promise<SqlDriver> {
-  return (await import('./io/sql/pg.ts')).pgDriver;
+  return (await import('./io/postgres/sql/pg.ts')).pgDriver;
 }
 
 /** Kafka through librdkafka.
@@ -39,8 +40,8 @@ export async function openSql(): Promise<SqlDriver> {
  *  @throws bad_value, addon_missing */
 export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promise<BrokerDriver> {
   return chooseNative(native === 'auto' ? undefined : native).mode === 'native'
-    ? (await import('./io/broker/librdkafka.ts')).librdkafkaDriver
-    : (await import('./io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
+    ? (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver
+    : (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
 }
 
 /** RocksDB. A folder is opened by the driver that made it.
@@ -50,10 +51,10 @@ export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promis
 export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
   const addon = findStateAddon();
   if (chooseNative(native === 'auto' ? undefined : native, addon).mode === 'reference') {
-    const { npmObstacle, rocksdbNpmDriver } = await import('./io/kv/rocksdb-npm.ts');
+    const { npmObstacle, rocksdbNpmDriver } = await import('./io/rocksdb/npm.ts');
     if (addon === null || npmObstacle() === undefined) return rocksdbNpmDriver;
   }
-  return (await import('./io/kv/rocksdb.ts')).rocksdbDriver;
+  return (await import('./io/rocksdb/addon.ts')).rocksdbDriver;
 }
 
 /** Keep-alive connections of node:http. */
@@ -63,7 +64,7 @@ export async function openHttpClient(): Promise<HttpClientDriver> {
 
 /** PostgreSQL's logical replication, for a relay in wal mode. */
 export async function openReplication(): Promise<ReplicationDriver> {
-  return (await import('./io/replication/pg.ts')).pgReplicationDriver;
+  return (await import('./io/postgres/replication/pg.ts')).pgReplicationDriver;
 }
 
 /** Wakes the relays of the same host and user through Unix sockets. */

@@ -1,8 +1,9 @@
 /** The HTTP driver that a test takes besides the slower ones: uWebSockets.js has no binary for every Node.js. */
+
+import { wireDriver } from '../src/io/http/http1/server.ts';
 import type { HttpDriver } from '../src/io/http/port.ts';
-import { uwsDriver } from '../src/io/http/uws.ts';
-import { loadUws } from '../src/io/http/uws-load.ts';
-import { wireDriver } from '../src/io/http/wire.ts';
+import { loadUws } from '../src/io/http/uws/load.ts';
+import { uwsDriver } from '../src/io/http/uws/server.ts';
 
 /** Whether uWebSockets.js has a binary for this machine and this Node.js. */
 export const uwsLoads = ((): boolean => {

@@ -4,8 +4,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { invariant } from '../src/core/errors.ts';
+import { parseSchema, type Schema } from '../src/formats/schema.ts';
 import type { Finding } from '../src/registry/compatibility/finding.ts';
 import {
   checkPair,
@@ -16,7 +16,7 @@ import {
 } from '../src/registry/compatibility/modes.ts';
 import { type Counterexample, counterexampleOf } from '../src/registry/proof/counterexample.ts';
 import { tryAll } from '../src/registry/proof/live.ts';
-import { parseSchema, type Schema } from '../src/registry/schemas/schema.ts';
+import { packageRoot } from '../src/shell/package.ts';
 
 const PAGE = 'docs/results/compatibility.md';
 const TABLES = [

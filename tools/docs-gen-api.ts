@@ -1,6 +1,8 @@
 /** The page of the registry's HTTP interface, from the description that the registry serves. */
 
-import { MESSAGES_CHARS_MAX, MESSAGES_MAX } from '../src/registry/api/messages-bound.ts';
+import { REFERENCE_COUNT_MAX } from '../src/formats/content.ts';
+import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/formats/format.ts';
+import { MESSAGES_CHARS_MAX, MESSAGES_MAX } from '../src/registry/api/messages/bound.ts';
 import {
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
@@ -8,9 +10,7 @@ import {
   SCHEMA_LIMITS,
   type Wire,
 } from '../src/registry/index.ts';
-import { REFERENCE_COUNT_MAX } from '../src/registry/schemas/content.ts';
-import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/registry/schemas/format.ts';
-import { SUBJECT_CHARS_MAX } from '../src/registry/store/names.ts';
+import { SUBJECT_CHARS_MAX } from '../src/registry/store/state/names.ts';
 
 interface Operation {
   readonly operationId: string;

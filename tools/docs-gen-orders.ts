@@ -1,6 +1,6 @@
 /** The page of the HTTP interface of orders, from the table that it serves under /openapi.json. */
-import { ORDERS_OPERATIONS, type OrdersOperation, problemsOf } from '../src/outbox/orders/openapi.ts';
-import { PROBLEM_TYPE_PREFIX, type ProblemRow } from '../src/outbox/orders/problems.ts';
+import { ORDERS_OPERATIONS, type OrdersOperation, problemsOf } from '../src/outbox/orders/http/openapi.ts';
+import { PROBLEM_TYPE_PREFIX, type ProblemRow } from '../src/outbox/orders/http/problems.ts';
 import { BODY_BYTES_MAX } from '../src/outbox/orders/request.ts';
 
 type Cell = (text: string) => string;

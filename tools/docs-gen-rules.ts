@@ -1,6 +1,6 @@
 /** docs/rules: one page for each rule of the catalogue, and the list of them. */
-import { rulePage, SEVERITIES } from '../src/bin/compat-check/explain-rule.ts';
-import { RULES, type Rule } from '../src/registry/compatibility/rules.ts';
+import { rulePage, SEVERITIES } from '../src/bin/compat-check/outputs/explain-rule.ts';
+import { RULES, type Rule } from '../src/registry/rules/catalogue.ts';
 
 const GROUPS: ReadonlyArray<readonly [string, (rule: Rule) => boolean]> = [
   ['In any policy', ({ policy, format }) => policy === 'any' && format !== 'JSON Schema'],

@@ -4,21 +4,21 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ACCESS_ERRORS } from '../src/access/errors.ts';
+import { ACCESS_ERRORS } from '../src/access/refusal.ts';
 import { GATE_ERRORS } from '../src/bin/compat-check/errors.ts';
 import { COMMANDS } from '../src/bin/main.ts';
-import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
 import { describeSetting, type SettingTable } from '../src/core/settings.ts';
 import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
-import { BROKER_ERRORS } from '../src/io/broker/errors.ts';
-import { KV_ERRORS } from '../src/io/kv/port.ts';
-import { REPLICATION_ERRORS } from '../src/io/replication/port.ts';
-import { SQL_ERRORS } from '../src/io/sql/port.ts';
+import { BROKER_ERRORS } from '../src/io/kafka/errors.ts';
+import { REPLICATION_ERRORS } from '../src/io/postgres/replication/port.ts';
+import { SQL_ERRORS } from '../src/io/postgres/sql/port.ts';
+import { KV_ERRORS } from '../src/io/rocksdb/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
+import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/shell/command.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { registryApiPage } from './docs-gen-api.ts';
 import { ordersApiPage } from './docs-gen-orders.ts';
 import { rulePages } from './docs-gen-rules.ts';
@@ -28,11 +28,11 @@ const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do no
 const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Every command', 'src/core/errors.ts', CORE_ERRORS],
   ['Access', 'src/access/errors.ts', ACCESS_ERRORS],
-  ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
-  ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
-  ['Replication', 'src/io/replication/port.ts', REPLICATION_ERRORS],
-  ['Embedded store', 'src/io/kv/port.ts', KV_ERRORS],
-  ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
+  ['Broker', 'src/io/kafka/errors.ts', BROKER_ERRORS],
+  ['SQL', 'src/io/postgres/sql/port.ts', SQL_ERRORS],
+  ['Replication', 'src/io/postgres/replication/port.ts', REPLICATION_ERRORS],
+  ['Embedded store', 'src/io/rocksdb/port.ts', KV_ERRORS],
+  ['Contracts', 'src/formats/errors.ts', REGISTRY_ERRORS],
   ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
   ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],

@@ -3,8 +3,8 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { until, type World } from '../bench/effects/world.ts';
-import { buildDigest } from '../src/bin/shell/package.ts';
 import { coreError } from '../src/core/errors.ts';
+import { buildDigest } from '../src/shell/package.ts';
 import {
   type CpuProfile,
   type Folded,

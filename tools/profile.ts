@@ -18,10 +18,10 @@ import { drain } from '../bench/effects/relay-course.ts';
 import { ourRelay, type RelaySide } from '../bench/effects/relay-side.ts';
 import { metric, openWorld, until, type World } from '../bench/effects/world.ts';
 import type { BenchContext } from '../bench/harness.ts';
-import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError } from '../src/core/errors.ts';
 import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';
+import { packageRoot } from '../src/shell/package.ts';
 import { ENGINE_PROFILES } from './profile-engine.ts';
 import { draw, type Studio, studioOf } from './profile-studio.ts';
 

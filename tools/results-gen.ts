@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BenchReport, BenchResult } from '../bench/harness.ts';
-import { packageRoot } from '../src/bin/shell/package.ts';
+import { packageRoot } from '../src/shell/package.ts';
 
 const FOLDER = 'docs/results';
 const PAGE = `${FOLDER}/README.md`;

@@ -1,9 +1,10 @@
 /** One pair of Avro schemas through the checker, and through the decoder event by event: whether they agree. */
+
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
 import type { Outcome, Trial } from '../../src/registry/proof/trial.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 import { Chance } from './avro-model.ts';
 import type { AvroPair } from './avro-pairs.ts';
 

@@ -1,12 +1,13 @@
 /** One pair of Protobuf schemas through the checker, and through the decoder event by event: whether they agree, and
  *  whether each refusal and each loss that is claimed can be shown. */
+
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
 import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
 import { plainJson } from '../../src/registry/proof/same.ts';
 import type { Outcome, Trial } from '../../src/registry/proof/trial.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 import { Chance } from './avro-model.ts';
 import { type Judged, verdictOf } from './avro-verdicts.ts';
 import type { ProtoPair } from './proto-pairs.ts';

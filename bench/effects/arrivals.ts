@@ -1,8 +1,8 @@
 /** What a consumer sees of a topic: each key with the time the broker appended it and the time it arrived here. */
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import { type BatchConsumer, OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { type BatchConsumer, OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
 
 const PARTITIONS = 4;
 const BATCH_ROWS = 10_000;

@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { invariant } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { ORDER_CREATED, orderCreatedPayload } from '../../src/outbox/orders/event.ts';
-import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/event.ts';
+import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/pipeline/event.ts';
 
 const BATCH_ROWS = 5000;
 const ROW_BYTES_MAX = 1500;

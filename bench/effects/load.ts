@@ -4,8 +4,8 @@ import { mkdirSync, readdirSync, renameSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { coreError, invariant } from '../../src/core/errors.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 const run = promisify(execFile);
 

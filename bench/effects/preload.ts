@@ -1,5 +1,5 @@
 /** Rows that are there before a run: in bulk, without their indexes, which are built at the end from sorted values. */
-import type { SqlSession } from '../../src/io/sql/port.ts';
+import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
 import type { Database } from './world.ts';
 
 const CHUNK_ROWS = 1_000_000;

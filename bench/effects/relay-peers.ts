@@ -3,10 +3,10 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { javaProgram } from '../../src/devstack/kafka/server.ts';
 import { freePort } from '../../src/devstack/ports.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { intoOutbox, PAYLOAD, type RelaySide, type RunningSide, withOrders } from './relay-side.ts';
 import { type Database, until, type World } from './world.ts';
 

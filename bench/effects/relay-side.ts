@@ -1,6 +1,7 @@
 /** What moves rows from a database to a topic: our relay in its modes, or a peer, behind one face. */
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import type { Database, World } from './world.ts';
 
 /** A running side. */

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { command as engine } from '../../src/bin/engine.ts';
 import { invariant } from '../../src/core/errors.ts';
-import { consumerProperties } from '../../src/io/broker/properties.ts';
+import { consumerProperties } from '../../src/io/kafka/properties.ts';
 import { compilePeer } from '../compile.ts';
 import type { World } from '../effects/world.ts';
 import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';

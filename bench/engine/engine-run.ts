@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../../src/core/errors.ts';
 import { FIRED_FAMILIES, readFired } from '../../src/engine/index.ts';
-import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import type { EventsTopic } from './events-topic.ts';

@@ -1,5 +1,5 @@
 /** Firings as a minute of events leaves them, from memory. */
-import type { FiredBounds, Firing } from '../../src/engine/firing.ts';
+import type { FiredBounds, Firing } from '../../src/engine/window/firing.ts';
 
 export const ROW_BYTES = 64;
 const ROW_WORDS = ROW_BYTES / 4;

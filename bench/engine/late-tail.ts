@@ -1,9 +1,10 @@
 /** The late tail of a generated stream at a chosen watermark: the oracle's result of the delayed order beside the batch
  *  result of the true order, from the generator's own truth. */
+
+import type { GenKernels } from '../../src/addon/gen-surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import type { EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import type { GenKernels } from '../../src/native/gen-surface.ts';
 import { type LateTail, lateTail } from '../peers/oracle/late-tail.ts';
 import type { OracleRow, OracleRules } from '../peers/oracle/rules.ts';
 import { Oracle } from '../peers/oracle/windows.ts';

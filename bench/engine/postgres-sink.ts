@@ -1,8 +1,8 @@
 /** Results into PostgreSQL: a firing of new rows, and the same rows again, which rewrites none. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../../src/core/errors.ts';
-import { PostgresSink } from '../../src/engine/sink/postgres.ts';
-import { SinkWriter } from '../../src/engine/sink/writer.ts';
+import { PostgresSink } from '../../src/engine/output/sink/postgres.ts';
+import { SinkWriter } from '../../src/engine/output/sink/writer.ts';
 import type { Database, World } from '../effects/world.ts';
 import { type BenchResult, result, seriesOf } from '../harness.ts';
 import { BenchFiring, makeRows, minute } from './firings.ts';

@@ -5,11 +5,12 @@
  *  enough to tell two windows apart by any row: `weighted` binds each sum to its account. Memory: a bit an account and window, and
  *  everything of the accounts that are sampled.
  */
+
+import type { GenKernels } from '../../src/addon/gen-surface.ts';
 import { invariant } from '../../src/core/errors.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import type { EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import type { GenKernels } from '../../src/native/gen-surface.ts';
 import { partitionOfKey } from '../../src/sim/murmur2.ts';
 import { FixedWindows } from '../peers/oracle/fixed-windows.ts';
 import type { OracleRow } from '../peers/oracle/rules.ts';

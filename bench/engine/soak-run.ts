@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../src/core/errors.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';

@@ -1,4 +1,4 @@
-// The addon's entry: identity first, then the exports in the order of src/native/addon.ts. It runs
+// The addon's entry: identity first, then the exports in the order of src/addon/raw.ts. It runs
 // once for every environment (main thread and each worker), and nothing is shared between them but
 // code.
 #include <node_api.h>

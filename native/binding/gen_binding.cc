@@ -1,4 +1,4 @@
-// The generator's functions of the addon. Signatures: src/native/gen-surface.ts, with each batch as
+// The generator's functions of the addon. Signatures: src/addon/gen-surface.ts, with each batch as
 // its buffer.
 #include "binding/args.h"
 #include "binding/register.h"

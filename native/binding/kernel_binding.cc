@@ -1,4 +1,4 @@
-// The kernels' functions of the addon. Signatures: src/native/addon.ts.
+// The kernels' functions of the addon. Signatures: src/addon/raw.ts.
 #include "binding/args.h"
 #include "binding/register.h"
 #include "kernel/event.h"

@@ -1,4 +1,4 @@
-// Kernel locks on open files. Signature: src/native/addon.ts.
+// Kernel locks on open files. Signature: src/addon/raw.ts.
 #include <sys/file.h>
 
 #include <cerrno>

@@ -1,5 +1,5 @@
 // What each part of the addon adds to the exports. The order here is the order of
-// src/native/addon.ts.
+// src/addon/raw.ts.
 #pragma once
 
 #include <node_api.h>

@@ -1,5 +1,5 @@
 // Sorted runs and their merge. Only the sort of a run goes to another thread, and the run is of no
-// use until it is back. Signatures: src/native/addon.ts.
+// use until it is back. Signatures: src/addon/raw.ts.
 #include <memory>
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-// The keyed state of session windows. Signatures: src/native/addon.ts, with each batch as its
+// The keyed state of session windows. Signatures: src/addon/raw.ts, with each batch as its
 // buffer. Tables are handles of the thread that made them; what fired is a sorted run.
 #include <cmath>
 #include <limits>

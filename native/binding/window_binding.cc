@@ -1,4 +1,4 @@
-// Admission and the keyed state of tumbling and sliding windows. Signatures: src/native/addon.ts,
+// Admission and the keyed state of tumbling and sliding windows. Signatures: src/addon/raw.ts,
 // with each batch as its buffer. Tables are handles of the thread that made them.
 #include <memory>
 

@@ -1,5 +1,5 @@
 // The event generator: events as a pure function of parameters and a number, and the order in which
-// delayed events arrive. Byte for byte the twin in src/native/reference/gen.ts; docs/generator.md
+// delayed events arrive. Byte for byte the twin in src/addon/reference/gen.ts; docs/generator.md
 // is the definition. Floating-point operations stand in the order of the definition and must not be
 // fused.
 #pragma once

@@ -10,7 +10,7 @@
 
 namespace millrace::kernel {
 
-// Part of the published definition; src/native/surface.ts has the same number.
+// Part of the published definition; src/addon/surface.ts has the same number.
 inline constexpr std::uint32_t kShardHashSeed = 0x4d524331U;
 
 std::uint32_t ShardHash(std::uint64_t account_id);

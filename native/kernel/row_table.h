@@ -48,7 +48,7 @@ inline constexpr std::size_t kPartBytes<KeyEntry> = std::size_t{2} << 20;
 template <typename Slot>
 class SlotTable {
  public:
-  // src/native/reference/window-table.ts has the same numbers: bytes are reported alike as long as
+  // src/addon/reference/window/table.ts has the same numbers: bytes are reported alike as long as
   // a table is one part.
   static constexpr std::size_t kSlotsMin = 16;
   static constexpr std::size_t kLoadTenths = 7;

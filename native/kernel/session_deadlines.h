@@ -19,7 +19,7 @@ struct Deadline {
   std::int64_t start;
   std::int64_t deadline;
 };
-static_assert(sizeof(Deadline) == 24);  // as src/native/reference/deadlines.ts counts them
+static_assert(sizeof(Deadline) == 24);  // as src/addon/reference/deadlines.ts counts them
 
 class SessionDeadlines {
  public:

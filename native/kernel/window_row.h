@@ -71,7 +71,7 @@ inline Accumulator OneEvent(std::uint64_t account_id, std::int64_t value, std::i
           0};
 }
 
-// Spreads a key over 32 bits; src/native/reference/window-table.ts does the same, for snapshots are
+// Spreads a key over 32 bits; src/addon/reference/window/table.ts does the same, for snapshots are
 // cut by it. Differs from the shard hash, so that the keys of one shard do not crowd.
 inline std::uint32_t SpreadKey(std::uint64_t key) {
   const auto low = static_cast<std::uint32_t>(key);
@@ -82,7 +82,7 @@ inline std::uint32_t SpreadKey(std::uint64_t key) {
   return h ^ (h >> 16);
 }
 
-// How many ranges a snapshot cuts the keys into; src/native/window-surface.ts has the same number.
+// How many ranges a snapshot cuts the keys into; src/addon/window-surface.ts has the same number.
 inline constexpr int kRangeBits = 10;
 inline constexpr std::uint32_t kCoverRanges = 1U << kRangeBits;
 

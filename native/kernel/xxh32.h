@@ -1,5 +1,5 @@
 // XXH32 as a stream: the digest of everything a generator wrote, equal however it was cut into
-// batches. The twin is src/native/reference/xxh32.ts, which also starts and ends the stream.
+// batches. The twin is src/addon/reference/xxh32.ts, which also starts and ends the stream.
 // Source: xxHash specification 0.1.1; seed 0.
 #pragma once
 

@@ -55,7 +55,7 @@ struct Values {
   std::vector<std::int32_t> length;  // -1: no such key
 };
 
-// Bytes, in the order of KV_STATS in src/io/kv/rocksdb.ts.
+// Bytes, in the order of KV_STATS in src/io/rocksdb/addon.ts.
 struct Stats {
   double cache = 0;
   double pinned = 0;

@@ -4,7 +4,7 @@
  *  a stranger gains no more by pushing one out than by waiting.
  */
 import type { Clock } from '../core/clock.ts';
-import { RecencyMap } from '../core/recency.ts';
+import { RecencyMap } from '../core/lru-map.ts';
 
 interface Bucket {
   tokens: number;

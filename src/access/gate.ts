@@ -4,16 +4,17 @@
  *  `anonymous`; (2) a check that costs something is paid for from the client address's own bucket, and given back only
  *  when it succeeds; (3) what no rule allows is refused; (4) no credential reaches a log line, a message or a metric.
  */
-import { clientOf } from '../core/client-address.ts';
+
 import type { Clock } from '../core/clock.ts';
+import { clientOf } from '../core/connections.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { LogFields, Logger } from '../core/log.ts';
 import type { Counter } from '../core/metrics.ts';
-import type { Access, Caller, Need, RequestGate, Scheme } from './access.ts';
 import type { BasicScheme } from './basic.ts';
 import { Buckets } from './bucket.ts';
 import type { JwtScheme } from './jwt.ts';
 import { BadCredentials, forbidden, rateLimited, unauthenticated } from './refusal.ts';
+import type { Access, Caller, Need, RequestGate, Scheme } from './request.ts';
 import { ANONYMOUS, type Principal, type Rules } from './rules.ts';
 
 const BUCKETS_MAX = 100_000;

@@ -1,5 +1,5 @@
 /** The gate as servers use it. */
-export type { RequestGate } from './access.ts';
+
 export { BasicScheme } from './basic.ts';
 export { Gate, type GateOptions } from './gate.ts';
 export {
@@ -18,5 +18,6 @@ export {
   PASSWORDS_BYTES_MAX,
   parsePasswords,
 } from './password.ts';
+export type { RequestGate } from './request.ts';
 export { RULES_BYTES_MAX, Rules } from './rules.ts';
 export { WatchedFile } from './watched-file.ts';

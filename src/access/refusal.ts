@@ -1,7 +1,12 @@
 /** The refusals of the gate, each with the headers its answer needs. Messages name no credential. */
-import type { MillraceError } from '../core/errors.ts';
-import { accessError } from './errors.ts';
-import { withHeaders } from './headers.ts';
+import {
+  type ErrorOptions,
+  type ErrorTable,
+  errorRow,
+  errorsOf,
+  findMillraceError,
+  type MillraceError,
+} from '../core/errors.ts';
 
 /** @param challenge what `www-authenticate` offers */
 export function unauthenticated(message: string, challenge: string): MillraceError {
@@ -42,4 +47,35 @@ export class BadCredentials extends Error {
     super(message);
     this.claimed = claimed;
   }
+}
+
+/** Refusals of the gate. `number` is the error_code of the registry's bodies; the other surfaces use `http` and `grpc`. */
+
+export const ACCESS_ERRORS = {
+  /** No credentials where some are needed, or ones that are not accepted. */
+  unauthenticated: errorRow('invalid', { http: 401, grpc: 16, number: 40101 }),
+  /** The principal is known, and no rule allows what it asks for. */
+  forbidden: errorRow('invalid', { http: 403, grpc: 7, number: 40301 }),
+  rate_limited: errorRow('unavailable', { http: 429, grpc: 8, number: 42901 }),
+  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
+  auth_unavailable: errorRow('unavailable', { number: 50302 }),
+} as const satisfies ErrorTable;
+
+export const accessError = errorsOf(ACCESS_ERRORS);
+
+/** Headers of the answers the gate causes. A refusal carries its own in the error's details. */
+
+type Headers = Readonly<Record<string, string>>;
+
+const HEADERS = 'headers';
+const NONE: Headers = {};
+
+/** Error details that `refusalHeaders` finds again. */
+export function withHeaders(headers: Headers): Required<Pick<ErrorOptions, 'details'>> {
+  return { details: { [HEADERS]: headers } };
+}
+
+/** `www-authenticate` of a 401, `retry-after` of a 429 or 503; nothing for any other error. */
+export function refusalHeaders(thrown: unknown): Headers {
+  return (findMillraceError(thrown)?.details[HEADERS] as Headers | undefined) ?? NONE;
 }

@@ -9,8 +9,8 @@
  */
 import { coreError } from '../core/errors.ts';
 import { parseSubject } from '../core/subject.ts';
-import { type Access, type Need, OPERATIONS, type Operation } from './access.ts';
 import { Glob } from './glob.ts';
+import { type Access, type Need, OPERATIONS, type Operation } from './request.ts';
 
 export const ANONYMOUS = 'anonymous';
 

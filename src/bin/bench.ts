@@ -5,8 +5,8 @@ import { BENCHES } from '../../bench/index.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { buildDigest } from './shell/package.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { buildDigest } from '../shell/package.ts';
 
 const REPEATS = 5;
 const REPEATS_SMOKE = 2;

@@ -1,15 +1,15 @@
 /** `millrace compat-check`: would the registry take this schema, and would every reader live with it? */
 import { relative } from 'node:path';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
+import { defineCommand } from '../shell/command.ts';
+import { failureOf } from '../shell/terminal/report.ts';
 import { GATE_EXIT } from './compat-check/errors.ts';
-import { explainRule } from './compat-check/explain-rule.ts';
-import { failureOutput, isOutput, reportOutput } from './compat-check/outputs.ts';
-import { unifiedDiff } from './compat-check/patch.ts';
+import { explainRule } from './compat-check/outputs/explain-rule.ts';
+import { failureOutput, isOutput, reportOutput } from './compat-check/outputs/forms.ts';
+import { unifiedDiff } from './compat-check/outputs/patch.ts';
+import { textReport } from './compat-check/outputs/text.ts';
 import { checkProposed } from './compat-check/run.ts';
 import { GATE_SETTINGS } from './compat-check/settings.ts';
-import { textReport } from './compat-check/text.ts';
-import { defineCommand } from './shell/command.ts';
-import { failureOf } from './shell/report.ts';
 
 /** A path as `git apply` wants it: from here, where the file is below. */
 const fromHere = (path: string): string => {

@@ -1,6 +1,6 @@
 /** `millrace consumer`: reads framed records with one reader schema; what cannot be read goes to quarantine. */
 import { coreError, EXIT } from '../core/errors.ts';
-import type { BrokerDriver, BrokerOptions, TopicPartition } from '../io/broker/port.ts';
+import type { BrokerDriver, BrokerOptions, TopicPartition } from '../io/kafka/port.ts';
 import {
   BatchDecoder,
   consumerMetrics,
@@ -13,6 +13,8 @@ import {
   registryError,
   TopicSink,
 } from '../registry/index.ts';
+import { defineCommand } from '../shell/command.ts';
+import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
   CLIENT_SETTINGS,
   connectOptions,
@@ -23,8 +25,6 @@ import {
   topicOf,
   type WantedTopic,
 } from './registry-clients/shared.ts';
-import { defineCommand } from './shell/command.ts';
-import { brokerDriver, kernels as chooseKernels } from './shell/drivers.ts';
 
 const SETTINGS = {
   ...CLIENT_SETTINGS,

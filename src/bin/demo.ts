@@ -4,15 +4,15 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';
+import type { Fact, Service, Slice, SliceContext } from '../demo/fact.ts';
+import { Processes } from '../demo/processes.ts';
+import { ready } from '../demo/ready.ts';
+import { allHold, renderFacts } from '../demo/table.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, type Stack, startStack } from '../devstack/stack.ts';
-import type { Fact, Service, Slice, SliceContext } from './demo/fact.ts';
-import { Processes } from './demo/processes.ts';
-import { ready } from './demo/ready.ts';
-import { allHold, renderFacts } from './demo/table.ts';
-import { defineCommand } from './shell/command.ts';
-import { lockDriver } from './shell/drivers.ts';
-import { packageRoot } from './shell/package.ts';
-import { aborted } from './shell/wait.ts';
+import { defineCommand } from '../shell/command.ts';
+import { lockDriver } from '../shell/drivers.ts';
+import { packageRoot } from '../shell/package.ts';
+import { aborted } from '../shell/wait.ts';
 
 const END_GRACE_MS = 5000;
 
@@ -28,9 +28,9 @@ async function play<Run>(slice: Slice<Run>, context: SliceContext): Promise<Outc
 }
 
 const SLICES: Readonly<Record<Fact['slice'], (context: SliceContext) => Promise<Outcome>>> = {
-  contracts: async (context) => play((await import('./demo/contracts.ts')).contractsSlice, context),
-  effects: async (context) => play((await import('./demo/effects.ts')).effectsSlice, context),
-  windows: async (context) => play((await import('./demo/windows.ts')).windowsSlice, context),
+  contracts: async (context) => play((await import('../demo/contracts/slice.ts')).contractsSlice, context),
+  effects: async (context) => play((await import('../demo/effects/slice.ts')).effectsSlice, context),
+  windows: async (context) => play((await import('../demo/windows/slice.ts')).windowsSlice, context),
 };
 
 export const command = defineCommand({

@@ -2,11 +2,11 @@
 import { join, resolve } from 'node:path';
 import { EXIT } from '../core/errors.ts';
 import { endedServers, runningStack } from '../devstack/stack.ts';
-import { askAll, type Check, fail, renderFindings, warn } from './doctor/check.ts';
-import { hostChecks } from './doctor/host.ts';
-import { brokerChecks, postgresChecks } from './doctor/servers.ts';
-import { defineCommand } from './shell/command.ts';
-import { sqlDriver } from './shell/drivers.ts';
+import { askAll, type Check, fail, renderFindings, warn } from '../doctor/check.ts';
+import { hostChecks } from '../doctor/host.ts';
+import { brokerChecks, postgresChecks } from '../doctor/servers.ts';
+import { defineCommand } from '../shell/command.ts';
+import { sqlDriver } from '../shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 

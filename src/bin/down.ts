@@ -1,8 +1,8 @@
 /** `millrace down`: ends the stack of a folder. */
 import { join, resolve } from 'node:path';
 import { stopStack } from '../devstack/stack.ts';
-import { defineCommand } from './shell/command.ts';
-import { lockDriver } from './shell/drivers.ts';
+import { defineCommand } from '../shell/command.ts';
+import { lockDriver } from '../shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 

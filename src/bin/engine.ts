@@ -1,6 +1,7 @@
 /** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
+import type { Kernels } from '../addon/surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineError } from '../engine/errors.ts';
@@ -17,8 +18,12 @@ import {
   stateOf,
   watermarksOf,
 } from '../engine/index.ts';
-import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
-import type { Kernels } from '../native/surface.ts';
+import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';
+import { packageVersion } from '../shell/package.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { warnOfThinTopics } from '../shell/topics.ts';
 import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
 import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
 import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
@@ -26,11 +31,6 @@ import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
 import { demandSink, openSink, openSinks, readSink, SINK_SETTINGS } from './engine/sinks.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver, kernels, windowKernels } from './shell/drivers.ts';
-import { packageVersion } from './shell/package.ts';
-import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
-import { warnOfThinTopics } from './shell/topics.ts';
 
 /** Topics that are read or get copies, and a sink that is one. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;

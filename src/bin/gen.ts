@@ -1,6 +1,10 @@
 /** `millrace gen`: the seeded generator of events and orders, to a topic, a file or stdout. */
 
 import { type FileHandle, open } from 'node:fs/promises';
+import { loadGenKernels } from '../addon/gen.ts';
+import type { GenKernels } from '../addon/gen-surface.ts';
+import { xxh32Create, xxh32Digest } from '../addon/reference/xxh32.ts';
+import type { Kernels } from '../addon/surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { EVENT } from '../core/layout/layouts.gen.ts';
@@ -13,16 +17,12 @@ import { OrderSource, orderLine } from '../gen/order-source.ts';
 import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
 import { ByteSink, TopicSink } from '../gen/sinks.ts';
-import type { BrokerAdmin } from '../io/broker/port.ts';
-import { loadGenKernels } from '../native/gen.ts';
-import type { GenKernels } from '../native/gen-surface.ts';
-import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
-import type { Kernels } from '../native/surface.ts';
+import type { BrokerAdmin } from '../io/kafka/port.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { brokerDriver, kernels } from '../shell/drivers.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { makeTopics } from '../shell/topics.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver, kernels } from './shell/drivers.ts';
-import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
-import { makeTopics } from './shell/topics.ts';
 
 const SETTINGS = {
   kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },

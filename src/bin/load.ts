@@ -5,11 +5,16 @@ import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
 import { nodeHttpClientDriver } from '../io/http/client.ts';
-import { Intents } from '../outbox/load/intents.ts';
-import { LEDGER_FORMAT, type LedgerEntry, type LedgerWriter, ledgerLine } from '../outbox/load/ledger.ts';
-import { type LoadResult, LoadRun } from '../outbox/load/run.ts';
-import { Schedule } from '../outbox/load/schedule.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
+import { Intents } from '../load/intents.ts';
+import { type LoadResult, LoadRun } from '../load/run.ts';
+import { Schedule } from '../load/schedule.ts';
+import {
+  LEDGER_FORMAT,
+  type LedgerEntry,
+  type LedgerWriter,
+  ledgerLine,
+} from '../outbox/reconcile/client-ledger.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
 
 const SETTINGS = {
   target: { type: 'string', default: 'http://127.0.0.1:8080', help: 'http address of the orders service' },

@@ -1,10 +1,10 @@
 /** The list of commands, and the process they run in. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
-import type { Command } from './shell/command.ts';
-import { buildDigest, packageVersion } from './shell/package.ts';
-import { fail, isJson, runCommand } from './shell/run.ts';
-import { processWorld, type World } from './shell/world.ts';
+import type { Command } from '../shell/command.ts';
+import { buildDigest, packageVersion } from '../shell/package.ts';
+import { processWorld, type World } from '../shell/process-env.ts';
+import { fail, isJson, runCommand } from '../shell/run.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
 

@@ -1,24 +1,24 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
-import type { RequestGate } from '../access/access.ts';
+import type { RequestGate } from '../access/request.ts';
 import { coreError } from '../core/errors.ts';
-import type { SqlPool } from '../io/sql/port.ts';
+import type { SqlPool } from '../io/postgres/sql/port.ts';
+import { migrate, requireColumn, requireTables } from '../outbox/database/migrations.ts';
 import { UuidV7 } from '../outbox/ids.ts';
-import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
-import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http.ts';
-import { KEY_TTL_TABLE } from '../outbox/orders/key-ttl.ts';
+import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http/routes.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
+import { KEY_TTL_TABLE } from '../outbox/orders/write/key-ttl.ts';
+import { systemRandom } from '../shell/clock.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { migrationsOf } from '../shell/migrations.ts';
+import { packageVersion } from '../shell/package.ts';
+import { ACCESS_SETTINGS, accessGate, warnOfExposure } from '../shell/servers/access.ts';
+import { aborted } from '../shell/wait.ts';
 import { GRPC_SETTINGS, grpcDrainMs, grpcListen, serveGrpc } from './orders/grpc.ts';
 import { ORDERS_SETTINGS } from './orders/settings.ts';
 import { canWrite, openPlain, withPatientPool } from './orders/sql.ts';
 import { batchingOf, checkKeyTtl, openOrders } from './orders/writing.ts';
-import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
-import { systemRandom } from './shell/clock.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { migrationsOf } from './shell/migrations.ts';
-import { packageVersion } from './shell/package.ts';
-import { aborted } from './shell/wait.ts';
 
 const SETTINGS = { ...ORDERS_SETTINGS, ...GRPC_SETTINGS, ...ACCESS_SETTINGS } as const;
 

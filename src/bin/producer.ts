@@ -10,6 +10,8 @@ import {
   runProducers,
   writerCodec,
 } from '../registry/index.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
   CLIENT_SETTINGS,
   connectOptions,
@@ -18,8 +20,6 @@ import {
   registryClient,
   topicOf,
 } from './registry-clients/shared.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver, kernels as chooseKernels } from './shell/drivers.ts';
 
 const SETTINGS = {
   ...CLIENT_SETTINGS,

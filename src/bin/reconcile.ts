@@ -3,13 +3,13 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
-import { withSettings } from '../outbox/connection.ts';
-import { type LedgerEntry, readLedger } from '../outbox/load/ledger.ts';
-import { reconcile } from '../outbox/reconcile/reconcile.ts';
+import { withSettings } from '../outbox/database/connection.ts';
+import { requirePlainSchema } from '../outbox/database/schema-name.ts';
+import { type LedgerEntry, readLedger } from '../outbox/reconcile/client-ledger.ts';
 import { reconciliationText } from '../outbox/reconcile/report.ts';
-import { requirePlainSchema } from '../outbox/schema-name.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { sqlDriver } from './shell/drivers.ts';
+import { reconcile } from '../outbox/reconcile/run.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { sqlDriver } from '../shell/drivers.ts';
 
 const IDS_MAX = 100_000;
 

@@ -17,11 +17,11 @@ import {
   type Wire,
   warnOfStale,
 } from '../registry/server.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { packageVersion } from '../shell/package.ts';
+import { ACCESS_SETTINGS, accessGate, warnOfExposure } from '../shell/servers/access.ts';
 import type { Store } from './registry/opened-store.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './registry/store.ts';
-import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { packageVersion } from './shell/package.ts';
 
 const SETTINGS = {
   listen: {

@@ -3,17 +3,17 @@ import { hostname } from 'node:os';
 import { randomUuid } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
-import { withSettings } from '../outbox/connection.ts';
+import { withSettings } from '../outbox/database/connection.ts';
 import { WAL_DEFAULTS } from '../outbox/defaults.ts';
-import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/event.ts';
-import { Relay, type RelayOptions } from '../outbox/relay/relay.ts';
+import { Relay, type RelayOptions } from '../outbox/relay/instance.ts';
+import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/pipeline/event.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
-import { WalSource } from '../outbox/relay/wal-source.ts';
-import { systemRandom } from './shell/clock.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver, sqlDriver } from './shell/drivers.ts';
-import { migrationsOf } from './shell/migrations.ts';
-import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+import { WalSource } from '../outbox/relay/wal/source.ts';
+import { systemRandom } from '../shell/clock.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { brokerDriver, sqlDriver } from '../shell/drivers.ts';
+import { migrationsOf } from '../shell/migrations.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -175,7 +175,7 @@ async function wakeDriver(context: Context): Promise<WakeDriver | undefined> {
 async function sourceOf(context: Context): Promise<RelayOptions['makeSource']> {
   const { settings } = context;
   if (settings.relay !== 'wal') return undefined;
-  const { pgReplicationDriver } = await import('../io/replication/pg.ts');
+  const { pgReplicationDriver } = await import('../io/postgres/replication/pg.ts');
   const { slot, publication } = settings;
   return (parts) =>
     new WalSource(parts, {

@@ -1,10 +1,10 @@
 /** `millrace slo`: reads the metrics of running processes and judges them by the limits of the requirements. */
 import { coreError, EXIT } from '../core/errors.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { judge, type Verdict } from './slo/judge.ts';
-import { BOUNDS, BUILT_IN, readRules } from './slo/rules.ts';
-import { metricsAddress, scrape } from './slo/scrape.ts';
-import { tableOf } from './slo/table.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { judge, type Verdict } from '../slo/judge.ts';
+import { BOUNDS, BUILT_IN, readRules } from '../slo/rules.ts';
+import { metricsAddress, scrape } from '../slo/scrape.ts';
+import { tableOf } from '../slo/table.ts';
 
 const SETTINGS = {
   scrape: {

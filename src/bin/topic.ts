@@ -1,11 +1,11 @@
 /** `millrace topic create|list|delete`: topics of a cluster, for set-up scripts and for a look. */
 
 import { coreError, EXIT } from '../core/errors.ts';
-import type { BrokerAdmin } from '../io/broker/port.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver } from './shell/drivers.ts';
-import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
-import { makeTopics } from './shell/topics.ts';
+import type { BrokerAdmin } from '../io/kafka/port.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
+import { brokerDriver } from '../shell/drivers.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { makeTopics } from '../shell/topics.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },

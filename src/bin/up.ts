@@ -2,8 +2,8 @@
 import { join, resolve } from 'node:path';
 import { coreError } from '../core/errors.ts';
 import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
-import { defineCommand } from './shell/command.ts';
-import { lockDriver } from './shell/drivers.ts';
+import { defineCommand } from '../shell/command.ts';
+import { lockDriver } from '../shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 

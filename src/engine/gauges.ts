@@ -1,10 +1,10 @@
 /** What the metrics show of a running engine: brought up to date at each scrape, also while the loop waits, and every second. */
 import type { Clock } from '../core/clock.ts';
-import type { WatermarkGenerator } from './admission.ts';
-import type { LagWatch } from './lag.ts';
-import type { LateOutlet } from './late/outlet.ts';
 import type { EngineMetrics } from './metrics.ts';
-import type { Outlet } from './outlet.ts';
+import type { LateOutlet } from './output/late/side-output.ts';
+import type { Outlet } from './output/outlet.ts';
+import type { WatermarkGenerator } from './source/admission.ts';
+import type { LagWatch } from './source/lag.ts';
 import type { StateBackend } from './state/port.ts';
 
 const RATE_MS = 1000;

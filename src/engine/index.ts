@@ -1,27 +1,33 @@
 /** Product 3: exact event-time windows over one topic, exact through a crash. Imports core, native and ports only. */
-export type { WindowResult } from './accumulator.ts';
-export type { PartitionProgress, WatermarkGenerator } from './admission.ts';
-export { engineRoutes, type WatermarkReport } from './api.ts';
-export { CHECKPOINT_ACTIONS, type CheckpointStep, SPILL_ACTIONS, type StepHook } from './checkpoint/steps.ts';
-export { Engine, type EngineParts, type RunSummary } from './engine.ts';
-export type { WindowPage, WindowQuery } from './fired/lookup.ts';
-export type { FiredShape } from './fired/mark.ts';
-export { SteadyStore } from './fired/steady.ts';
-export { FIRED_FAMILIES, FiredStore, readFired } from './fired/store.ts';
-export type { FiredPage, Firing } from './firing.ts';
-export { GroupLease } from './group.ts';
-export { demandValidInput } from './invalid.ts';
+
+export { engineRoutes, type WatermarkReport } from './api/routes.ts';
+export {
+  CHECKPOINT_ACTIONS,
+  type CheckpointStep,
+  SPILL_ACTIONS,
+  type StepHook,
+} from './durability/checkpoint/steps.ts';
+export { type MemoryShares, sharesOf } from './durability/spill/budget.ts';
+export { PIECE_FAMILIES, type PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 export { checkJob, type Job, type JobWindows, pieceOrderOf, stateOf, watermarksOf } from './job.ts';
-export type { LateTopic } from './late/outlet.ts';
-export { KafkaLateTopic } from './late/topic.ts';
-export { LeasedSource } from './leased-source.ts';
 export { engineMetrics } from './metrics.ts';
-export { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from './sink/kafka.ts';
-export type { WindowSink } from './sink/port.ts';
-export { PostgresSink, SINK_TABLE_NAME } from './sink/postgres.ts';
-export { BrokerSource, type EventRows, type EventSource } from './source.ts';
-export { type MemoryShares, sharesOf } from './spill/budget.ts';
-export { PIECE_FAMILIES, type PieceOrder, PieceStore } from './spill/pieces.ts';
+export type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
+export type { FiredShape } from './output/fired/mark.ts';
+export { SteadyStore } from './output/fired/steady.ts';
+export { FIRED_FAMILIES, FiredStore, readFired } from './output/fired/store.ts';
+export type { LateTopic } from './output/late/side-output.ts';
+export { KafkaLateTopic } from './output/late/topic.ts';
+export { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from './output/sink/kafka.ts';
+export type { WindowSink } from './output/sink/port.ts';
+export { PostgresSink, SINK_TABLE_NAME } from './output/sink/postgres.ts';
+export { Engine, type EngineParts, type RunSummary } from './run.ts';
+export type { PartitionProgress, WatermarkGenerator } from './source/admission.ts';
+export { BrokerSource, type EventRows, type EventSource } from './source/events.ts';
+export { GroupLease } from './source/group.ts';
+export { demandValidInput } from './source/invalid.ts';
+export { LeasedSource } from './source/leased.ts';
 export { limitedBy, limitedText, Stages, type StageTimes } from './stages.ts';
 export type { StateBackend } from './state/port.ts';
-export type { WindowAssigner } from './windows.ts';
+export type { WindowResult } from './window/accumulator.ts';
+export type { WindowAssigner } from './window/definition.ts';
+export type { FiredPage, Firing } from './window/firing.ts';

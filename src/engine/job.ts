@@ -1,14 +1,15 @@
 /** What a run computes: the settings that decide its results, checked once and written into every checkpoint. */
+
+import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
-import type { WindowKernels } from '../native/window-surface.ts';
-import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './admission.ts';
+import type { PieceOrder, PieceStore } from './durability/spill/pieces.ts';
 import { engineError } from './errors.ts';
-import type { PieceOrder, PieceStore } from './spill/pieces.ts';
+import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './source/admission.ts';
 import type { StateBackend } from './state/port.ts';
 import { SessionsState } from './state/sessions.ts';
 import { SliceState } from './state/slices.ts';
-import { SlidingWindows, TumblingWindows, type WindowAssigner } from './windows.ts';
+import { SlidingWindows, TumblingWindows, type WindowAssigner } from './window/definition.ts';
 
 export type JobWindows =
   | { readonly window: 'tumbling'; readonly sizeMs: number }

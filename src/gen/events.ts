@@ -4,6 +4,8 @@
  *  sorted by event_ts + delay; (3) neither depends on how the stream is cut into batches or on which kernels run.
  *  Memory: the true order needs none; the delayed order 20 bytes for each event that is under way.
  */
+
+import type { GenKernels } from '../addon/gen-surface.ts';
 import { invariant } from '../core/errors.ts';
 import { ArrivalQueue } from '../core/layout/arrival-queue.ts';
 import type { EventBatch } from '../core/layout/event-batch.ts';
@@ -11,7 +13,6 @@ import { EVENT, GEN, GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import { RandomStream, seedOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
-import type { GenKernels } from '../native/gen-surface.ts';
 import { checkEventOptions, type EventOptions, eventParams } from './event-options.ts';
 
 const POOL_ROWS_FIRST = 4096;

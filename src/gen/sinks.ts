@@ -1,7 +1,7 @@
 /** Where generated batches go: a topic, or bytes one after the other. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
-import type { BatchProducer } from '../io/broker/port.ts';
+import type { BatchProducer } from '../io/kafka/port.ts';
 import type { BatchSink } from './pump.ts';
 
 /** Sends each batch to one topic and demands that every row is acknowledged. */

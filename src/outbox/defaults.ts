@@ -1,7 +1,7 @@
 /** Settings that fit most services, for spreading under one's own; the library itself assumes none. */
 import type { InboxConsumerOptions } from './inbox/consumer.ts';
-import type { RelaySettings } from './relay/relay.ts';
-import type { WalSourceOptions } from './relay/wal-source.ts';
+import type { RelaySettings } from './relay/instance.ts';
+import type { WalSourceOptions } from './relay/wal/source.ts';
 
 /** Of a relay that polls, beside its addresses, table, topic and name. */
 export const RELAY_DEFAULTS = {

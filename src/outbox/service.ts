@@ -4,11 +4,14 @@
 import { type Random, randomUuid, sleep, type Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
-import type { BrokerDriver } from '../io/broker/port.ts';
-import type { ReplicationDriver } from '../io/replication/port.ts';
-import type { SqlDriver, SqlPool, SqlSession } from '../io/sql/port.ts';
+import type { BrokerDriver } from '../io/kafka/port.ts';
+import type { ReplicationDriver } from '../io/postgres/replication/port.ts';
+import type { SqlDriver, SqlPool, SqlSession } from '../io/postgres/sql/port.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
-import { withSettings } from './connection.ts';
+import { withSettings } from './database/connection.ts';
+import { migrationsOf } from './database/migration-files.ts';
+import { migrate } from './database/migrations.ts';
+import { partMigrations, type ServiceParts } from './database/parts.ts';
 import {
   CONSUMER_DEFAULTS,
   HORIZON_DEFAULTS,
@@ -19,19 +22,16 @@ import {
 } from './defaults.ts';
 import { outboxError } from './errors.ts';
 import { InboxConsumer } from './inbox/consumer.ts';
-import { checkTtl } from './inbox/horizon.ts';
-import { Inbox } from './inbox/inbox.ts';
-import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from './inbox/keeper.ts';
 import { inboxNames, plainTableName } from './inbox/names.ts';
+import { Inbox } from './inbox/once.ts';
 import type { InboxRecord } from './inbox/port.ts';
+import { checkTtl } from './inbox/retention/horizon.ts';
+import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from './inbox/retention/keeper.ts';
+import { readTopicAges } from './inbox/retention/topic-ages.ts';
 import type { RetrySettings } from './inbox/retries.ts';
-import { readTopicAges } from './inbox/topic-ages.ts';
-import { migrationsOf } from './migration-files.ts';
-import { migrate } from './migrations.ts';
 import { type KnownNames, refuseUnknown } from './options.ts';
-import { partMigrations, type ServiceParts } from './parts.ts';
-import { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
-import { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
+import { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
+import { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
 
 export interface ServiceOptions {
   /** Lower-case letters, digits, - and _: names its migrations, clients and consumer groups. */

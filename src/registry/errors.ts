@@ -1,13 +1,13 @@
 /** Errors of the registry and its clients: one table, from which HTTP bodies, exit codes and metric reasons follow.
  *  `number` is the error_code of the HTTP body; its first three digits are the status. */
-import { ACCESS_ERRORS } from '../access/errors.ts';
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
+import { SERDE_ERRORS } from '../serde/errors.ts';
 
 export const REGISTRY_ERRORS = {
+  ...SERDE_ERRORS,
   /** On a command line these two are a wrong -subject or version, not an answer to a question. */
   subject_not_found: errorRow('not_found', { number: 40401, exit: EXIT.usage }),
   version_not_found: errorRow('not_found', { number: 40402, exit: EXIT.usage }),
-  schema_not_found: errorRow('not_found', { number: 40403 }),
   /** A part of a path that should be a number is none, so no resource has it. */
   path_not_found: errorRow('not_found', { number: 404, exit: EXIT.usage }),
   subject_soft_deleted: errorRow('not_found', { number: 40404 }),
@@ -20,7 +20,6 @@ export const REGISTRY_ERRORS = {
   subject_mode_not_set: errorRow('not_found', { number: 40409 }),
   association_not_found: errorRow('not_found', { number: 40410 }),
   incompatible: errorRow('conflict', { number: 409 }),
-  invalid_schema: errorRow('invalid', { http: 422, number: 42201 }),
   invalid_version: errorRow('invalid', { http: 422, number: 42202 }),
   invalid_level: errorRow('invalid', { http: 422, number: 42203 }),
   invalid_mode: errorRow('invalid', { http: 422, number: 42204 }),
@@ -28,15 +27,10 @@ export const REGISTRY_ERRORS = {
   reference_exists: errorRow('conflict', { http: 422, number: 42206 }),
   id_mismatch: errorRow('invalid', { http: 422, number: 42207 }),
   invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
-  /** Rules that go with a schema; they are kept, and clients run them. */
-  invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
   /** A check that takes more than one request may, over all versions that it compares. */
   check_too_long: errorRow('invalid', { http: 422, number: 42201 }),
   /** Checks of large schemas that wait for the thread that runs them. */
   checks_busy: errorRow('unavailable', { number: 50305 }),
-  schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
-  malformed_request: errorRow('invalid', { number: 400 }),
-  ...ACCESS_ERRORS,
   /** A list longer than one answer may be. */
   page_too_large: errorRow('invalid', { number: 400 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
@@ -61,32 +55,8 @@ export const REGISTRY_ERRORS = {
   store_not_empty: errorRow('conflict'),
   /** The registry still reads its log. */
   starting: errorRow('unavailable', { number: 503 }),
-  /** The registry cannot be reached or answers 5xx: a reason to wait, never a fact about a record. */
-  registry_unavailable: errorRow('unavailable'),
-  /** The registry answers something that is not its protocol. */
-  registry_protocol: errorRow('unavailable'),
-  /** A value does not fit the schema it is written with. */
-  value_refused: errorRow('invalid'),
-  bad_magic: errorRow('corrupt', { reason: 'bad_magic' }),
-  truncated_frame: errorRow('corrupt', { reason: 'truncated_frame' }),
-  unknown_schema_id: errorRow('corrupt', { reason: 'unknown_schema_id' }),
-  bad_message_index: errorRow('corrupt', { reason: 'bad_message_index' }),
-  incompatible_schema: errorRow('corrupt', { reason: 'incompatible_schema' }),
-  malformed_payload: errorRow('corrupt', { reason: 'malformed_payload' }),
   /** Records that could not be published or parked; the run stops before it loses one. */
   not_delivered: errorRow('unavailable'),
 } as const satisfies ErrorTable;
 
 export const registryError = errorsOf(REGISTRY_ERRORS);
-
-/** Why a record was quarantined. The list is closed: a dashboard may rely on it. */
-export const QUARANTINE_REASONS = [
-  'bad_magic',
-  'truncated_frame',
-  'unknown_schema_id',
-  'bad_message_index',
-  'incompatible_schema',
-  'malformed_payload',
-] as const;
-
-export type QuarantineReason = (typeof QUARANTINE_REASONS)[number];

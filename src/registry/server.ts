@@ -10,12 +10,12 @@ export {
   registryRoutes,
 } from './api/routes.ts';
 export { warnOfStale } from './api/stale.ts';
-export { CHECK_MS_MAX } from './checks/checks.ts';
-export { CheckThread } from './checks/thread.ts';
 export { registryError } from './errors.ts';
-export { FileLog, REGISTRY_LOG_FILE } from './store/file-log.ts';
-export { KafkaLog, type KafkaLogOptions } from './store/kafka-log.ts';
+export { FileLog, REGISTRY_LOG_FILE } from './store/file/log.ts';
+export { KafkaLog, type KafkaLogOptions } from './store/kafka/log.ts';
 export type { RegistryLog } from './store/log.ts';
 export { MemoryLog } from './store/memory-log.ts';
 export { Registry } from './store/registry.ts';
 export { exportStore, type Imported, importStore } from './store/transfer.ts';
+export { CHECK_MS_MAX } from './worker/checks.ts';
+export { CheckThread } from './worker/thread.ts';

@@ -5,7 +5,7 @@
  */
 import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
-import type { BrokerEvent, TopicPartition } from '../io/broker/port.ts';
+import type { BrokerEvent, TopicPartition } from '../io/kafka/port.ts';
 import { keyOf, type StoredRecord } from './broker-log.ts';
 import { Coordinator } from './broker-transactions.ts';
 import { SeededRandom } from './clock.ts';

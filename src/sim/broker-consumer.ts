@@ -16,7 +16,7 @@ import {
   type Rebalance,
   type TopicPartition,
   type TopicPartitionOffset,
-} from '../io/broker/port.ts';
+} from '../io/kafka/port.ts';
 import {
   type Group,
   type Member,

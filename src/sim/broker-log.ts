@@ -1,6 +1,6 @@
 /** Records of the simulated cluster in their partitions, and the transactions that they belong to. */
 import type { RecordHeader } from '../core/layout/record-batch.ts';
-import type { TopicPartition } from '../io/broker/port.ts';
+import type { TopicPartition } from '../io/kafka/port.ts';
 
 export interface SimTransaction {
   state: 'open' | 'committed' | 'aborted';

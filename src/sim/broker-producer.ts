@@ -7,7 +7,7 @@ import type {
   DeliveryReport,
   ProducerOptions,
   TopicPartition,
-} from '../io/broker/port.ts';
+} from '../io/kafka/port.ts';
 import { type SimCluster, simEvent } from './broker-cluster.ts';
 import type { SimLink } from './broker-link.ts';
 import type { StoredRecord } from './broker-log.ts';

@@ -8,7 +8,7 @@ import type {
   TransactionalOptions,
   TransactionalProducer,
   TransactionFailure,
-} from '../io/broker/port.ts';
+} from '../io/kafka/port.ts';
 import { type SimCluster, simEvent } from './broker-cluster.ts';
 import type { SimLink } from './broker-link.ts';
 import type { StoredRecord } from './broker-log.ts';

@@ -5,7 +5,7 @@
  *  (3) a transaction is decided once.
  */
 import type { Timers } from '../core/clock.ts';
-import type { TopicPartition } from '../io/broker/port.ts';
+import type { TopicPartition } from '../io/kafka/port.ts';
 import { keyOf, type SimTransaction, type StoredRecord } from './broker-log.ts';
 
 /** Part of the cluster that the coordinator uses. */

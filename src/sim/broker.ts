@@ -2,7 +2,7 @@
 
 import { coreError } from '../core/errors.ts';
 import { newTopicConfig } from '../core/topics.ts';
-import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicSpec } from '../io/broker/port.ts';
+import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicSpec } from '../io/kafka/port.ts';
 import { SimCluster, type SimOptions, simError } from './broker-cluster.ts';
 import { SimConsumer } from './broker-consumer.ts';
 import { SimLink } from './broker-link.ts';

@@ -27,7 +27,7 @@ import {
   type KvStore,
   type KvValues,
   kvError,
-} from '../io/kv/port.ts';
+} from '../io/rocksdb/port.ts';
 import { bytesOf, EMPTY, lowerBound, merged, rangeOf, type Table, tableOf, without } from './kv-table.ts';
 
 /** A family: what its readers see, and what a crash leaves. */

@@ -1,15 +1,16 @@
 /** Our own client and codecs behind the two operations that the clients of others have. */
-import { systemClock } from '../../src/bin/shell/clock.ts';
+
+import { chooseNative, loadKernels } from '../../src/addon/load.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import type { SchemaFormat } from '../../src/formats/format.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { systemRandom } from '../../src/io/clock/system.ts';
-import { chooseNative, loadKernels } from '../../src/native/load.ts';
 import { BatchDecoder } from '../../src/registry/consumer/decoder.ts';
 import { fetchTransport, RegistryClient, writerCodec } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import type { SchemaFormat } from '../../src/registry/schemas/format.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
+import { systemClock } from '../../src/shell/clock.ts';
 
 interface Reference {
   readonly name: string;

@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { parseAvroSchema, resolvedAvroText } from '../../src/registry/schemas/avro.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
+import { parseAvroSchema, resolvedAvroText } from '../../src/formats/avro/schema.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
 
 interface Vector {
   readonly what: string;

@@ -1,9 +1,9 @@
 /** Policy STRICT against what Apache Avro's own check answered: rule, pointer and words of each finding, in its order. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { parseAvroSchema } from '../../src/formats/avro/schema.ts';
+import { checkStrictAvro } from '../../src/registry/compatibility/avro/strict.ts';
 import { isCompatible } from '../../src/registry/compatibility/finding.ts';
-import { checkStrictAvro } from '../../src/registry/compatibility/strict-avro.ts';
-import { parseAvroSchema } from '../../src/registry/schemas/avro.ts';
 
 interface Case {
   readonly about: string;

@@ -1,7 +1,7 @@
 /** Texts that are kept as they came and are one schema to a look-up: JSON names of a descriptor that follow from the names
  *  of fields, and the order of Avro properties that the format does not know. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseSchema, schemaText } from '../../src/registry/schemas/schema.ts';
+import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';
 
 interface Row {

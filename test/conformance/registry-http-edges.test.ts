@@ -1,6 +1,6 @@
 /** Bodies, names and numbers at the edge of what is taken, each answer held to the served description. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { guidOf } from '../../src/registry/schemas/guid.ts';
+import { guidOf } from '../../src/formats/guid.ts';
 import { Conformance, ORDER_1, ORDER_2 } from './registry-http-kit.ts';
 
 let api: Conformance;

@@ -2,7 +2,7 @@
 import { Agent, type OutgoingHttpHeaders, request } from 'node:http';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { silentLogger } from '../../src/core/log.ts';
-import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import {
   MemoryLog,

@@ -1,7 +1,7 @@
 /** STRICT takes the Protobuf texts that the existing registries take: imports that only options use need no reference, and
  *  well-known types no import. The type of every field is still resolved. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseSchema, schemaText } from '../../src/registry/schemas/schema.ts';
+import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';
 
 const proto = (...lines: readonly string[]): string => ['syntax = "proto3";', '', ...lines, ''].join('\n');

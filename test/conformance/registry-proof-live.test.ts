@@ -2,12 +2,12 @@
  *  that is refused, wrong or gone. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
 import { compareHistory, compareWith } from '../../src/registry/compatibility/modes.ts';
 import { explain } from '../../src/registry/proof/explain.ts';
 import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
 import type { Outcome } from '../../src/registry/proof/trial.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 
 type AvroField = readonly [name: string, type: unknown, value?: unknown, alias?: string];
 interface Row {

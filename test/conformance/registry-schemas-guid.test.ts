@@ -1,9 +1,9 @@
 /** Guids against those of the existing registries. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import type { Json, Reference, SchemaContent } from '../../src/registry/schemas/content.ts';
-import type { SchemaFormat } from '../../src/registry/schemas/format.ts';
-import { guidOf } from '../../src/registry/schemas/guid.ts';
+import type { Json, Reference, SchemaContent } from '../../src/formats/content.ts';
+import type { SchemaFormat } from '../../src/formats/format.ts';
+import { guidOf } from '../../src/formats/guid.ts';
 
 interface Vectors {
   readonly texts: Readonly<Record<SchemaFormat, string>>;

@@ -1,7 +1,7 @@
 /** A consumer of explicit partitions: where it stands, where it goes, what it answers while it waits. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { NO_OFFSET, OFFSET_BEGINNING, OFFSET_END } from '../../src/io/broker/port.ts';
+import { NO_OFFSET, OFFSET_BEGINNING, OFFSET_END } from '../../src/io/kafka/port.ts';
 import { allOf, type BrokerSubject, fresh, readUntil, rowCount, World } from './broker-world.ts';
 
 const numbers = (rows: ReadonlyArray<{ readonly value: string | null }>): number[] =>

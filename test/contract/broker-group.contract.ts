@@ -6,7 +6,7 @@ import type {
   BrokerProperties,
   Rebalance,
   TopicPartitionOffset,
-} from '../../src/io/broker/port.ts';
+} from '../../src/io/kafka/port.ts';
 import { pause, until } from '../wait.ts';
 import {
   type BrokerSubject,

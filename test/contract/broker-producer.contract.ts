@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import type { ConsumerOptions } from '../../src/io/broker/port.ts';
+import type { ConsumerOptions } from '../../src/io/kafka/port.ts';
 import {
   allOf,
   type BrokerSubject,

@@ -6,7 +6,7 @@ import type {
   BrokerDriver,
   DeliveryReport,
   TransactionalProducer,
-} from '../../src/io/broker/port.ts';
+} from '../../src/io/kafka/port.ts';
 import { simBrokerDriver, simDriverOf } from '../../src/sim/broker.ts';
 import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../src/sim/broker-link.ts';

@@ -1,6 +1,6 @@
 /** Transactions: all rows of one or none, one writer of an id, and readers that choose what they see. */
 import { describe, expect, it } from 'vitest';
-import type { TransactionalOptions, TransactionalProducer } from '../../src/io/broker/port.ts';
+import type { TransactionalOptions, TransactionalProducer } from '../../src/io/kafka/port.ts';
 import { allOf, type BrokerSubject, batchOf, fresh, readUntil, utf8, World } from './broker-world.ts';
 
 const STEP_MS = 60_000;

@@ -14,7 +14,7 @@ import {
   type TopicPartitionOffset,
   type TransactionalOptions,
   type TransactionalProducer,
-} from '../../src/io/broker/port.ts';
+} from '../../src/io/kafka/port.ts';
 import { until } from '../wait.ts';
 
 /** The other member of a group of two, which gets no partition but slows a rebalance down. */

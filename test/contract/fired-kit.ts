@@ -1,9 +1,9 @@
 /** Fired rows for tests: pages and firings from plain numbers, and results as text that compares easily. */
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
-import type { WindowResult } from '../../src/engine/accumulator.ts';
-import type { FiredBounds, FiredPage, Firing } from '../../src/engine/firing.ts';
-import { ResultRows } from '../../src/engine/sink/rows.ts';
+import { ResultRows } from '../../src/engine/output/sink/rows.ts';
 import type { ReachedTimes } from '../../src/engine/state/reached.ts';
+import type { WindowResult } from '../../src/engine/window/accumulator.ts';
+import type { FiredBounds, FiredPage, Firing } from '../../src/engine/window/firing.ts';
 
 const CELLS = ACCUMULATOR.BYTES / 8;
 

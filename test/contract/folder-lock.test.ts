@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import type { NativeMode } from '../../src/addon/load.ts';
 import { identify, isAlive } from '../../src/devstack/process.ts';
 import { flockDriver } from '../../src/io/lock/flock.ts';
 import type { FolderLock, LockOutcome } from '../../src/io/lock/port.ts';
-import type { NativeMode } from '../../src/native/load.ts';
 import { projectRoot } from '../house/root.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'millrace-lock-'));

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { GrpcReply, GrpcServer, GrpcServerOptions } from '../../src/io/grpc/port.ts';
-import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
+import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
 import { block, type Fields, fieldsOf, RawH2 } from './h2-raw.ts';

@@ -17,7 +17,7 @@ import {
   SETTINGS,
   WINDOW_UPDATE,
   WITH_PRIORITY,
-} from '../../src/io/grpc/frames.ts';
+} from '../../src/io/grpc/http2/frames.ts';
 import { METHOD } from '../e2e/orders-grpc-kit.ts';
 import { CALL, expectOk, fine, HEAD, having, MESSAGE, wireKit, without } from './grpc-wire-kit.ts';
 import {

@@ -16,7 +16,7 @@ import {
   SETTINGS,
   WINDOW_UPDATE,
   WITH_PRIORITY,
-} from '../../src/io/grpc/frames.ts';
+} from '../../src/io/grpc/http2/frames.ts';
 import { framed } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
 import { CALL, expectOk, HEAD, MESSAGE, wireKit } from './grpc-wire-kit.ts';

@@ -10,8 +10,8 @@ import {
   HEADERS,
   RST_STREAM,
   SETTINGS,
-} from '../../src/io/grpc/frames.ts';
-import { HeaderList, HpackDecoder } from '../../src/io/grpc/hpack.ts';
+} from '../../src/io/grpc/http2/frames.ts';
+import { HeaderList, HpackDecoder } from '../../src/io/grpc/http2/hpack.ts';
 
 export const NOTHING = Buffer.alloc(0);
 export const PREFACE = Buffer.concat([

@@ -1,6 +1,6 @@
 /** Contract of every HTTP driver against clients that take memory or connections from others, or speak for another site. */
 import { describe, expect, test } from 'vitest';
-import type { ConnectionLimit } from '../../src/core/connection-limits.ts';
+import type { ConnectionLimit } from '../../src/core/connections.ts';
 import type { HttpAdmission, HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
 import { gate, get, HOST, httpHarness, post } from './http-harness.ts';
 import type { RawClient } from './raw-client.ts';

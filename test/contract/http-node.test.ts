@@ -1,5 +1,5 @@
 import { describe } from 'vitest';
-import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import { httpContract } from './http.contract.ts';
 
 describe(nodeHttpDriver.name, () => httpContract(nodeHttpDriver));

@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import type { HttpServerOptions } from '../../src/io/http/port.ts';
-import { uwsDriver } from '../../src/io/http/uws.ts';
-import { addressText, checkedHeader } from '../../src/io/http/uws-head.ts';
+import { addressText, checkedHeader } from '../../src/io/http/uws/head.ts';
+import { uwsDriver } from '../../src/io/http/uws/server.ts';
 import { uwsLoads } from '../http-driver.ts';
 import { httpContract } from './http.contract.ts';
 

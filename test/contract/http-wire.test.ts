@@ -1,5 +1,5 @@
 import { describe } from 'vitest';
-import { wireDriver } from '../../src/io/http/wire.ts';
+import { wireDriver } from '../../src/io/http/http1/server.ts';
 import { httpContract } from './http.contract.ts';
 
 describe(wireDriver.name, () => httpContract(wireDriver));

@@ -18,8 +18,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
-import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { itFull } from '../tier.ts';
 import { ALL, code, MIB, OPTIONS, pair, records, said, spans, text } from './kv-kit.ts';
 

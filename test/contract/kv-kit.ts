@@ -1,7 +1,7 @@
 /** Rows for the key-value contract, and what a scan gives as text that compares easily. */
 import { expect } from 'vitest';
 import type { Keys, RecordRows, SpanRows } from '../../src/core/rows.ts';
-import type { KvDriver, KvFamilyUse, KvOptions, KvRange, KvStore } from '../../src/io/kv/port.ts';
+import type { KvDriver, KvFamilyUse, KvOptions, KvRange, KvStore } from '../../src/io/rocksdb/port.ts';
 
 export const MIB = 1024 * 1024;
 export const FAMILIES: Readonly<Record<string, KvFamilyUse>> = { runs: 'runs', rows: 'rows' };

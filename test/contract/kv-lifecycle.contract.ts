@@ -2,7 +2,7 @@
  *  operations. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/kv/port.ts';
+import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/rocksdb/port.ts';
 import {
   ALL,
   code,

@@ -2,7 +2,7 @@
 //   node kv.child.mjs CASE FOLDER
 // It says what it did as lines on stdout. The compiled driver runs, so that nothing stands between it and the signal.
 import { readFileSync } from 'node:fs';
-import { rocksdbDriver } from '../../dist/src/io/kv/rocksdb.js';
+import { rocksdbDriver } from '../../dist/src/io/rocksdb/addon.js';
 
 const [name, folder] = process.argv.slice(2);
 const MIB = 1024 * 1024;

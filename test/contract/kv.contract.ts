@@ -1,6 +1,6 @@
 /** Contract of every key-value driver: order, batches, runs and snapshots. */
 import { describe, expect, it } from 'vitest';
-import type { KvStore } from '../../src/io/kv/port.ts';
+import type { KvStore } from '../../src/io/rocksdb/port.ts';
 import { isFull } from '../tier.ts';
 import {
   ALL,

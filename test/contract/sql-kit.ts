@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto';
 import net from 'node:net';
 import { expect } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { turns, until } from '../wait.ts';
 import { gate } from './http-harness.ts';
 

@@ -1,8 +1,8 @@
 /** What every SQL driver promises of a server that says nothing any more, run against a real one by test/e2e/sql.test.ts. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { TextDriver, TextStatement } from '../../src/io/sql/port.ts';
+import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { TextDriver, TextStatement } from '../../src/io/postgres/sql/port.ts';
 import { type SilentGate, silentGate } from './sql-gate.ts';
 import { failure, heldLock } from './sql-kit.ts';
 

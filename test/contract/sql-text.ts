@@ -1,7 +1,7 @@
 /** What every driver of TextPool promises, run against a real server by test/e2e/sql.test.ts. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type {
   SqlPool,
   TextDriver,
@@ -9,7 +9,7 @@ import type {
   TextPool,
   TextRows,
   TextStatement,
-} from '../../src/io/sql/port.ts';
+} from '../../src/io/postgres/sql/port.ts';
 import { gate } from './http-harness.ts';
 import { cuttingProxy, failure, heldLock } from './sql-kit.ts';
 import { type PoolFace, poolContract } from './sql-pools.ts';

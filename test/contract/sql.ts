@@ -1,7 +1,7 @@
 /** What every SQL driver promises, run against a real server by test/e2e/sql.test.ts. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/sql/port.ts';
+import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/postgres/sql/port.ts';
 import { cuttingProxy, failure, heldLock } from './sql-kit.ts';
 import { type PoolFace, poolContract } from './sql-pools.ts';
 

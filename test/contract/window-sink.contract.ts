@@ -9,9 +9,9 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import type { FiredPage } from '../../src/engine/firing.ts';
-import type { WindowSink } from '../../src/engine/sink/port.ts';
-import { SinkWriter } from '../../src/engine/sink/writer.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
+import { SinkWriter } from '../../src/engine/output/sink/writer.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
 import { pause, realClock, until } from '../wait.ts';
 import {
   manyRows,

@@ -1,8 +1,8 @@
 /** Both keyed states on both sides: which values they refuse, and that they are of no use once they are closed. */
 import { describe, expect, it } from 'vitest';
+import type { RowRun, SessionState, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
-import type { RowRun, SessionState, WindowKernels, WindowState } from '../../src/native/window-surface.ts';
 import { outcome, ROW_BYTES, SIDES } from './window-kit.ts';
 
 /** What is asked of a state here, by the names it has for it. */

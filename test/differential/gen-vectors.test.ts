@@ -2,14 +2,14 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { loadGenKernels } from '../../src/addon/gen.ts';
+import { xxh32Create, xxh32Digest } from '../../src/addon/reference/xxh32.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
-import { xxh32Create, xxh32Digest } from '../../src/native/reference/xxh32.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 interface Vector {
   readonly seed: string;

@@ -2,6 +2,9 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { loadGenKernels } from '../../src/addon/gen.ts';
+import type { GenKernels } from '../../src/addon/gen-surface.ts';
+import { xxh32Create, xxh32Digest } from '../../src/addon/reference/xxh32.ts';
 import { MillraceError } from '../../src/core/errors.ts';
 import { ArrivalQueue } from '../../src/core/layout/arrival-queue.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -17,9 +20,6 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { ZipfTable } from '../../src/core/random/zipf.ts';
 import { DEFAULT_EVENTS, type EventOptions, eventParams } from '../../src/gen/event-options.ts';
 import { EventGenerator, noiseOf } from '../../src/gen/events.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
-import type { GenKernels } from '../../src/native/gen-surface.ts';
-import { xxh32Create, xxh32Digest } from '../../src/native/reference/xxh32.ts';
 
 const native = loadGenKernels('native');
 const reference = loadGenKernels('reference');

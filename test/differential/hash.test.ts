@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { SHARD_HASH_SEED } from '../../src/addon/surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
-import { SHARD_HASH_SEED } from '../../src/native/surface.ts';
 import { both, native, outcome, reference, soil } from './kernel-kit.ts';
 
 interface Vector {

@@ -4,9 +4,9 @@ import { connect } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { wireDriver } from '../../src/io/http/http1/server.ts';
+import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpDriver, HttpRequest, HttpServer } from '../../src/io/http/port.ts';
-import { wireDriver } from '../../src/io/http/wire.ts';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'];
 const NAMES = [

@@ -1,9 +1,9 @@
 /** Batches as hostile as a buffer can be, and a comparison of two kernels that leaves no byte out. */
 import fc from 'fast-check';
+import { loadKernels } from '../../src/addon/load.ts';
+import type { Kernels } from '../../src/addon/surface.ts';
 import { BATCH_HEADER } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { loadKernels } from '../../src/native/load.ts';
-import type { Kernels } from '../../src/native/surface.ts';
 
 export const native = loadKernels('native');
 export const reference = loadKernels('reference');

@@ -2,11 +2,11 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { avscOf } from '../property/registry-avro-avsc-kit.ts';
 
 export interface Case {

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { MillraceError } from '../../src/core/errors.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { messageOf } from '../property/registry-proto-decoder-kit.ts';
 
 interface Vector {

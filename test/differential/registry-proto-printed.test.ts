@@ -6,9 +6,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import { parseProtoFile } from '../../src/registry/schemas/proto-parser.ts';
-import { printProto } from '../../src/registry/schemas/proto-print.ts';
+import { parseProtoFile } from '../../src/formats/protobuf/syntax/parser.ts';
+import { printProto } from '../../src/formats/protobuf/syntax/print.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 interface Printed {
   readonly name: string;

@@ -2,11 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { readFields, type WireField } from '../../src/registry/schemas/proto-bytes.ts';
-import { descriptorBytes } from '../../src/registry/schemas/proto-descriptor.ts';
-import { protoLink } from '../../src/registry/schemas/proto-parse.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { readFields, type WireField } from '../../src/formats/protobuf/descriptor/bytes.ts';
+import { descriptorBytes } from '../../src/formats/protobuf/descriptor/to-descriptor.ts';
+import { protoLink } from '../../src/formats/protobuf/parse.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 const vectorsOf = <T>(name: string): readonly T[] => {
   const path = join(packageRoot(), 'test', 'vectors', name);

@@ -1,7 +1,8 @@
 /** Sessions from plain rows: batches admitted whatever the time is, a list of intervals a key as the rules say it, and what
  *  a session state says of itself. */
+
+import type { RowRun, SessionState } from '../../src/addon/window-surface.ts';
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
-import type { RowRun, SessionState } from '../../src/native/window-surface.ts';
 import { admitAll, type Batches, batchesOf, type EventRow, ROW_BYTES } from './window-kit.ts';
 
 export interface Session {

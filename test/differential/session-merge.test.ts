@@ -2,7 +2,7 @@
  *  bytes, and both equal the rule over all events together. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { WindowKernels } from '../../src/native/window-surface.ts';
+import type { WindowKernels } from '../../src/addon/window-surface.ts';
 import { admittedOf, readOut, rowsOfSessions, type Session, said } from './session-kit.ts';
 import {
   type EventRow,

@@ -2,8 +2,8 @@
  *  a list of intervals per key. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { SessionState } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../src/core/layout/layouts.gen.ts';
-import type { SessionState } from '../../src/native/window-surface.ts';
 import {
   admittedOf,
   found,

@@ -2,8 +2,8 @@
  *  give the state back; on both sides, and from one side to the other. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { COVER_RANGES, type RowBytes, type WindowKernels } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS } from '../../src/core/layout/layouts.gen.ts';
-import { COVER_RANGES, type RowBytes, type WindowKernels } from '../../src/native/window-surface.ts';
 import { admittedOf, readOut, sessionDeltasOf } from './session-kit.ts';
 import {
   admitAll,

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Admission } from '../../bench/peers/oracle/admission.ts';
 import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
+import type { WindowKernels } from '../../src/addon/window-surface.ts';
 import {
   EVENT_STATUS,
   PARTITION_PROGRESS,
@@ -18,7 +19,6 @@ import {
   PROGRESS_CELLS,
   type WindowTimes,
 } from '../../src/core/layout/window-clock.ts';
-import type { WindowKernels } from '../../src/native/window-surface.ts';
 import { streams } from '../windows/streams.ts';
 import { type Course, courses } from './admit-courses.ts';
 import { type Batches, batchesOf, hexOf, I64_MAX, I64_MIN, outcome, SIDES } from './window-kit.ts';

@@ -1,12 +1,12 @@
 /** Worlds for the window kernels: both sides, batches made from plain rows, and what a state says of itself. */
 import fc from 'fast-check';
+import type { SortedRun, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
+import { loadWindowKernels } from '../../src/addon/windows.ts';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { ACCUMULATOR, EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { RefusedBatch } from '../../src/core/layout/refused-batch.ts';
-import type { SortedRun, WindowKernels, WindowState } from '../../src/native/window-surface.ts';
-import { loadWindowKernels } from '../../src/native/windows.ts';
 
 export const native = loadWindowKernels('native');
 export const reference = loadWindowKernels('reference');

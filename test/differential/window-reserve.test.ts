@@ -1,6 +1,6 @@
 /** Room made before a load: rows that come in the order of their ranges are the same rows, in a table that does not grow. */
 import { describe, expect, it } from 'vitest';
-import { COVER_RANGES } from '../../src/native/window-surface.ts';
+import { COVER_RANGES } from '../../src/addon/window-surface.ts';
 import { admitAll, batchesOf, deltasOf, emptied, outcome, ROW_BYTES, SIDES } from './window-kit.ts';
 
 const KEYS = 2700;

@@ -2,9 +2,9 @@
  *  bytes, and both equal a plain map. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { ENTRY_BYTES } from '../../src/addon/reference/window/table.ts';
+import type { WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { DELTA_STATUS, WINDOW_DELTAS } from '../../src/core/layout/layouts.gen.ts';
-import { ENTRY_BYTES } from '../../src/native/reference/window-table.ts';
-import type { WindowKernels, WindowState } from '../../src/native/window-surface.ts';
 import {
   admitAll,
   batchesOf,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';

@@ -1,4 +1,4 @@
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';

@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
-import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import type { BatchConsumer } from '../../src/io/broker/port.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import type { BatchConsumer } from '../../src/io/kafka/port.ts';
 import { allOf, batchOf, fresh, utf8 } from '../contract/broker-world.ts';
 import { pause, until } from '../wait.ts';
 import { ownStack } from './own-stack.ts';

@@ -3,8 +3,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { freePort } from '../../src/devstack/ports.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { launcher } from './engine-kit.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { command } from '../../src/bin/compat-check.ts';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { launcher } from './engine-kit.ts';
 

@@ -1,11 +1,11 @@
 /** A member of the contracts group that commits each batch, while others join, leave, and hold a rebalance up. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
-import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
+import { referenceKernels } from '../../src/addon/reference/kernels.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { append, createTopics } from '../../src/demo/contracts/topic.ts';
 import { openBroker, systemRandom } from '../../src/drivers.ts';
-import { referenceKernels } from '../../src/native/reference/kernels.ts';
 import {
   BatchDecoder,
   consumerMetrics,

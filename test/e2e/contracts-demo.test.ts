@@ -2,13 +2,13 @@
  *  breaks it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { contractsSlice } from '../../src/bin/demo/contracts.ts';
-import { ask, type ContractsRun, type FlowRun, subjectOf } from '../../src/bin/demo/contracts-model.ts';
-import { append, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
-import type { Fact, SliceContext } from '../../src/bin/demo/fact.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { ask, type ContractsRun, type FlowRun, subjectOf } from '../../src/demo/contracts/model.ts';
+import { contractsSlice } from '../../src/demo/contracts/slice.ts';
+import { append, TopicReader } from '../../src/demo/contracts/topic.ts';
+import type { Fact, SliceContext } from '../../src/demo/fact.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

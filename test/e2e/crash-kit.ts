@@ -2,11 +2,11 @@
  *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
  *  holds open. A kill that interrupted nothing does not count and is repeated. */
 import { readFileSync } from 'node:fs';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
 import { Guard } from '../../src/devstack/guard.ts';
 import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
 import { readState } from '../../src/devstack/state.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { pause, realClock, until } from '../wait.ts';
 import type { Launcher } from './engine-kit.ts';
 

@@ -7,11 +7,11 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
 import type { Guard } from '../../src/devstack/guard.ts';
 import { freePort } from '../../src/devstack/ports.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { pause, until } from '../wait.ts';
 import {
   countOf,

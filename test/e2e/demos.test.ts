@@ -1,10 +1,10 @@
 /** Every slice of the demo on the reference implementation: its processes run, and its facts hold. contracts-demo,
  *  effects-demo and windows-demo test how each fact fails. */
 import { expect, it } from 'vitest';
-import { contractsSlice } from '../../src/bin/demo/contracts.ts';
-import { effectsSlice } from '../../src/bin/demo/effects.ts';
-import type { Fact, Slice, SliceContext } from '../../src/bin/demo/fact.ts';
-import { windowsSlice } from '../../src/bin/demo/windows.ts';
+import { contractsSlice } from '../../src/demo/contracts/slice.ts';
+import { effectsSlice } from '../../src/demo/effects/slice.ts';
+import type { Fact, Slice, SliceContext } from '../../src/demo/fact.ts';
+import { windowsSlice } from '../../src/demo/windows/slice.ts';
 import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 

@@ -11,7 +11,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { askBroker } from '../../src/devstack/kafka/wire.ts';
 import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
 import { runningServers, type ServerState } from '../../src/devstack/state.ts';
-import { nodeRdkafkaDriver as driver } from '../../src/io/broker/node-rdkafka.ts';
+import { nodeRdkafkaDriver as driver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { allOf, batchOf, utf8 } from '../contract/broker-world.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

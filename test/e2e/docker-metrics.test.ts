@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
 import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
 import { repositoryFiles } from '../house/root.ts';
 import { until } from '../wait.ts';

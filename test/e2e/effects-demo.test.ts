@@ -2,12 +2,12 @@
  *  it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
-import { effectsSlice } from '../../src/bin/demo/effects.ts';
-import { connect, type EffectsRun } from '../../src/bin/demo/effects-judge.ts';
-import type { SliceContext } from '../../src/bin/demo/fact.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
+import { connect, type EffectsRun } from '../../src/demo/effects/judge.ts';
+import { effectsSlice } from '../../src/demo/effects/slice.ts';
+import type { SliceContext } from '../../src/demo/fact.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { LedgerEntry } from '../../src/outbox/index.ts';
 import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';

@@ -13,9 +13,9 @@ import { countersText, differenceText, type Told } from '../../bench/peers/oracl
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
 import { entryOf, Oracle } from '../../bench/peers/oracle/windows.ts';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
-import { consumedOf, newestManifest } from '../../src/bin/demo/windows-judge.ts';
-import { consumedNow } from '../../src/bin/demo/windows-kill.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import { consumedOf, newestManifest } from '../../src/demo/windows/judge.ts';
+import { consumedNow } from '../../src/demo/windows/kill.ts';
 import { pause, realClock, until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';

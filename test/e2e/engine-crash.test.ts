@@ -6,8 +6,8 @@
  */
 import { describe, expect, it } from 'vitest';
 import type { OrderEntry } from '../../bench/peers/oracle/arrival-order.ts';
-import { decodeRecord } from '../../src/engine/changelog/records.ts';
-import { Replay } from '../../src/engine/changelog/replay.ts';
+import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
+import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import { CHECKPOINT_ACTIONS, SPILL_ACTIONS } from '../../src/engine/index.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import { type CrashCase, CrashLoop } from './engine-crash-kit.ts';

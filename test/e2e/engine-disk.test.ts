@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { newestManifest } from '../../src/bin/demo/windows-judge.ts';
+import { newestManifest } from '../../src/demo/windows/judge.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';

@@ -3,8 +3,8 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import type { BatchProducer, BrokerAdmin } from '../../src/io/broker/port.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { batchOf } from '../contract/broker-world.ts';
 import { realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

@@ -6,7 +6,7 @@ import { expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
+import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';

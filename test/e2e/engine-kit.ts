@@ -5,8 +5,8 @@ import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } fr
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, afterEach, beforeEach } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { until } from '../wait.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');

@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { decodeDeleteRecords, deleteRecords, oldestOffsets } from '../../bench/engine/trim.ts';
 import { bench } from '../../bench/engine-soak.ts';
+import { loadGenKernels } from '../../src/addon/gen.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 import { sharedStack } from './stack.ts';
 

@@ -1,5 +1,5 @@
 /** What statements cost the server in what it counts, which is the same on a slow machine: not in time. */
-import type { SqlPool, SqlRow, SqlSession, SqlValue } from '../../src/io/sql/port.ts';
+import type { SqlPool, SqlRow, SqlSession, SqlValue } from '../../src/io/postgres/sql/port.ts';
 
 export interface Cost {
   /** Pages looked at, wherever they were. */

@@ -1,7 +1,7 @@
 /** What a process serves under /metrics, sample by sample, and databases of a test's own. */
 import { afterAll } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 

@@ -2,7 +2,7 @@
  *  service fails with the reason, nothing is lost, and writes resume when there is room. The server refuses with the
  *  SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { createdOf, logOf, newKey, ordersKit, problemOf, rowCounts, stop } from './orders-kit.ts';

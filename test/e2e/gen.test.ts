@@ -1,9 +1,10 @@
 /** `millrace gen` to a real topic: what arrives is what the generator says, in its order per partition. */
 import protobuf from 'protobufjs';
 import { afterAll, describe, expect, test } from 'vitest';
+import { loadGenKernels } from '../../src/addon/gen.ts';
+import { chooseNative } from '../../src/addon/load.ts';
 import { command as gen } from '../../src/bin/gen.ts';
 import { command as registry } from '../../src/bin/registry.ts';
-import { brokerDriver } from '../../src/bin/shell/drivers.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -12,8 +13,7 @@ import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
 import { DEFAULT_ORDERS, OrderGenerator } from '../../src/gen/order.ts';
 import { ORDER_VERSIONS, orderSchema } from '../../src/gen/order-versions.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
-import { chooseNative } from '../../src/native/load.ts';
+import { brokerDriver } from '../../src/shell/drivers.ts';
 import { allOf, fresh, readUntil, rowCount } from '../contract/broker-world.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { sharedStack } from './stack.ts';

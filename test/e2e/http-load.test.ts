@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, it } from 'vitest';
 import { type LoadOptions, load } from '../../bench/effects/load.ts';
-import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
+import { readLedger, summarizeLedger } from '../../src/outbox/reconcile/client-ledger.ts';
 import { pause, realClock } from '../wait.ts';
 
 interface Seen {

@@ -4,11 +4,15 @@ import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { parseDuration } from '../../src/core/quantity.ts';
-import { Inbox } from '../../src/outbox/inbox/inbox.ts';
-import { InboxKeeper, type InboxKeeperOptions, readDatabaseNowMs } from '../../src/outbox/inbox/keeper.ts';
-import type { TopicReading } from '../../src/outbox/inbox/live-horizon.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
-import { listPartitions, readFloorMs } from '../../src/outbox/inbox/partitions.ts';
+import { Inbox } from '../../src/outbox/inbox/once.ts';
+import {
+  InboxKeeper,
+  type InboxKeeperOptions,
+  readDatabaseNowMs,
+} from '../../src/outbox/inbox/retention/keeper.ts';
+import type { TopicReading } from '../../src/outbox/inbox/retention/live-horizon.ts';
+import { listPartitions, readFloorMs } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
 import { sharedStack } from './stack.ts';

@@ -2,11 +2,11 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
-import { makePartitions } from '../../src/outbox/inbox/partitions.ts';
+import { makePartitions } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';

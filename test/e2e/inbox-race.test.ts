@@ -2,15 +2,15 @@
  *  unseen. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlSession } from '../../src/io/sql/port.ts';
-import { Inbox } from '../../src/outbox/inbox/inbox.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
+import { Inbox } from '../../src/outbox/inbox/once.ts';
 import {
   dropPartitions,
   listPartitions,
   makePartitions,
   readFloorMs,
-} from '../../src/outbox/inbox/partitions.ts';
+} from '../../src/outbox/inbox/retention/partitions.ts';
 import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0 } from './inbox-kit.ts';
 
 const world = await inboxWorld();

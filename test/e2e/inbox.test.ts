@@ -4,13 +4,13 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { Inbox, once } from '../../src/outbox/inbox/inbox.ts';
-import { dropPartitions } from '../../src/outbox/inbox/partitions.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import { Inbox, once } from '../../src/outbox/inbox/once.ts';
+import { dropPartitions } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { realClock } from '../wait.ts';
 import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0, v4 } from './inbox-kit.ts';
 

@@ -1,20 +1,20 @@
 /** A consumer in an inbox on a real broker and database: each message once, whatever is poison, repeated, late or away. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
-import { createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { createTopics } from '../../src/demo/contracts/topic.ts';
 import { openBroker, systemClock, systemRandom } from '../../src/drivers.ts';
 import { CONSUMER_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { outboxError } from '../../src/outbox/errors.ts';
 import { InboxConsumer, type InboxConsumerOptions } from '../../src/outbox/inbox/consumer.ts';
-import { Inbox } from '../../src/outbox/inbox/inbox.ts';
-import { dropPartitions, makePartitions } from '../../src/outbox/inbox/partitions.ts';
+import { Inbox } from '../../src/outbox/inbox/once.ts';
 import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
+import { dropPartitions, makePartitions } from '../../src/outbox/inbox/retention/partitions.ts';
+import { readTopicAges } from '../../src/outbox/inbox/retention/topic-ages.ts';
 import { parkedDigestSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
-import { readTopicAges } from '../../src/outbox/inbox/topic-ages.ts';
 import { realClock, until as untilWithin } from '../wait.ts';
 import { HOUR_MS, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
 import { sharedStack } from './stack.ts';

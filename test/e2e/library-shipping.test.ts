@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { survivesKills } from './shipping-kit.ts';
 
 const EXAMPLE = join(packageRoot(), 'examples', 'shipping', 'shipping.mjs');

@@ -2,11 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { migrationsOf } from '../../src/outbox/migration-files.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
-import { append, EVENTS_MAX, lockAggregates, type OutboxEvent } from '../../src/outbox/outbox/append.ts';
-import { outboxTableSql } from '../../src/outbox/outbox/table.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { append, EVENTS_MAX, lockAggregates, type OutboxEvent } from '../../src/outbox/append/events.ts';
+import { outboxTableSql } from '../../src/outbox/append/table.ts';
+import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
 import { inboxWorld, settledOrBlocked } from './inbox-kit.ts';
 
 const world = await inboxWorld();

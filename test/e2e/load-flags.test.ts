@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { afterAll, expect, it } from 'vitest';
-import { Intents } from '../../src/outbox/load/intents.ts';
+import { Intents } from '../../src/load/intents.ts';
 import { gate } from '../contract/http-harness.ts';
 import { pause } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

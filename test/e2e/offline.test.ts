@@ -1,7 +1,7 @@
 /** A set-up clone needs no network: bin/bootstrap and a demo run where there is nothing but loopback. */
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 const LOOPBACK_UP =
   'import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh", b"lo", 0x41))';

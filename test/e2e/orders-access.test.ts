@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/index.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';

@@ -1,9 +1,9 @@
 /** The orders service when something fails: held keys, overload, signals, a database that goes away and comes back. */
 import { request } from 'node:http';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

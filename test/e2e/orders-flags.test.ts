@@ -1,7 +1,7 @@
 /** The effect of the flags of `millrace orders` for memory, partitions and batches on a process, seen in its answers
  *  and its tables. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { outboxPartitions } from '../../src/outbox/orders/partitions.ts';
+import { outboxPartitions } from '../../src/outbox/orders/write/partitions.ts';
 import { pause } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { becomes, pageOf, sumOf } from './flags-kit.ts';

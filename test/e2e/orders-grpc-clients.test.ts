@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { clientsFolder } from '../clients/kit.ts';
 import { launcher } from './engine-kit.ts';
 import { grpcAddress } from './orders-grpc-kit.ts';

@@ -4,7 +4,7 @@ import { connect, type IncomingHttpHeaders } from 'node:http2';
 import { join } from 'node:path';
 import { credentials } from '@grpc/grpc-js';
 import { describe, expect, it } from 'vitest';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
 import { arrival, pause, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

@@ -14,7 +14,7 @@ import {
   PING,
   RST_STREAM,
   SETTINGS,
-} from '../../src/io/grpc/frames.ts';
+} from '../../src/io/grpc/http2/frames.ts';
 import { block, fieldsOf, literal, NOTHING, PREFACE, RawH2 } from '../contract/h2-raw.ts';
 import { pause, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

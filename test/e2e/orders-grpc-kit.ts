@@ -15,7 +15,7 @@ import { loadSync } from '@grpc/proto-loader';
 import { protoPath as HEALTH_PROTO } from 'grpc-health-check';
 import protobuf from 'protobufjs';
 import { afterAll } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { realClock, until } from '../wait.ts';
 import { logOf, type Service } from './orders-kit.ts';
 

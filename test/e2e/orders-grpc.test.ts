@@ -1,6 +1,6 @@
 /** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both transports are one. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import {

@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
 import { Described } from '../contract/described.ts';
 import { RawClient } from '../contract/raw-client.ts';

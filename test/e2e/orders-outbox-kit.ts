@@ -1,10 +1,10 @@
 /** An outbox of a test's own, and what its maintenance is asked to do with it. */
 import { afterAll } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import type { KeyTtl } from '../../src/outbox/orders/key-ttl.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import type { KeyTtl } from '../../src/outbox/orders/write/key-ttl.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();

@@ -1,15 +1,15 @@
 /** Partitions of the outbox and the end of keys, on a real database, beside writers and markers that never stop. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { migrate, requireColumn } from '../../src/outbox/database/migrations.ts';
 import {
   asMaintainer,
   dropMarked,
   makeAhead,
   outboxPartitions,
   sweepDefault,
-} from '../../src/outbox/orders/partitions.ts';
+} from '../../src/outbox/orders/write/partitions.ts';
 import { gate } from '../contract/http-harness.ts';
 import { pause, until } from '../wait.ts';
 import { ALL, emptySchema, options, put } from './orders-outbox-kit.ts';

@@ -1,7 +1,7 @@
 /** The orders command as a process: its crash point, its deadline, its drivers, and which relays it wakes. */
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
-import { requirePlainSchema } from '../../src/outbox/schema-name.ts';
+import { requirePlainSchema } from '../../src/outbox/database/schema-name.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import {

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { until } from '../wait.ts';
 import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
 import { type OwnPostgres, ownPostgres } from './own-postgres.ts';

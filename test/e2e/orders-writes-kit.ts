@@ -1,23 +1,23 @@
 /** Several instances of the orders service in one test process, on a real database, and the oracle that judges what they did. */
 import { afterAll, expect } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { systemRandom } from '../../src/io/clock/system.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import { pgNativeDriver } from '../../src/io/sql/pg-native.ts';
-import { pgTextDriver } from '../../src/io/sql/pg-text.ts';
-import type { SqlPool, TextPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { pgNativeDriver } from '../../src/io/postgres/sql/pg-native.ts';
+import { pgTextDriver } from '../../src/io/postgres/sql/pg-text.ts';
+import type { SqlPool, TextPool } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
 import { UuidV7 } from '../../src/outbox/ids.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
-import { BatchControl } from '../../src/outbox/orders/batch-control.ts';
 import { ordersMetrics } from '../../src/outbox/orders/metrics.ts';
 import { OrderReads } from '../../src/outbox/orders/reads.ts';
-import { ReplayCache } from '../../src/outbox/orders/replay-cache.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
 import { type CreateAnswer, Orders } from '../../src/outbox/orders/service.ts';
-import { BATCH_LOCK_MS, OrderWriter, SIDE_CONNECTIONS } from '../../src/outbox/orders/writer.ts';
+import { BatchControl } from '../../src/outbox/orders/write/batch-control.ts';
+import { ReplayCache } from '../../src/outbox/orders/write/replay-cache.ts';
+import { BATCH_LOCK_MS, OrderWriter, SIDE_CONNECTIONS } from '../../src/outbox/orders/write/writer.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { pause, realClock } from '../wait.ts';
 
 export interface InstanceOptions {

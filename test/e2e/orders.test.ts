@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { type Migration, migrate, requireTables } from '../../src/outbox/migrations.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { type Migration, migrate, requireTables } from '../../src/outbox/database/migrations.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { launcher } from './engine-kit.ts';
 import {

@@ -11,7 +11,7 @@ import {
   postmasterPid,
   writePostgresScript,
 } from '../../src/devstack/postgres/server.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { until } from '../wait.ts';
 
 const PASSWORD = 'own';

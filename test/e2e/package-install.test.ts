@@ -4,7 +4,7 @@ import { copyFileSync, cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { survivesKills } from './shipping-kit.ts';
 
 const project = mkdtempSync(join(tmpdir(), 'millrace-installed-'));

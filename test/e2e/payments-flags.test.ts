@@ -3,11 +3,15 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
-import { listPartitions, makePartitions, type TimePartition } from '../../src/outbox/inbox/partitions.ts';
+import {
+  listPartitions,
+  makePartitions,
+  type TimePartition,
+} from '../../src/outbox/inbox/retention/partitions.ts';
 import { copyPlan } from '../../src/outbox/payments/duplicates.ts';
 import { realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';

@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { clientsFolder } from '../clients/kit.ts';
 import { launcher } from './engine-kit.ts';
 import { type Event, events, paymentsKit } from './payments-kit.ts';

@@ -1,10 +1,10 @@
 /** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id leads to. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrationsOf } from '../../src/outbox/migration-files.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
 import { realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { bytes, type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';

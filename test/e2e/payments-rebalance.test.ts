@@ -1,7 +1,7 @@
 /** Members of the payments group that come, leave, die and stand still in the middle of batches: every order is charged
  *  once, and nothing waits for the dead. */
 import { describe, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
 import { pause, until } from '../wait.ts';
 import { openTransactions } from './crash-kit.ts';
 import { launcher } from './engine-kit.ts';

@@ -2,12 +2,12 @@
  *  deltas, what is gone before that is. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
-import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/run.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { realClock } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 

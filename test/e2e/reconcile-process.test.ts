@@ -1,9 +1,9 @@
 /** `millrace reconcile` as a process: what it serves while it compares, and how many ids it lists. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { silentGate } from '../contract/sql-gate.ts';
 import { launcher } from './engine-kit.ts';
 import { becomes, connectTo } from './flags-kit.ts';

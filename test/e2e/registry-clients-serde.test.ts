@@ -4,8 +4,8 @@
  *  first message of a file (its issue 248), and has no well-known types.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
-import { ready } from '../../src/bin/demo/ready.ts';
+import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
+import { ready } from '../../src/demo/ready.ts';
 import {
   type Client,
   type ClientName,

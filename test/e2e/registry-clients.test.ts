@@ -2,7 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ready } from '../../src/bin/demo/ready.ts';
+import { ready } from '../../src/demo/ready.ts';
 import {
   type Client,
   type ClientName,

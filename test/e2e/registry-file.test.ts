@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
+import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
 import { projectRoot } from '../house/root.ts';
 
 const KEYS = 5;

@@ -5,8 +5,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
 import { freePort } from '../../src/devstack/ports.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 

@@ -3,14 +3,14 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, it } from 'vitest';
 import { bench, hostileSchemas } from '../../bench/hostile.ts';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import type { Source } from '../../src/registry/checks/source.ts';
-import type * as thread from '../../src/registry/checks/thread.ts';
+import type { Source } from '../../src/registry/worker/source.ts';
+import type * as thread from '../../src/registry/worker/thread.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 import { realClock } from '../wait.ts';
 
 // A thread starts from a compiled file.
-const compiled = pathToFileURL(join(packageRoot(), 'dist/src/registry/checks/thread.js')).href;
+const compiled = pathToFileURL(join(packageRoot(), 'dist/src/registry/worker/thread.js')).href;
 const { CheckThread } = (await import(compiled)) as typeof thread;
 
 const open: thread.CheckThread[] = [];

@@ -1,17 +1,17 @@
 /** Real registry processes on one topic, and an independent look at what stands in it. */
 import { readFileSync } from 'node:fs';
 import { expect } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { BrokerDriver } from '../../src/io/broker/port.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
 import { until } from '../wait.ts';
 import type { Launcher } from './engine-kit.ts';
 
 const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
-    ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
-    : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
+    ? (await import('../../src/io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver
+    : (await import('../../src/io/kafka/librdkafka.ts')).librdkafkaDriver;
 
 const ASKED_MS_MAX = 200_000;
 

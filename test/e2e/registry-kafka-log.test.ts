@@ -3,9 +3,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import type { BrokerDriver, TransactionalProducer } from '../../src/io/broker/port.ts';
 import { systemRandom } from '../../src/io/clock/system.ts';
-import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka-log.ts';
+import type { BrokerDriver, TransactionalProducer } from '../../src/io/kafka/port.ts';
+import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka/log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { allOf, batchOf, fresh, readUntil, text, utf8 } from '../contract/broker-world.ts';
 import { pause, realClock, until } from '../wait.ts';
@@ -14,8 +14,8 @@ import { sharedStack } from './stack.ts';
 const stack = await sharedStack();
 const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
-    ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
-    : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
+    ? (await import('../../src/io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver
+    : (await import('../../src/io/kafka/librdkafka.ts')).librdkafkaDriver;
 const broker = { brokers: stack.brokers, clientId: 'registry-kafka-log', connectTimeoutMs: 60_000 };
 
 const open: Array<{ close(): Promise<void> }> = [];

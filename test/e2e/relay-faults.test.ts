@@ -3,8 +3,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import type { BrokerAdmin } from '../../src/io/broker/port.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import type { BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';

@@ -1,14 +1,14 @@
 /** A schema, a topic and rows for the relay's tests, and what stands in the topic afterwards. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 import type { SharedStack } from './stack.ts';

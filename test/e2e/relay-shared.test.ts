@@ -2,7 +2,7 @@
  *  lease breaks nothing when it wakes. Real processes, real signals. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';

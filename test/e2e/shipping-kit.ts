@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once as event } from 'node:events';
 import { afterAll, expect } from 'vitest';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { until } from '../wait.ts';
 import { leftOpen } from './orders-kit.ts';
 import { settingsOf } from './payments-kit.ts';

@@ -1,11 +1,11 @@
 /** millrace slo -rules=outbox on orders, a relay and payments that really run: every metric its rules name is served under
  *  the labels they ask for, and what holds whatever the machine is found to hold. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
-import { ready } from '../../src/bin/demo/ready.ts';
-import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
-import { readRules } from '../../src/bin/slo/rules.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import { ready } from '../../src/demo/ready.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { parseExposition, serves } from '../../src/slo/exposition.ts';
+import { readRules } from '../../src/slo/rules.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';

@@ -1,6 +1,6 @@
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import { pgNativeDriver } from '../../src/io/sql/pg-native.ts';
-import { pgTextDriver } from '../../src/io/sql/pg-text.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { pgNativeDriver } from '../../src/io/postgres/sql/pg-native.ts';
+import { pgTextDriver } from '../../src/io/postgres/sql/pg-text.ts';
 import { sqlContract } from '../contract/sql.ts';
 import { silenceContract } from '../contract/sql-silence.ts';
 import { textContract } from '../contract/sql-text.ts';

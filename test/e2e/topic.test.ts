@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { sharedStack } from './stack.ts';
 
 const { brokers } = await sharedStack();

@@ -2,17 +2,17 @@
  *  is a list. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterEach } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import type { Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
-import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
+import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
+import { migrate } from '../../src/outbox/database/migrations.ts';
+import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline/contract.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
-import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal-source.ts';
+import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal/source.ts';
+import { migrationsOf } from '../../src/shell/migrations.ts';
 import { pause, realClock, until } from '../wait.ts';
 
 export interface LogLine {

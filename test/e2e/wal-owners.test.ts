@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import { WalSlot, walNames } from '../../src/outbox/relay/wal-slot.ts';
+import { WalSlot, walNames } from '../../src/outbox/relay/wal/slot.ts';
 import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { type Running, walKit } from './wal-kit.ts';

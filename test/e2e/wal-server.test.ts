@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { HorizonWatch } from '../../src/outbox/relay/watch.ts';
+import { HorizonWatch } from '../../src/outbox/relay/xmin-monitor.ts';
 import { until } from '../wait.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { ownServer } from './wal-server.ts';

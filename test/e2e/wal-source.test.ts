@@ -2,8 +2,8 @@
  *  whatever happens to the slot, no row is lost. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
-import { parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
+import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
+import { parseLsn } from '../../src/outbox/relay/wal/lsn.ts';
 import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';

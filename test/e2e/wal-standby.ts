@@ -1,7 +1,7 @@
 /** What a standby says to its primary, without the standby: which rows it still needs, through a physical stream. */
 import type { Socket } from 'node:net';
 import pg from 'pg';
-import { queryMessage } from '../../src/io/replication/frames.ts';
+import { queryMessage } from '../../src/io/postgres/replication/frames.ts';
 
 const COPY_BOTH = 0x57;
 const FEEDBACK_BYTES = 25;

@@ -4,18 +4,18 @@ import { createHash, randomBytes } from 'node:crypto';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../src/core/errors.ts';
-import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
-import type { ReplicationSession, StreamOptions } from '../../src/io/replication/port.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
+import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
+import type { ReplicationSession, StreamOptions } from '../../src/io/postgres/replication/port.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { withSettings } from '../../src/outbox/database/connection.ts';
 import {
   CELL,
   PgOutputDecoder,
   type PgOutputMessage,
   type Tuple,
-} from '../../src/outbox/relay/wal-pgoutput.ts';
-import { WalRowReader } from '../../src/outbox/relay/wal-row.ts';
-import { StreamedTransactions } from '../../src/outbox/relay/wal-streamed.ts';
+} from '../../src/outbox/relay/wal/pgoutput.ts';
+import { WalRowReader } from '../../src/outbox/relay/wal/row.ts';
+import { StreamedTransactions } from '../../src/outbox/relay/wal/streamed.ts';
 import { until } from '../wait.ts';
 import { gateBefore } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';

@@ -2,12 +2,12 @@
  *  it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { SliceContext } from '../../src/bin/demo/fact.ts';
-import { type WindowsRun, windowsSlice } from '../../src/bin/demo/windows.ts';
-import { CASES } from '../../src/bin/demo/windows-cases.ts';
-import { killFact, newestManifest, type RunRecord } from '../../src/bin/demo/windows-judge.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SliceContext } from '../../src/demo/fact.ts';
+import { CASES } from '../../src/demo/windows/cases.ts';
+import { killFact, newestManifest, type RunRecord } from '../../src/demo/windows/judge.ts';
+import { type WindowsRun, windowsSlice } from '../../src/demo/windows/slice.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 

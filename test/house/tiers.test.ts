@@ -20,7 +20,7 @@ const commands = readdirSync(join(projectRoot, 'src/bin'))
   .filter((name) => name.endsWith('.ts') && name !== 'main.ts')
   .map((name) => name.slice(0, -3));
 
-/** Commands that ask src/bin/shell/drivers.ts for the broker or the kernels, or a part of which does. */
+/** Commands that ask src/shell/drivers.ts for the broker or the kernels, or a part of which does. */
 function commandsOnTheAddon(): string[] {
   const asks = (path: string): boolean =>
     /^import .*\b(brokerDriver|kernels)\b.*shell\/drivers/m.test(read(path));

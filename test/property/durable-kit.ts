@@ -2,34 +2,34 @@
  *  results to a sink that is slower than it, makes checkpoints, and dies where it is told to.
  */
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
-import { PARTITION_PROGRESS, TIMESTAMP_TYPE, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
-import { createClock, createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { SAVED_CELLS } from '../../src/engine/changelog/cells.ts';
-import { arrivalsOf } from '../../src/engine/changelog/records.ts';
-import {
-  Checkpointer,
-  type CheckpointSizes,
-  freshStanding,
-} from '../../src/engine/checkpoint/checkpointer.ts';
-import { type LiveState, liveSessions, liveWindows } from '../../src/engine/checkpoint/live.ts';
-import { type Restored, restoreState } from '../../src/engine/checkpoint/restore.ts';
-import type { CheckpointStep } from '../../src/engine/checkpoint/steps.ts';
-import type { Job } from '../../src/engine/job.ts';
-import {
-  SlidingWindows,
-  TumblingWindows,
-  type WindowAssigner,
-  windowsOver,
-} from '../../src/engine/windows.ts';
-import type { Disk } from '../../src/io/disk/port.ts';
 import type {
   RowRun,
   SessionState,
   SortedRun,
   WindowKernels,
   WindowState,
-} from '../../src/native/window-surface.ts';
+} from '../../src/addon/window-surface.ts';
+import { PARTITION_PROGRESS, TIMESTAMP_TYPE, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
+import { createClock, createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { SAVED_CELLS } from '../../src/engine/durability/changelog/cells.ts';
+import { arrivalsOf } from '../../src/engine/durability/changelog/records.ts';
+import {
+  Checkpointer,
+  type CheckpointSizes,
+  freshStanding,
+} from '../../src/engine/durability/checkpoint/checkpointer.ts';
+import { type LiveState, liveSessions, liveWindows } from '../../src/engine/durability/checkpoint/live.ts';
+import { type Restored, restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
+import type { CheckpointStep } from '../../src/engine/durability/checkpoint/steps.ts';
+import type { Job } from '../../src/engine/job.ts';
+import {
+  SlidingWindows,
+  TumblingWindows,
+  type WindowAssigner,
+  windowsOver,
+} from '../../src/engine/window/definition.ts';
+import type { Disk } from '../../src/io/disk/port.ts';
 import { batchesOf, type EventRow, hexOf, ROW_BYTES } from '../differential/window-kit.ts';
 import type { Stream } from '../windows/streams.ts';
 

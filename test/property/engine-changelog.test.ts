@@ -1,9 +1,9 @@
 /** The changelog against crashes and damage: what was durable comes back whole, a torn tail ends it, damage is named. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Changelog, segmentName } from '../../src/engine/changelog/changelog.ts';
-import { FRAME_HEADER_BYTES, frameBytes } from '../../src/engine/changelog/frame.ts';
-import { mendTail, Replay } from '../../src/engine/changelog/replay.ts';
+import { FRAME_HEADER_BYTES, frameBytes } from '../../src/engine/durability/changelog/frame.ts';
+import { Changelog, segmentName } from '../../src/engine/durability/changelog/log.ts';
+import { mendTail, Replay } from '../../src/engine/durability/changelog/replay.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { drawFrom } from './engine-kit.ts';
 

@@ -4,9 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { engineError } from '../../src/engine/errors.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { LateTopic } from '../../src/engine/late/outlet.ts';
-import type { LateCopy } from '../../src/engine/late/rows.ts';
-import { LATE_REASONS } from '../../src/engine/late/topic.ts';
+import type { LateCopy } from '../../src/engine/output/late/rows.ts';
+import type { LateTopic } from '../../src/engine/output/late/side-output.ts';
+import { LATE_REASONS } from '../../src/engine/output/late/topic.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import {

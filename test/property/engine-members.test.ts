@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import { CHECKPOINT_ACTIONS, type CheckpointStep } from '../../src/engine/checkpoint/steps.ts';
+import { CHECKPOINT_ACTIONS, type CheckpointStep } from '../../src/engine/durability/checkpoint/steps.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { jobs, oracleRows, rulesOf, streams, type TestEvent, tell } from './engine-kit.ts';
 import { type Folder, Member, newFolder, PARTITIONS, SESSION_MS, World } from './members-kit.ts';

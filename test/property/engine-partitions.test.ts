@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import type { Logger } from '../../src/core/log.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import type { EventRows } from '../../src/engine/source.ts';
+import type { EventRows } from '../../src/engine/source/events.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import {
   drawFrom,

@@ -3,10 +3,10 @@
 import { describe, expect, it } from 'vitest';
 import type { LogEntry } from '../../bench/peers/oracle/rules.ts';
 import { oracleOf } from '../../bench/peers/oracle/windows.ts';
-import { decodeRecord } from '../../src/engine/changelog/records.ts';
-import { Replay } from '../../src/engine/changelog/replay.ts';
-import { Ledger } from '../../src/engine/checkpoint/ledger.ts';
-import { decodeStateManifest, ownFile } from '../../src/engine/checkpoint/state-manifest.ts';
+import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
+import { Replay } from '../../src/engine/durability/changelog/replay.ts';
+import { Ledger } from '../../src/engine/durability/checkpoint/ledger.ts';
+import { decodeStateManifest, ownFile } from '../../src/engine/durability/checkpoint/state-manifest.ts';
 import type { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import type { EngineRun, JobUnderTest, Placed } from '../windows/engine-under-test.ts';

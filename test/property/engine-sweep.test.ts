@@ -2,7 +2,12 @@
  *  parts, the pages and the chunks are. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EndedRows, type KeptRows, MemoryRows, type RowsWriter } from '../../src/engine/state/ended.ts';
+import {
+  EndedRows,
+  type KeptRows,
+  MemoryRows,
+  type RowsWriter,
+} from '../../src/engine/state/end-order-sorter.ts';
 import type { RowStream } from '../../src/engine/state/rows.ts';
 import { mergedSessions } from '../../src/engine/state/session-rows.ts';
 import { type Rest, sweep } from '../../src/engine/state/sweep.ts';

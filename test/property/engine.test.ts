@@ -8,7 +8,7 @@ import { Metrics } from '../../src/core/metrics.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
-import { UNLOGGED, WindowOperator } from '../../src/engine/operator.ts';
+import { UNLOGGED, WindowOperator } from '../../src/engine/window/operator.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { runs } from '../tier.ts';

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { loadGenKernels } from '../../src/addon/gen.ts';
+import { chooseNative } from '../../src/addon/load.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { GEN_STREAM } from '../../src/core/layout/layouts.gen.ts';
 import { RandomStream, seedOf } from '../../src/core/random/threefry.ts';
 import { ZipfTable } from '../../src/core/random/zipf.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
-import { chooseNative } from '../../src/native/load.ts';
 import { runs } from '../tier.ts';
 
 const kernels = loadGenKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);

@@ -4,9 +4,9 @@ import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { HeaderList, HpackDecoder, writeHeaders } from '../../src/io/grpc/hpack.ts';
+import { HeaderList, HpackDecoder, writeHeaders } from '../../src/io/grpc/http2/hpack.ts';
 import type { GrpcCall, GrpcServer } from '../../src/io/grpc/port.ts';
-import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
+import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, framed, PROTOS } from '../e2e/orders-grpc-kit.ts';
 
 let server: GrpcServer;

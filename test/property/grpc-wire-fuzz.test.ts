@@ -12,7 +12,7 @@ import {
   RST_STREAM,
   SETTINGS,
   WINDOW_UPDATE,
-} from '../../src/io/grpc/frames.ts';
+} from '../../src/io/grpc/http2/frames.ts';
 import { CALL, expectOk, HEAD, MESSAGE, wireKit } from '../contract/grpc-wire-kit.ts';
 import { callFrames, literal, NOTHING, number, PREFACE, setting } from '../contract/h2-raw.ts';
 

@@ -5,10 +5,10 @@ import { describe, expect, it } from 'vitest';
 import { coreError, findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { Inbox } from '../../src/outbox/inbox/inbox.ts';
-import { InboxKeeper } from '../../src/outbox/inbox/keeper.ts';
 import { isUuidV7, leading48 } from '../../src/outbox/inbox/names.ts';
-import { readFloorMs } from '../../src/outbox/inbox/partitions.ts';
+import { Inbox } from '../../src/outbox/inbox/once.ts';
+import { InboxKeeper } from '../../src/outbox/inbox/retention/keeper.ts';
+import { readFloorMs } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { HOUR_MS, idAt, inboxWorld, T0, v4 } from '../e2e/inbox-kit.ts';
 

@@ -4,25 +4,25 @@
  *  killed hears of neither, while the broker, the disk and the sink continue.
  */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
+import { referenceKernels } from '../../src/addon/reference/kernels.ts';
+import { referenceWindowKernels } from '../../src/addon/reference/window/state.ts';
 import { type Cancel, sleep, type Timers } from '../../src/core/clock.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import type { CheckpointStep } from '../../src/engine/checkpoint/steps.ts';
-import { Engine } from '../../src/engine/engine.ts';
-import type { FiredPage } from '../../src/engine/firing.ts';
-import { GroupLease } from '../../src/engine/group.ts';
+import type { CheckpointStep } from '../../src/engine/durability/checkpoint/steps.ts';
 import { type Job, stateOf, watermarksOf } from '../../src/engine/job.ts';
-import { LeasedSource } from '../../src/engine/leased-source.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
-import type { WindowSink } from '../../src/engine/sink/port.ts';
-import { BrokerSource } from '../../src/engine/source.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
+import { Engine } from '../../src/engine/run.ts';
+import { BrokerSource } from '../../src/engine/source/events.ts';
+import { GroupLease } from '../../src/engine/source/group.ts';
+import { LeasedSource } from '../../src/engine/source/leased.ts';
 import { Stages } from '../../src/engine/stages.ts';
-import type { BatchConsumer, BatchProducer, Rebalance } from '../../src/io/broker/port.ts';
-import { referenceKernels } from '../../src/native/reference/kernels.ts';
-import { referenceWindowKernels } from '../../src/native/reference/window-state.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
+import type { BatchConsumer, BatchProducer, Rebalance } from '../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 import { SimDisk } from '../../src/sim/disk.ts';

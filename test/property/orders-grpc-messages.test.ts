@@ -4,14 +4,14 @@ import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { encodeStatus } from '../../src/io/grpc/details.ts';
 import type { GrpcDetail } from '../../src/io/grpc/port.ts';
+import { encodeStatus } from '../../src/io/grpc/service/details.ts';
 import {
   readCreateMessage,
   readGetMessage,
   writeCreateMessage,
   writeOrderMessage,
-} from '../../src/outbox/orders/grpc-messages.ts';
+} from '../../src/outbox/orders/grpc/messages.ts';
 import { PROTOS, readDetails } from '../e2e/orders-grpc-kit.ts';
 
 const root = protobuf.loadSync(join(PROTOS, 'orders/v1/orders.proto'));

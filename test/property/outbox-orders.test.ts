@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { canonicalUuid, UuidV7 } from '../../src/outbox/ids.ts';
-import { readIdempotencyKey } from '../../src/outbox/orders/headers.ts';
+import { readIdempotencyKey } from '../../src/outbox/orders/http/headers.ts';
 import { type CreateRequest, readCreateBody, requestHash } from '../../src/outbox/orders/request.ts';
 
 const INT64_MAX = 2n ** 63n - 1n;

@@ -1,10 +1,10 @@
 /** The codec made from our tree against avsc's own reading of the same text, over random schemas and values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
+import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
-import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, hasProto, numbers, spending } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';

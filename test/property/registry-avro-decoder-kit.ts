@@ -1,7 +1,7 @@
 /** Random events of an Avro schema, and random changes of one that leave it readable. */
 import fc from 'fast-check';
-import type { AvroNode, AvroPrimitive } from '../../src/registry/schemas/avro-tree.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+import type { AvroNode, AvroPrimitive } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
 
 /** What the random values of an event are drawn from. */
 export const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });

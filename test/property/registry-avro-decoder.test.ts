@@ -2,11 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
 import { stepsOf } from '../steps.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';

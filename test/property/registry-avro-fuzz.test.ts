@@ -3,10 +3,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
+import { schemaText } from '../../src/formats/schema.ts';
 import { checkPair, parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { schemaText } from '../../src/registry/schemas/schema.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const wrong = fc.oneof(

@@ -9,7 +9,7 @@ import {
   printFloat,
   printJson,
   readJson,
-} from '../../src/registry/schemas/json-text.ts';
+} from '../../src/formats/json/text.ts';
 
 const STRICT = { comments: false, repeatedKeys: true };
 

@@ -2,9 +2,9 @@
  *  and branch, each encoded here, decoded by the decoder that consumers run, and held against a projection written here
  *  from the specification. It knows nothing of the checker. */
 import { MillraceError } from '../../src/core/errors.ts';
-import type { AvroField, AvroNode, AvroRecordNode } from '../../src/registry/schemas/avro-tree.ts';
-import type { JsonNode } from '../../src/registry/schemas/json-text.ts';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import type { AvroField, AvroNode, AvroRecordNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { JsonNode } from '../../src/formats/json/text.ts';
 
 export type Outcome = 'OK' | 'LOSSY' | 'FAIL';
 const worst = (outcomes: readonly Outcome[]): Outcome =>

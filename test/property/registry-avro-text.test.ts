@@ -2,11 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { parseAvroSchema, resolvedAvroText } from '../../src/registry/schemas/avro.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import { avroTypeName } from '../../src/registry/schemas/avro-tree.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { positionOf } from '../../src/registry/schemas/json-text.ts';
+import { parseAvroSchema, resolvedAvroText } from '../../src/formats/avro/schema.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import { avroTypeName } from '../../src/formats/avro/syntax/tree.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { positionOf } from '../../src/formats/json/text.ts';
 import { avroSchema, type Json } from './registry-avro-kit.ts';
 
 const canonical = (source: string): string => parseAvroSchema(source, {}).text;

@@ -1,10 +1,10 @@
 /** The Avro verdict against a live decode, with no exception: the worst that happens to any event is what the verdict says,
  *  and the decoder gives each event back as the specification promises (registry-avro-oracle.ts). */
 import { describe, expect, it } from 'vitest';
-import { checkAvro } from '../../src/registry/compatibility/avro.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import { checkAvro } from '../../src/registry/compatibility/avro/checker.ts';
 import { stepsOf } from '../../src/registry/compatibility/finding.ts';
 import { type Finding, isCompatible, parseSchema } from '../../src/registry/index.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
 import { liveDecode, type Outcome } from './registry-avro-oracle.ts';
 import { CHANGES, pairOf, type SchemaPair } from './registry-avro-pairs.ts';
 

@@ -2,7 +2,7 @@
  *  acknowledged is lost, nothing refused is kept, no id is given twice, and one leader remains. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { BrokerDriver } from '../../src/io/broker/port.ts';
+import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { Election, type ElectionOptions, LEASE_MS } from './registry-election-kit.ts';
 
 /** Leases within which one leader emerges once the faults have ended. */

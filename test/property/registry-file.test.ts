@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import type { Disk } from '../../src/io/disk/port.ts';
-import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
-import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/frames.ts';
+import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/file/frames.ts';
+import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { frameEnds, KeyedLog, oldFile, recordOf, simulatedLog, turns } from '../unit/registry-file-kit.ts';
 

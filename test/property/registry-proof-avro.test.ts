@@ -4,9 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { AVRO_CHANGE_NAMES } from '../../bench/compatibility/avro-changes.ts';
 import { avroPair } from '../../bench/compatibility/avro-pairs.ts';
 import { judgeAvroPair } from '../../bench/compatibility/avro-verdicts.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
-import { parseSchema } from '../../src/registry/schemas/schema.ts';
 
 /** Pairs of a run, enough for each class of changes to come ten times as the first one. */
 const PAIRS = 10 * AVRO_CHANGE_NAMES.length;

@@ -6,10 +6,10 @@ import { verdictOf } from '../../bench/compatibility/avro-verdicts.ts';
 import { PROTO_CHANGE_NAMES } from '../../bench/compatibility/proto-changes.ts';
 import { protoPair } from '../../bench/compatibility/proto-pairs.ts';
 import { judgeProtoPair } from '../../bench/compatibility/proto-verdicts.ts';
+import { parseProto } from '../../src/formats/protobuf/tree.ts';
 import type { Finding, Severity } from '../../src/registry/compatibility/finding.ts';
-import { PROTO_RULES } from '../../src/registry/compatibility/rules-proto.ts';
 import type { Outcome } from '../../src/registry/proof/trial.ts';
-import { parseProto } from '../../src/registry/schemas/proto-tree.ts';
+import { PROTO_RULES } from '../../src/registry/rules/protobuf.ts';
 
 const PAIRS = 450;
 

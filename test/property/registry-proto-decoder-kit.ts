@@ -1,8 +1,9 @@
 /** Random Protobuf schemas in the three syntaxes, values of their messages, and what a reader of the same schema should
  *  make of these: computed from the value, never from bytes. */
+
+import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../src/formats/datum.ts';
+import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import type { ProtoField, ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
-import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../src/registry/serde/datum.ts';
 
 /** From 0 up to, and without, `below`. */
 export type Random = (below: number) => number;

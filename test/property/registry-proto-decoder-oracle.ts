@@ -1,6 +1,6 @@
 /** protobufjs, from a schema's text to what it reads in the form that our decoder answers. */
 import protobuf from 'protobufjs';
-import type { ProtoField, ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
+import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { zeroOf } from './registry-proto-decoder-kit.ts';
 
 export type Plain = Record<string, unknown>;

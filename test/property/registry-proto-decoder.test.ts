@@ -1,9 +1,9 @@
 /** Decoder and encoder over random schemas and values: against what the value itself says, and against protobufjs,
  *  which shares no code with them. */
 import { describe, expect, it } from 'vitest';
-import type { ProtoField, ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
-import { encodeProto, protoEncoder } from '../../src/registry/serde/proto-encoder.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
+import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
+import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import {
   messageOf,
   plainOf,

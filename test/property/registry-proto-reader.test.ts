@@ -2,13 +2,13 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { isCompatible } from '../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { trialsOf } from '../../src/registry/proof/live.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';
 import type { Trial } from '../../src/registry/proof/trial.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 import { changedSchema, printSchema, randomSchema } from './registry-proto-pairs-kit.ts';
 
 type Answer = { readonly value: unknown } | { readonly refused: string };

@@ -3,9 +3,9 @@
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
+import { SCALARS } from '../../src/formats/protobuf/syntax/ast.ts';
+import { schemaText } from '../../src/formats/schema.ts';
 import { parseSchema, type Schema } from '../../src/registry/index.ts';
-import { SCALARS } from '../../src/registry/schemas/proto-ast.ts';
-import { schemaText } from '../../src/registry/schemas/schema.ts';
 
 interface Field {
   readonly kind: 'plain' | 'repeated' | 'optional' | 'map' | 'oneof';

@@ -3,11 +3,11 @@
  *  runs must agree event by event, and the verdict must be the worst grade, no more and no less. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Decode } from '../../src/formats/decode.ts';
+import type { ProtoSchema } from '../../src/formats/schema.ts';
 import { type Finding, stepsOf } from '../../src/registry/compatibility/finding.ts';
 import { checkPair, parseSchema } from '../../src/registry/index.ts';
-import type { ProtoSchema } from '../../src/registry/schemas/schema.ts';
-import { readerUnjudged } from '../../src/registry/serde/codec.ts';
-import type { Decode } from '../../src/registry/serde/decode.ts';
+import { readerUnjudged } from '../../src/serde/codec.ts';
 import { Events } from './registry-proto-pairs-events.ts';
 import {
   changedSchema,

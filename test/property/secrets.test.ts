@@ -5,13 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { Command } from '../../src/bin/shell/command.ts';
-import { defineCommand } from '../../src/bin/shell/command.ts';
 import { Secrets } from '../../src/core/secrets.ts';
 import { openBroker } from '../../src/drivers.ts';
-import { SHOWN_PROPERTIES } from '../../src/io/broker/properties.ts';
-import { whereOf } from '../../src/io/sql/faults.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { SHOWN_PROPERTIES } from '../../src/io/kafka/properties.ts';
+import { whereOf } from '../../src/io/postgres/sql/faults.ts';
+import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import type { Command } from '../../src/shell/command.ts';
+import { defineCommand } from '../../src/shell/command.ts';
 import { fakeWorld, start } from '../unit/shell/fake-world.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'secrets-'));

@@ -1,9 +1,9 @@
 /** The table of open sessions against a list of intervals a key: the same sessions leave, once each and no later. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { SessionTable } from '../../src/addon/reference/session/table.ts';
+import { isEmpty, ROW_WORDS } from '../../src/addon/reference/window/table.ts';
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
-import { SessionTable } from '../../src/native/reference/session-table.ts';
-import { isEmpty, ROW_WORDS } from '../../src/native/reference/window-table.ts';
 
 interface Session {
   readonly key: bigint;

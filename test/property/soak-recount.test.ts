@@ -5,10 +5,10 @@ import { noTotals, recount, type WindowTotals } from '../../bench/engine/recount
 import { differencesOf } from '../../bench/engine/soak-check.ts';
 import type { OracleRow } from '../../bench/peers/oracle/rules.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { loadGenKernels } from '../../src/addon/gen.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
 import { partitionOfKey } from '../../src/sim/murmur2.ts';
 
 const kernels = loadGenKernels('reference');

@@ -3,8 +3,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { FrameReader } from '../../src/io/replication/frames.ts';
-import { PgOutputDecoder, type PgOutputMessage } from '../../src/outbox/relay/wal-pgoutput.ts';
+import { FrameReader } from '../../src/io/postgres/replication/frames.ts';
+import { PgOutputDecoder, type PgOutputMessage } from '../../src/outbox/relay/wal/pgoutput.ts';
 import * as wire from './wal-encode.ts';
 
 const name = fc.stringMatching(/^[a-zé_"]{0,20}$/);

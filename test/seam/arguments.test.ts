@@ -1,10 +1,10 @@
 /** The binding against every argument a caller can get wrong. A kernel must see none of them. */
 import { describe, expect, it } from 'vitest';
+import { loadKernels } from '../../src/addon/load.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { BATCH_HEADER } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { loadKernels } from '../../src/native/load.ts';
 import { type RawFunction, raw, records, thrownBy, VALID } from './kit.ts';
 
 const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };

@@ -2,10 +2,10 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { findAddon } from '../../src/addon/load.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { findAddon } from '../../src/native/load.ts';
 
 export const addonPath = findAddon() ?? '';
 

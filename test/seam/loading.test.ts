@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/addon/load.ts';
+import { ADDON_ABI } from '../../src/addon/raw.ts';
 import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
-import { ADDON_ABI } from '../../src/native/addon.ts';
-import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/native/load.ts';
 import { projectRoot } from '../house/root.ts';
 import { addonPath, includeFolder, raw } from './kit.ts';
 

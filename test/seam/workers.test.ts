@@ -3,9 +3,9 @@ import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
+import { loadKernels } from '../../src/addon/load.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
-import { loadKernels } from '../../src/native/load.ts';
 import { until } from '../wait.ts';
 import { addonPath, raw, records, thrownBy } from './kit.ts';
 

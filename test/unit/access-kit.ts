@@ -1,8 +1,8 @@
 /** Requests, clocks and logs for the tests of the gate. */
 
-import type { Access, Need } from '../../src/access/access.ts';
 import { Gate, type GateOptions } from '../../src/access/gate.ts';
-import { refusalHeaders } from '../../src/access/headers.ts';
+import { refusalHeaders } from '../../src/access/refusal.ts';
+import type { Access, Need } from '../../src/access/request.ts';
 import { Rules } from '../../src/access/rules.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import type { LogFields, Logger } from '../../src/core/log.ts';

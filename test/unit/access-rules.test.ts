@@ -7,7 +7,7 @@ import { Buckets } from '../../src/access/bucket.ts';
 import { Glob } from '../../src/access/glob.ts';
 import { Rules } from '../../src/access/rules.ts';
 import { WatchedFile } from '../../src/access/watched-file.ts';
-import { clientOf } from '../../src/core/client-address.ts';
+import { clientOf } from '../../src/core/connections.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { stepsOf } from '../steps.ts';
 import { logLines, testClock } from './access-kit.ts';

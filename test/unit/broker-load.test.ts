@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { failureOf } from '../../src/bin/shell/report.ts';
-import { loadNodeRdkafka } from '../../src/io/broker/node-rdkafka-load.ts';
+import { loadNodeRdkafka } from '../../src/io/kafka/node-rdkafka/load.ts';
+import { failureOf } from '../../src/shell/terminal/report.ts';
 
 it('a node-rdkafka built for another Node.js ends a command with 3 and advice to rebuild', async () => {
   const abi = new Error(

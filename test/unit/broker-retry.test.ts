@@ -1,8 +1,8 @@
 /** Questions that a broker refuses for a moment are asked again, the others are not. */
 import { expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
-import { brokerError } from '../../src/io/broker/errors.ts';
-import { whilePassing } from '../../src/io/broker/retry.ts';
+import { brokerError } from '../../src/io/kafka/errors.ts';
+import { whilePassing } from '../../src/io/kafka/retry.ts';
 
 const notYet = () => brokerError('broker_unavailable', 'Not leader for partition', { next: 'try again' });
 

@@ -1,7 +1,7 @@
 /** The settings of a topic over the broker's protocol: what is read, and what hostile bytes come to. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { decodeDescribeTopic, encodeDescribeTopic } from '../../src/io/broker/topic-config.ts';
+import { decodeDescribeTopic, encodeDescribeTopic } from '../../src/io/kafka/topic-config.ts';
 
 const text = (value: string | null): Buffer => {
   const length = Buffer.alloc(2);

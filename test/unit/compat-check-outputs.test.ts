@@ -6,13 +6,13 @@ import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { failureOutput, reportOutput } from '../../src/bin/compat-check/outputs.ts';
-import { unifiedDiff } from '../../src/bin/compat-check/patch.ts';
-import { failureOf } from '../../src/bin/shell/report.ts';
+import { failureOutput, reportOutput } from '../../src/bin/compat-check/outputs/forms.ts';
+import { unifiedDiff } from '../../src/bin/compat-check/outputs/patch.ts';
 import { coreError } from '../../src/core/errors.ts';
-import { gateReport } from '../../src/registry/gate/gate.ts';
-import type { GateReport, RegistryAnswer } from '../../src/registry/gate/report.ts';
-import { parseSchema } from '../../src/registry/schemas/schema.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
+import { gateReport } from '../../src/registry/check/gate.ts';
+import type { GateReport, RegistryAnswer } from '../../src/registry/check/report.ts';
+import { failureOf } from '../../src/shell/terminal/report.ts';
 
 const record = (...fields: unknown[]): string =>
   JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'id', type: 'string' }, ...fields] });

@@ -1,7 +1,7 @@
 /** The table of facts: a tick or a cross each, and one cross is enough for the verdict. */
 import { describe, expect, it } from 'vitest';
-import type { Fact } from '../../src/bin/demo/fact.ts';
-import { allHold, renderFacts } from '../../src/bin/demo/table.ts';
+import type { Fact } from '../../src/demo/fact.ts';
+import { allHold, renderFacts } from '../../src/demo/table.ts';
 
 const fact = (slice: Fact['slice'], holds: boolean, seen = 'seen 3 of 3'): Fact => ({
   slice,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { askAll, fail, ok, renderFindings, warn } from '../../src/bin/doctor/check.ts';
-import { judgeFeatures, judgeLimits, judgeNode, judgeUws } from '../../src/bin/doctor/host.ts';
 import { coreError } from '../../src/core/errors.ts';
+import { askAll, fail, ok, renderFindings, warn } from '../../src/doctor/check.ts';
+import { judgeFeatures, judgeLimits, judgeNode, judgeUws } from '../../src/doctor/host.ts';
 
 describe('doctor checks', () => {
   it.each([

@@ -1,25 +1,25 @@
 /** The coordinator of checkpoints: what it writes, what it keeps, what it demands of the loop. */
 import { describe, expect, it } from 'vitest';
+import { COVER_RANGES, type SortedRun } from '../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, REFUSAL, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
 import { createClock, createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { segmentSeq } from '../../src/engine/changelog/changelog.ts';
-import { decodeRecord } from '../../src/engine/changelog/records.ts';
-import { Replay } from '../../src/engine/changelog/replay.ts';
+import { segmentSeq } from '../../src/engine/durability/changelog/log.ts';
+import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
+import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import {
   Checkpointer,
   type CheckpointReport,
   type CheckpointSizes,
   freshStanding,
-} from '../../src/engine/checkpoint/checkpointer.ts';
-import { type LiveState, liveWindows } from '../../src/engine/checkpoint/live.ts';
-import { type Restored, restoreState } from '../../src/engine/checkpoint/restore.ts';
-import { decodeStateManifest, ownFile } from '../../src/engine/checkpoint/state-manifest.ts';
+} from '../../src/engine/durability/checkpoint/checkpointer.ts';
+import { type LiveState, liveWindows } from '../../src/engine/durability/checkpoint/live.ts';
+import { type Restored, restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
+import { decodeStateManifest, ownFile } from '../../src/engine/durability/checkpoint/state-manifest.ts';
+import type { PieceStore } from '../../src/engine/durability/spill/pieces.ts';
 import type { Job } from '../../src/engine/job.ts';
-import { encodeLate } from '../../src/engine/late/rows.ts';
-import type { PieceStore } from '../../src/engine/spill/pieces.ts';
-import { TumblingWindows } from '../../src/engine/windows.ts';
-import { COVER_RANGES, type SortedRun } from '../../src/native/window-surface.ts';
+import { encodeLate } from '../../src/engine/output/late/rows.ts';
+import { TumblingWindows } from '../../src/engine/window/definition.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { admitAll, batchesOf, reference } from '../differential/window-kit.ts';
 

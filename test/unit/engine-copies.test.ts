@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openOrCopy, serveCopies } from '../../src/bin/engine/copies.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openKv } from '../../src/drivers.ts';
-import { type KvStore, kvError } from '../../src/io/kv/port.ts';
+import { type KvStore, kvError } from '../../src/io/rocksdb/port.ts';
 import { locks } from '../locks.ts';
 import { realClock, until } from '../wait.ts';
 

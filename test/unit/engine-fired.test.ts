@@ -9,17 +9,17 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { openKv } from '../../src/drivers.ts';
-import type { WindowResult } from '../../src/engine/accumulator.ts';
-import type { WindowBounds } from '../../src/engine/fired/lookup.ts';
-import type { FiredShape } from '../../src/engine/fired/mark.ts';
-import { sessionOrder } from '../../src/engine/fired/session-order.ts';
-import { SteadyStore } from '../../src/engine/fired/steady.ts';
-import { FIRED_FAMILIES, FiredStore, RUN_ROWS_MIN, readFired } from '../../src/engine/fired/store.ts';
-import type { FiredPage } from '../../src/engine/firing.ts';
-import { ResultRows } from '../../src/engine/sink/rows.ts';
-import { type KvDriver, type KvStore, kvError } from '../../src/io/kv/port.ts';
-import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
-import { npmObstacle, rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
+import type { WindowBounds } from '../../src/engine/output/fired/lookup.ts';
+import type { FiredShape } from '../../src/engine/output/fired/mark.ts';
+import { sessionOrder } from '../../src/engine/output/fired/session-order.ts';
+import { SteadyStore } from '../../src/engine/output/fired/steady.ts';
+import { FIRED_FAMILIES, FiredStore, RUN_ROWS_MIN, readFired } from '../../src/engine/output/fired/store.ts';
+import { ResultRows } from '../../src/engine/output/sink/rows.ts';
+import type { WindowResult } from '../../src/engine/window/accumulator.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
+import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
+import { npmObstacle, rocksdbNpmDriver } from '../../src/io/rocksdb/npm.ts';
+import { type KvDriver, type KvStore, kvError } from '../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import {
   manyRows,

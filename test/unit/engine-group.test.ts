@@ -2,14 +2,14 @@
  *  under the lease. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { GroupLease } from '../../src/engine/group.ts';
-import { LeasedSource } from '../../src/engine/leased-source.ts';
+import { GroupLease } from '../../src/engine/source/group.ts';
+import { LeasedSource } from '../../src/engine/source/leased.ts';
 import type {
   BatchConsumer,
   ConsumeResult,
   Rebalance,
   TopicPartitionOffset,
-} from '../../src/io/broker/port.ts';
+} from '../../src/io/kafka/port.ts';
 import { MemorySource } from '../property/engine-kit.ts';
 
 const PARTITIONS = 3;

@@ -1,6 +1,6 @@
 /** Idle partitions: the time at which a partition becomes idle, and the order of several. */
 import { describe, expect, it } from 'vitest';
-import { IdleWatch } from '../../src/engine/idle.ts';
+import { IdleWatch } from '../../src/engine/source/idle.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;
 

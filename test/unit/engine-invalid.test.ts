@@ -2,11 +2,11 @@
 import { describe, expect, it } from 'vitest';
 import type { Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import type { Totals } from '../../src/engine/admission.ts';
-import { demandValidInput } from '../../src/engine/invalid.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
-import type { EventRows } from '../../src/engine/source.ts';
+import type { Totals } from '../../src/engine/source/admission.ts';
+import type { EventRows } from '../../src/engine/source/events.ts';
+import { demandValidInput } from '../../src/engine/source/invalid.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { batchOf, engineIn, MemorySink, MemorySource, type TestEvent } from '../property/engine-kit.ts';
 

@@ -6,18 +6,23 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { NO_BOUND, RefusedBatch } from '../../src/core/layout/refused-batch.ts';
 import { createClock, createProgress } from '../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { decodeRecord, encodeLateSent, encodeMove, RECORD } from '../../src/engine/changelog/records.ts';
+import {
+  decodeRecord,
+  encodeLateSent,
+  encodeMove,
+  RECORD,
+} from '../../src/engine/durability/changelog/records.ts';
 import { engineError } from '../../src/engine/errors.ts';
-import { LATE_BYTES_MAX, LateOutlet, type LateTopic } from '../../src/engine/late/outlet.ts';
 import {
   decodeLate,
   encodeLate,
   type LateCopy,
   lateCount,
   PAYLOAD_BYTES_MAX,
-} from '../../src/engine/late/rows.ts';
-import { KafkaLateTopic } from '../../src/engine/late/topic.ts';
-import type { BrokerDriver } from '../../src/io/broker/port.ts';
+} from '../../src/engine/output/late/rows.ts';
+import { LATE_BYTES_MAX, LateOutlet, type LateTopic } from '../../src/engine/output/late/side-output.ts';
+import { KafkaLateTopic } from '../../src/engine/output/late/topic.ts';
+import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import { realClock } from '../wait.ts';
 

@@ -1,15 +1,15 @@
 /** The engine names what limits it: worlds in virtual time in which one stage is slow. */
 import { describe, expect, it } from 'vitest';
+import { loadWindowKernels } from '../../src/addon/windows.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { type Job, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
-import { BrokerSource } from '../../src/engine/source.ts';
+import { BrokerSource } from '../../src/engine/source/events.ts';
 import { type Limit, type Stage, Stages } from '../../src/engine/stages.ts';
-import type { BatchConsumer } from '../../src/io/broker/port.ts';
 import type { Disk } from '../../src/io/disk/port.ts';
-import { loadWindowKernels } from '../../src/native/windows.ts';
+import type { BatchConsumer } from '../../src/io/kafka/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { engineIn, MemorySink, MemorySource } from '../property/engine-kit.ts';
 

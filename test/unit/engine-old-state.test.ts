@@ -7,11 +7,11 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { brotliDecompressSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { EngineParts } from '../../src/engine/engine.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
 import { type Job, pieceOrderOf, stateOf } from '../../src/engine/job.ts';
-import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
-import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
-import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import type { EngineParts } from '../../src/engine/run.ts';
+import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import {
   drawFrom,

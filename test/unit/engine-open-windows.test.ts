@@ -1,8 +1,8 @@
 /** GET /windows with open=true while results wait: what has fired and is not durable in the sink is still answered. */
 import { expect, it } from 'vitest';
-import { engineRoutes } from '../../src/engine/api.ts';
-import type { Engine } from '../../src/engine/engine.ts';
+import { engineRoutes } from '../../src/engine/api/routes.ts';
 import type { Job } from '../../src/engine/job.ts';
+import type { Engine } from '../../src/engine/run.ts';
 import type { HttpRequest } from '../../src/io/http/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { engineIn, MemorySink, MemorySource, type TestEvent } from '../property/engine-kit.ts';

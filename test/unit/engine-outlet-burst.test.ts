@@ -2,12 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import type { FiredPage } from '../../src/engine/firing.ts';
-import { Outlet, type OutletParts } from '../../src/engine/outlet.ts';
-import type { WindowSink } from '../../src/engine/sink/port.ts';
-import { SINK_FIRINGS_WAITING_MAX } from '../../src/engine/sink/writer.ts';
+import { Outlet, type OutletParts } from '../../src/engine/output/outlet.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
+import { SINK_FIRINGS_WAITING_MAX } from '../../src/engine/output/sink/writer.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { StateFiring } from '../../src/engine/state/port.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
 import { manyRows, TestFiring, windowBounds } from '../contract/fired-kit.ts';
 import { drawFrom, tickingClock } from '../property/engine-kit.ts';
 import { turn } from '../wait.ts';

@@ -3,8 +3,8 @@
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { Outlet } from '../../src/engine/outlet.ts';
-import type { WindowSink } from '../../src/engine/sink/port.ts';
+import { Outlet } from '../../src/engine/output/outlet.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { StateFiring } from '../../src/engine/state/port.ts';
 import { manyRows, TestFiring, windowBounds } from '../contract/fired-kit.ts';

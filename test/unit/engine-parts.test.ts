@@ -3,13 +3,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, floorTo, fromWords, isEventTs } from '../../src/core/time.ts';
+import { checkJob, jobChanges } from '../../src/engine/job.ts';
 import {
   GlobalWatermarks,
   PartitionWatermarks,
   type WatermarkGenerator,
-} from '../../src/engine/admission.ts';
-import { checkJob, jobChanges } from '../../src/engine/job.ts';
-import { SlidingWindows, windowsOver } from '../../src/engine/windows.ts';
+} from '../../src/engine/source/admission.ts';
+import { SlidingWindows, windowsOver } from '../../src/engine/window/definition.ts';
 import { batchOf, KERNELS } from '../property/engine-kit.ts';
 
 const low = (n: bigint): number => Number(BigInt.asIntN(32, n));

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
-import { SAVED_CELLS } from '../../src/engine/changelog/cells.ts';
+import { SAVED_CELLS } from '../../src/engine/durability/changelog/cells.ts';
 import {
   arrivalsOf,
   decodeRecord,
@@ -14,7 +14,7 @@ import {
   encodeSwept,
   type LogRecord,
   RECORD,
-} from '../../src/engine/changelog/records.ts';
+} from '../../src/engine/durability/changelog/records.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;
 const count = fc.integer({ min: 0, max: 1e12 });

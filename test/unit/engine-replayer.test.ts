@@ -1,12 +1,12 @@
 /** Replay of deltas that another version or another job wrote: named, and nothing of them is taken. */
 import { describe, expect, it } from 'vitest';
+import { COVER_RANGES } from '../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
 import { createProgress } from '../../src/core/layout/window-clock.ts';
-import { encodeMove, RECORD } from '../../src/engine/changelog/records.ts';
-import { liveSessions } from '../../src/engine/checkpoint/live.ts';
-import { Replayer } from '../../src/engine/checkpoint/replayer.ts';
-import type { StateManifest } from '../../src/engine/checkpoint/state-manifest.ts';
-import { COVER_RANGES } from '../../src/native/window-surface.ts';
+import { encodeMove, RECORD } from '../../src/engine/durability/changelog/records.ts';
+import { liveSessions } from '../../src/engine/durability/checkpoint/live.ts';
+import { Replayer } from '../../src/engine/durability/checkpoint/replayer.ts';
+import type { StateManifest } from '../../src/engine/durability/checkpoint/state-manifest.ts';
 import { admittedOf, sessionDeltasOf } from '../differential/session-kit.ts';
 import { SIDES } from '../differential/window-kit.ts';
 

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { progressNote } from '../../src/bin/engine/progress.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { LagWatch } from '../../src/engine/lag.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
+import { LagWatch } from '../../src/engine/source/lag.ts';
 import {
   LIMITS,
   limitedBy,

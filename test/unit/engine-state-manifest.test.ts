@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PARTITION_PROGRESS } from '../../src/core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
-import { keptOf } from '../../src/engine/checkpoint/kept.ts';
+import { keptOf } from '../../src/engine/durability/checkpoint/kept.ts';
 import {
   type BaseEntry,
   decodeStateManifest,
@@ -13,8 +13,8 @@ import {
   rowsName,
   type StateManifest,
   stateManifestName,
-} from '../../src/engine/checkpoint/state-manifest.ts';
-import { SlidingWindows, TumblingWindows } from '../../src/engine/windows.ts';
+} from '../../src/engine/durability/checkpoint/state-manifest.ts';
+import { SlidingWindows, TumblingWindows } from '../../src/engine/window/definition.ts';
 import { endsDue } from '../property/durable-kit.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;

@@ -1,14 +1,14 @@
 /** Sweeps over sessions on disk: the sorted runs that a sweep rewrites, the cut of the remaining rows, and the waits
  *  for a sweep. */
 import { describe, expect, it } from 'vitest';
-import type { SweepEntry } from '../../src/engine/checkpoint/ledger.ts';
-import { UNLOGGED } from '../../src/engine/operator.ts';
-import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
-import { Spiller } from '../../src/engine/spill/spiller.ts';
+import type { SweepEntry } from '../../src/engine/durability/checkpoint/ledger.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
+import { Spiller } from '../../src/engine/durability/spill/spiller.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { StateFiring } from '../../src/engine/state/port.ts';
 import { SessionsState } from '../../src/engine/state/sessions.ts';
-import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
+import { UNLOGGED } from '../../src/engine/window/operator.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { admittedOf } from '../differential/session-kit.ts';
 import { native } from '../differential/window-kit.ts';

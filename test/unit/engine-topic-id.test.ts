@@ -1,12 +1,12 @@
 /** A topic that is deleted and made again under its name while an engine reads it. */
 import { expect, it } from 'vitest';
+import { loadKernels } from '../../src/addon/load.ts';
 import { sleep } from '../../src/core/clock.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import type { Job } from '../../src/engine/job.ts';
-import { BrokerSource } from '../../src/engine/source.ts';
+import { BrokerSource } from '../../src/engine/source/events.ts';
 import { Stages } from '../../src/engine/stages.ts';
-import type { BrokerDriver } from '../../src/io/broker/port.ts';
-import { loadKernels } from '../../src/native/load.ts';
+import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import { VirtualClock } from '../../src/sim/clock.ts';
 import { SimDisk } from '../../src/sim/disk.ts';

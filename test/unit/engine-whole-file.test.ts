@@ -1,6 +1,6 @@
 /** Files of a checkpoint that cannot be written leave nothing open. */
 import { expect, it } from 'vitest';
-import { WholeFile } from '../../src/engine/checkpoint/whole-file.ts';
+import { WholeFile } from '../../src/engine/durability/checkpoint/whole-file.ts';
 import type { Disk } from '../../src/io/disk/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 

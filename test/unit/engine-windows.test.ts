@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sliceMsOf } from '../../src/core/layout/window-clock.ts';
-import { SlidingWindows, TumblingWindows } from '../../src/engine/windows.ts';
+import { SlidingWindows, TumblingWindows } from '../../src/engine/window/definition.ts';
 
 const LIMIT = 2 ** 52;
 const times = fc.oneof(

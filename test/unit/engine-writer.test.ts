@@ -3,15 +3,15 @@
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import type { FiredPage } from '../../src/engine/firing.ts';
-import type { WindowSink } from '../../src/engine/sink/port.ts';
+import type { WindowSink } from '../../src/engine/output/sink/port.ts';
 import {
   SINK_FIRINGS_WAITING_MAX,
   SINK_ROWS_WAITING_MAX,
   SinkWriter,
   type SinkWriterParts,
-} from '../../src/engine/sink/writer.ts';
+} from '../../src/engine/output/sink/writer.ts';
 import { FrontierTimes } from '../../src/engine/state/reached.ts';
+import type { FiredPage } from '../../src/engine/window/firing.ts';
 import { manyRows, pageOf, sessionBounds, TestFiring, textsOf, windowBounds } from '../contract/fired-kit.ts';
 import { tickingClock } from '../property/engine-kit.ts';
 

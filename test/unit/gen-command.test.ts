@@ -7,12 +7,12 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { xxh32Create, xxh32Digest, xxh32Update } from '../../src/addon/reference/xxh32.ts';
 import { command as gen } from '../../src/bin/gen.ts';
 import { command as load } from '../../src/bin/load.ts';
-import type { Command } from '../../src/bin/shell/command.ts';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import { xxh32Create, xxh32Digest, xxh32Update } from '../../src/native/reference/xxh32.ts';
-import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
+import { readLedger, summarizeLedger } from '../../src/outbox/reconcile/client-ledger.ts';
+import type { Command } from '../../src/shell/command.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { start } from './shell/fake-world.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'millrace-gen-'));

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
+import { loadGenKernels } from '../../src/addon/gen.ts';
+import { chooseNative } from '../../src/addon/load.ts';
+import { xxh32Create, xxh32Digest } from '../../src/addon/reference/xxh32.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { DEFAULT_EVENTS, delayMaxMs, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator, noiseOf } from '../../src/gen/events.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
-import { chooseNative } from '../../src/native/load.ts';
-import { xxh32Create, xxh32Digest } from '../../src/native/reference/xxh32.ts';
 
 const kernels = loadGenKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
 const delayed = (over: Partial<EventOptions> = {}): EventOptions => ({

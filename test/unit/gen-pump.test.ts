@@ -4,7 +4,7 @@ import { DEFAULT_ORDERS, OrderGenerator } from '../../src/gen/order.ts';
 import { OrderSource, orderLine } from '../../src/gen/order-source.ts';
 import { type BatchSink, type BatchSource, type PumpOptions, pump } from '../../src/gen/pump.ts';
 import { TopicSink } from '../../src/gen/sinks.ts';
-import type { BatchProducer, DeliveryReport } from '../../src/io/broker/port.ts';
+import type { BatchProducer, DeliveryReport } from '../../src/io/kafka/port.ts';
 import { turn } from '../wait.ts';
 
 /** Rows are their numbers as text. */

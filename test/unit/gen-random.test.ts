@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import { xxh32Create, xxh32Digest, xxh32Update } from '../../src/addon/reference/xxh32.ts';
 import { RandomStream, seedOf, threefry4x32, uuidOf } from '../../src/core/random/threefry.ts';
 import { powerOf, ZipfTable } from '../../src/core/random/zipf.ts';
-import { xxh32Create, xxh32Digest, xxh32Update } from '../../src/native/reference/xxh32.ts';
 
 const hex = (words: Uint32Array): string =>
   Array.from(words, (word) => word.toString(16).padStart(8, '0')).join(' ');

@@ -8,7 +8,7 @@ import type {
   ConsumerOptions,
   Rebalance,
   TopicPartition,
-} from '../../src/io/broker/port.ts';
+} from '../../src/io/kafka/port.ts';
 import { Member, type MemberOptions, RecordIntake } from '../../src/outbox/inbox/member.ts';
 import { realClock, turn } from '../wait.ts';
 

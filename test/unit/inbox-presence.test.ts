@@ -1,6 +1,6 @@
 /** Health of a consumer: when it is a member of its group, and when a broker counts as silent. */
 import { describe, expect, it } from 'vitest';
-import { Presence } from '../../src/outbox/inbox/presence.ts';
+import { Presence } from '../../src/outbox/inbox/health.ts';
 import { realClock } from '../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 

@@ -1,8 +1,8 @@
 /** The cause of a failed batch of the inbox consumer: the record, the tables or the database. */
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { sqlError } from '../../src/io/sql/port.ts';
-import { faultOfEffect, Settler } from '../../src/outbox/inbox/settle.ts';
+import { sqlError } from '../../src/io/postgres/sql/port.ts';
+import { faultOfEffect, Settler } from '../../src/outbox/inbox/batch-committer.ts';
 
 const MSG = '01890a5d-ac96-774b-bcce-b302099a8057';
 const record = (n: number) => ({

@@ -3,9 +3,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { UuidV7 } from '../../src/outbox/ids.ts';
-import { type HorizonReading, horizonText, liveHorizon } from '../../src/outbox/inbox/live-horizon.ts';
 import { inboxNames, isUuidV7, leading48, partitionName, uuidAt } from '../../src/outbox/inbox/names.ts';
-import { missingSpans } from '../../src/outbox/inbox/partitions.ts';
+import {
+  type HorizonReading,
+  horizonText,
+  liveHorizon,
+} from '../../src/outbox/inbox/retention/live-horizon.ts';
+import { missingSpans } from '../../src/outbox/inbox/retention/partitions.ts';
 
 const HOUR = 3_600_000;
 const NOW = Date.UTC(2026, 10, 21, 14);

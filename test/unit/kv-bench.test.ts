@@ -1,7 +1,7 @@
 /** The bench of the embedded store, small: every answer is checked inside, and each goal has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/kv.ts';
-import { npmObstacle } from '../../src/io/kv/rocksdb-npm.ts';
+import { npmObstacle } from '../../src/io/rocksdb/npm.ts';
 import { smokeContext } from './bench/context.ts';
 
 it('the store bench measures runs, scans, puts and look-ups beside a plain file', async () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, afterEach, expect, it, vi } from 'vitest';
 import { openDisk } from '../../src/io/disk/node.ts';
-import { prepareFolder } from '../../src/io/kv/folder.ts';
+import { prepareFolder } from '../../src/io/rocksdb/folder.ts';
 import { fileLog } from './registry-file-kit.ts';
 
 /** Folders made and folders synced, in this order. */

@@ -5,8 +5,8 @@ import { BadCredentials } from '../../src/access/refusal.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import type { GrpcCall, GrpcReply } from '../../src/io/grpc/port.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
-import { ordersMethods } from '../../src/outbox/orders/grpc.ts';
-import { ordersRoutes } from '../../src/outbox/orders/http.ts';
+import { ordersMethods } from '../../src/outbox/orders/grpc/methods.ts';
+import { ordersRoutes } from '../../src/outbox/orders/http/routes.ts';
 import type { Orders } from '../../src/outbox/orders/service.ts';
 import { gateOf, logLines, requestOf } from './access-kit.ts';
 

@@ -1,7 +1,7 @@
 /** The rule by which orders are gathered into transactions, in virtual time. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BatchControl } from '../../src/outbox/orders/batch-control.ts';
+import { BatchControl } from '../../src/outbox/orders/write/batch-control.ts';
 
 const adaptive = (over: Partial<ConstructorParameters<typeof BatchControl>[0]> = {}): BatchControl =>
   new BatchControl({ lanes: 2, rowsMax: 512, budgetMs: 25, fixed: false, ...over });

@@ -4,12 +4,12 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { wireDriver } from '../../src/io/http/http1/server.ts';
+import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpServer } from '../../src/io/http/port.ts';
-import { uwsDriver } from '../../src/io/http/uws.ts';
-import { wireDriver } from '../../src/io/http/wire.ts';
+import { uwsDriver } from '../../src/io/http/uws/server.ts';
 import { outboxError } from '../../src/outbox/errors.ts';
-import { type OrdersPort, ordersFallbacks, ordersRoutes } from '../../src/outbox/orders/http.ts';
+import { type OrdersPort, ordersFallbacks, ordersRoutes } from '../../src/outbox/orders/http/routes.ts';
 import {
   BODY_BYTES_MAX,
   type CallFacts,
@@ -17,7 +17,7 @@ import {
   requestHash,
 } from '../../src/outbox/orders/request.ts';
 import type { CreateAnswer } from '../../src/outbox/orders/service.ts';
-import type { OrderView } from '../../src/outbox/orders/store.ts';
+import type { OrderView } from '../../src/outbox/orders/write/store.ts';
 import { Described } from '../contract/described.ts';
 import { type RawAnswer, RawClient } from '../contract/raw-client.ts';
 
@@ -457,7 +457,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
 
 describe('OpenAPI description', () => {
   it('the description of an amount admits positive amounts alone, as numbers and as texts', async () => {
-    const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
+    const { ordersDescription } = await import('../../src/outbox/orders/http/openapi.ts');
     const ajv = new Ajv2020({ strict: false, validateFormats: false });
     ajv.addSchema(JSON.parse(JSON.stringify(ordersDescription('1.2.3'))), 'api');
     const admits = ajv.compile({ $ref: 'api#/components/schemas/CreateOrder' });
@@ -470,7 +470,7 @@ describe('OpenAPI description', () => {
   });
 
   it('the description has examples that fit their schemas, and every reference resolves', async () => {
-    const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
+    const { ordersDescription } = await import('../../src/outbox/orders/http/openapi.ts');
     const document = JSON.parse(JSON.stringify(ordersDescription('1.2.3'))) as Record<string, unknown>;
     const ajv = new Ajv2020({ strict: false, validateFormats: false });
     ajv.addSchema(document, 'api');

@@ -1,7 +1,7 @@
 /** Answers kept in memory: bounded, least recently asked out first, never past their end. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ReplayCache, type StoredAnswer } from '../../src/outbox/orders/replay-cache.ts';
+import { ReplayCache, type StoredAnswer } from '../../src/outbox/orders/write/replay-cache.ts';
 
 const answer = (id: number, expiresMs = 1e9): StoredAnswer => ({
   requestHash: 'h'.repeat(64),

@@ -1,9 +1,9 @@
 /** The fate of a batch whose transaction failed, by the error. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
-import { whyNotNative } from '../../src/io/sql/pg-native.ts';
-import { sqlError } from '../../src/io/sql/port.ts';
-import { verdictOf } from '../../src/outbox/orders/verdict.ts';
+import { whyNotNative } from '../../src/io/postgres/sql/pg-native.ts';
+import { sqlError } from '../../src/io/postgres/sql/port.ts';
+import { verdictOf } from '../../src/outbox/orders/write/classify-sql-error.ts';
 
 const refused = (sqlstate: string): Error => sqlError('sql_failed', 'no', { details: { sqlstate } });
 

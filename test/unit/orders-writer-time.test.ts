@@ -2,14 +2,14 @@
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { sqlError, type TextPool, type TextRows } from '../../src/io/sql/port.ts';
+import { sqlError, type TextPool, type TextRows } from '../../src/io/postgres/sql/port.ts';
 import { UuidV7 } from '../../src/outbox/ids.ts';
-import { BatchControl } from '../../src/outbox/orders/batch-control.ts';
 import { ordersMetrics } from '../../src/outbox/orders/metrics.ts';
 import type { OrderReads } from '../../src/outbox/orders/reads.ts';
-import { ReplayCache } from '../../src/outbox/orders/replay-cache.ts';
 import { Orders } from '../../src/outbox/orders/service.ts';
-import { type Job, OrderWriter } from '../../src/outbox/orders/writer.ts';
+import { BatchControl } from '../../src/outbox/orders/write/batch-control.ts';
+import { ReplayCache } from '../../src/outbox/orders/write/replay-cache.ts';
+import { type Job, OrderWriter } from '../../src/outbox/orders/write/writer.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../src/core/errors.ts';
-import { readIdempotencyKey, requireJson } from '../../src/outbox/orders/headers.ts';
+import { readIdempotencyKey, requireJson } from '../../src/outbox/orders/http/headers.ts';
 import { BODY_BYTES_MAX, readCreateBody, requestHash } from '../../src/outbox/orders/request.ts';
 
 const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';

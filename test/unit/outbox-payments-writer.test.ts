@@ -9,7 +9,7 @@ import {
   type SqlSession,
   type SqlValue,
   sqlError,
-} from '../../src/io/sql/port.ts';
+} from '../../src/io/postgres/sql/port.ts';
 import { UuidV7 } from '../../src/outbox/ids.ts';
 import type { InboxPort } from '../../src/outbox/inbox/port.ts';
 import type { Delivery } from '../../src/outbox/payments/duplicates.ts';

@@ -2,11 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import { checkTtl } from '../../src/outbox/inbox/horizon.ts';
+import { checkTtl } from '../../src/outbox/inbox/retention/horizon.ts';
 import { orderCreatedPayload } from '../../src/outbox/orders/event.ts';
 import { copyPlan, type Delivery, DuplicateInjector } from '../../src/outbox/payments/duplicates.ts';
 import { readPaymentEvent, VALUE_BYTES_MAX } from '../../src/outbox/payments/event.ts';
-import { toRecord } from '../../src/outbox/relay/event.ts';
+import { toRecord } from '../../src/outbox/relay/pipeline/event.ts';
 
 const MSG = '01890a5d-ac96-774b-bcce-b302099a8057';
 const ORDER = '01890a5d-ac96-774b-bcce-b302099a8058';

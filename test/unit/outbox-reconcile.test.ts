@@ -1,11 +1,11 @@
 /** The reconciler without a database: how ledgers go into it, and what its answer reads like. */
 import { describe, expect, it } from 'vitest';
-import type { SqlResult, SqlRow, SqlSession, SqlValue } from '../../src/io/sql/port.ts';
-import { LEDGER_FORMAT, type LedgerEntry } from '../../src/outbox/load/ledger.ts';
+import type { SqlResult, SqlRow, SqlSession, SqlValue } from '../../src/io/postgres/sql/port.ts';
+import { LEDGER_FORMAT, type LedgerEntry } from '../../src/outbox/reconcile/client-ledger.ts';
 import { DELTA_CLASSES } from '../../src/outbox/reconcile/deltas.ts';
 import { loadLedgers } from '../../src/outbox/reconcile/ledger.ts';
-import type { Reconciliation } from '../../src/outbox/reconcile/reconcile.ts';
 import { reconciliationText } from '../../src/outbox/reconcile/report.ts';
+import type { Reconciliation } from '../../src/outbox/reconcile/run.ts';
 
 /** Keeps what was copied, chunk by chunk. */
 class Recorder implements SqlSession {

@@ -5,10 +5,10 @@ import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { brokerEvent, closedError, ERR, errorOfEvent } from '../../src/io/broker/errors.ts';
-import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
-import { Overdue } from '../../src/outbox/relay/overdue.ts';
-import { PlainSender, TransactionalSender } from '../../src/outbox/relay/sender.ts';
+import { brokerEvent, closedError, ERR, errorOfEvent } from '../../src/io/kafka/errors.ts';
+import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../src/io/kafka/port.ts';
+import { Overdue } from '../../src/outbox/relay/pipeline/producer-watchdog.ts';
+import { PlainSender, TransactionalSender } from '../../src/outbox/relay/pipeline/sender.ts';
 import { turn, until } from '../wait.ts';
 
 const PURGED = -152;

@@ -1,7 +1,7 @@
 /** Small parts of the relay: which keys share a shard, and transaction ids that widen. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { widen } from '../../src/outbox/relay/frontier.ts';
+import { widen } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
 import { isShardCount, shardOf } from '../../src/outbox/relay/shards.ts';
 
 describe('shards', () => {

@@ -5,8 +5,8 @@ import { command as orders } from '../../src/bin/orders.ts';
 import { command as payments } from '../../src/bin/payments.ts';
 import { command as reconcile } from '../../src/bin/reconcile.ts';
 import { command as relay } from '../../src/bin/relay.ts';
-import type { Command } from '../../src/bin/shell/command.ts';
-import { requirePlainSchema } from '../../src/outbox/schema-name.ts';
+import { requirePlainSchema } from '../../src/outbox/database/schema-name.ts';
+import type { Command } from '../../src/shell/command.ts';
 import { start } from './shell/fake-world.ts';
 
 /** Nobody listens there: what gets that far ends with 3. */

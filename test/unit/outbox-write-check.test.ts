@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { sqlError } from '../../src/io/sql/port.ts';
-import { WriteCheck } from '../../src/outbox/write-check.ts';
+import { sqlError } from '../../src/io/postgres/sql/port.ts';
+import { WriteCheck } from '../../src/outbox/database/write-check.ts';
 
 const refused = (sqlstate: string): MillraceError =>
   sqlError('sql_failed', `PostgreSQL refused a statement: ${sqlstate}`, { details: { sqlstate } });

@@ -2,10 +2,10 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { type SqlPool, type SqlRow, type SqlSession, sqlError } from '../../src/io/sql/port.ts';
-import { InboxKeeper } from '../../src/outbox/inbox/keeper.ts';
+import { type SqlPool, type SqlRow, type SqlSession, sqlError } from '../../src/io/postgres/sql/port.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
-import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
+import { InboxKeeper } from '../../src/outbox/inbox/retention/keeper.ts';
+import { Maintenance } from '../../src/outbox/orders/write/maintenance.ts';
 
 const busy = () =>
   sqlError('sql_failed', 'canceling statement due to lock timeout', { details: { sqlstate: '55P03' } });

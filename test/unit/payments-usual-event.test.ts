@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { orderCreatedPayload } from '../../src/outbox/orders/event.ts';
 import { readPaymentEvent } from '../../src/outbox/payments/event.ts';
 import { readUsualEvent } from '../../src/outbox/payments/usual-event.ts';
-import { toRecord } from '../../src/outbox/relay/event.ts';
+import { toRecord } from '../../src/outbox/relay/pipeline/event.ts';
 
 const INT64_MAX = 2n ** 63n - 1n;
 

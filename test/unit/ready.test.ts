@@ -2,8 +2,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/bin/demo/fact.ts';
-import { ready } from '../../src/bin/demo/ready.ts';
+import type { SliceProcess } from '../../src/demo/fact.ts';
+import { ready } from '../../src/demo/ready.ts';
 
 it('the wait for readiness reports a process that ended, and returns the address of a ready one', async () => {
   let status = 503;

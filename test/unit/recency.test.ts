@@ -1,7 +1,7 @@
 /** The order of use, against a list; and a cost that does not grow with the size. */
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { RecencyMap } from '../../src/core/recency.ts';
+import { RecencyMap } from '../../src/core/lru-map.ts';
 import { stepsOf } from '../steps.ts';
 
 const KEYS = 6;

@@ -1,8 +1,8 @@
 /** The layers between a route and its handler: the access gate, the forwarding to the leader, the reading of new
  *  records, and a starting registry. */
 import { describe, expect, it, vi } from 'vitest';
-import type { Access, Need, RequestGate } from '../../src/access/access.ts';
-import { withHeaders } from '../../src/access/headers.ts';
+import { withHeaders } from '../../src/access/refusal.ts';
+import type { Access, Need, RequestGate } from '../../src/access/request.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import {

@@ -1,6 +1,6 @@
 /** The messages of a refusal and their order. */
 import { expect, it } from 'vitest';
-import { messagesOf } from '../../src/registry/api/messages.ts';
+import { messagesOf } from '../../src/registry/api/messages/proven.ts';
 import { judge, type Level, parseSchema } from '../../src/registry/index.ts';
 import type { StoredVersion } from '../../src/registry/store/service.ts';
 

@@ -1,6 +1,6 @@
 /** The place of a finding in the text of an Avro schema. */
 import { expect, it } from 'vitest';
-import { avroPointer } from '../../src/registry/api/pointer.ts';
+import { avroPointer } from '../../src/registry/api/messages/pointer.ts';
 
 const ITEM = {
   type: 'record',

@@ -4,7 +4,7 @@
  *  avro/Difference.java and SchemaValidatorBuilder.java, for facts.
  */
 import { describe, expect, it } from 'vitest';
-import { messagesOf } from '../../src/registry/api/messages.ts';
+import { messagesOf } from '../../src/registry/api/messages/proven.ts';
 import { judge, type Level, parseSchema } from '../../src/registry/index.ts';
 import type { StoredVersion } from '../../src/registry/store/service.ts';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpServer } from '../../src/io/http/port.ts';
 import { MemoryLog, Registry, registryFallbacks, registryRoutes } from '../../src/registry/index.ts';
 import { realClock } from '../wait.ts';

@@ -1,9 +1,9 @@
 /** Each bound on what an Avro payload may say, where an error says it is, and what comes out of odd bytes. */
 import { describe, expect, it } from 'vitest';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
 import { stepsOf } from '../steps.ts';
 import {
   branch,

@@ -1,7 +1,7 @@
 /** Values that a reader's program gets for an unwritten field. */
 import { describe, expect, it } from 'vitest';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
 import {
   decodeBytes,
   enumOf,

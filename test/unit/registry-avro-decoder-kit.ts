@@ -1,12 +1,12 @@
 /** Short ways to say schemas and events, and to read one with the other. */
 import { expect } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../src/core/errors.ts';
+import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
+import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
-import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
 
 export const tree = (schema: unknown, lenient = false): AvroNode =>
   (

@@ -1,7 +1,7 @@
 /** Each rule of Avro's schema resolution, and what a program sees of an event. */
 import { describe, expect, it } from 'vitest';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
 import { stepsOf } from '../steps.ts';
 import {
   branch,

@@ -1,7 +1,7 @@
 /** Encoded bytes of Avro data, and refusals of data that do not fit. */
 import { describe, expect, it } from 'vitest';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
 import { branch, enumOf, errorOf, fields, fixed, read, record, tree } from './registry-avro-decoder-kit.ts';
 
 const hexOf = (schema: unknown, datum: unknown): string =>

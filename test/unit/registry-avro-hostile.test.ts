@@ -1,10 +1,10 @@
 /** Texts made to hurt: each is refused or read within a bounded number of steps, and never ends in anything but our error. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { guidOf } from '../../src/formats/guid.ts';
+import { schemaText } from '../../src/formats/schema.ts';
 import { parseSchema, readerCodec, type Schema } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { guidOf } from '../../src/registry/schemas/guid.ts';
-import { schemaText } from '../../src/registry/schemas/schema.ts';
 import { stepsOf } from '../steps.ts';
 
 /** Four times what the longest of these takes, far below what a quadratic walk over its items would. */

@@ -1,11 +1,11 @@
 /** The Avro verdict, finding by finding: what it says, where, how an event gets there, and that hostile pairs of schemas
  *  cost what their size costs. That the verdicts are true is for the property test to show. */
 import { describe, expect, it } from 'vitest';
-import { checkAvro } from '../../src/registry/compatibility/avro.ts';
+import { parseAvroSchema } from '../../src/formats/avro/schema.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import { checkAvro } from '../../src/registry/compatibility/avro/checker.ts';
+import { checkStrictAvro } from '../../src/registry/compatibility/avro/strict.ts';
 import { type Finding, stepsOf } from '../../src/registry/compatibility/finding.ts';
-import { checkStrictAvro } from '../../src/registry/compatibility/strict-avro.ts';
-import { parseAvroSchema } from '../../src/registry/schemas/avro.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
 
 /** Of the processor, however busy the machine is; a walk that is quadratic takes many times as long. */
 const MILLIS_MAX = 1_500;

@@ -3,6 +3,10 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { hostileSchemas } from '../../bench/hostile.ts';
 import { silentLogger } from '../../src/core/log.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
+import { StepBudget } from '../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
 import {
   Allowance,
   CHECK_CHARS_MAX,
@@ -12,15 +16,11 @@ import {
   INLINE_STEPS_MAX,
   type Origin,
   untilDone,
-} from '../../src/registry/checks/checks.ts';
-import { judgeSchemas } from '../../src/registry/checks/judge.ts';
-import { charsOf, readSource, type Source } from '../../src/registry/checks/source.ts';
-import { runTask } from '../../src/registry/checks/task.ts';
-import type { Job, Ran, TaskRunner } from '../../src/registry/checks/thread.ts';
-import { StepBudget } from '../../src/registry/compatibility/finding.ts';
-import { checkPair } from '../../src/registry/compatibility/modes.ts';
-import { parseSchema } from '../../src/registry/schemas/schema.ts';
-import { Registry } from '../../src/registry/store/registry.ts';
+} from '../../src/registry/worker/checks.ts';
+import { judgeSchemas } from '../../src/registry/worker/judge.ts';
+import { charsOf, readSource, type Source } from '../../src/registry/worker/source.ts';
+import { runTask } from '../../src/registry/worker/task.ts';
+import type { Job, Ran, TaskRunner } from '../../src/registry/worker/thread.ts';
 import { realClock } from '../wait.ts';
 import { code, TestLog } from './registry-store-kit.ts';
 

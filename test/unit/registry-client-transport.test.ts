@@ -2,7 +2,7 @@
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
-import { fetchTransport } from '../../src/registry/client/transport.ts';
+import { fetchTransport } from '../../src/serde/transport.ts';
 import { pause, realClock } from '../wait.ts';
 
 const servers: Server[] = [];

@@ -1,10 +1,10 @@
 /** Wide and tangled schemas below the limit of a schema's text: a comparison costs what their size costs. */
 import { describe, expect, it } from 'vitest';
-import { checkProto } from '../../src/registry/compatibility/proto.ts';
-import { checkNumberHistory } from '../../src/registry/compatibility/proto-history.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from '../../src/formats/format.ts';
+import type { ProtoSchema } from '../../src/formats/schema.ts';
+import { checkProto } from '../../src/registry/compatibility/protobuf/checker.ts';
+import { checkNumberHistory } from '../../src/registry/compatibility/protobuf/history.ts';
 import { checkPair, type Finding, isCompatible, parseSchema, type Schema } from '../../src/registry/index.ts';
-import { SCHEMA_TEXT_CHARS_MAX } from '../../src/registry/schemas/format.ts';
-import type { ProtoSchema } from '../../src/registry/schemas/schema.ts';
 
 /** Of the processor for one comparison, however busy the machine is; a quadratic walk takes many times as long. */
 const MILLIS_MAX = 2_000;

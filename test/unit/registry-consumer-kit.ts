@@ -1,10 +1,12 @@
 /** A topic, a registry and group members in memory, all under one virtual clock. */
+
+import { referenceKernels } from '../../src/addon/reference/kernels.ts';
 import { sleep } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import type { BatchProducer, BrokerAdmin, BrokerEvent, DeliveryReport } from '../../src/io/broker/port.ts';
-import { referenceKernels } from '../../src/native/reference/kernels.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
+import type { BatchProducer, BrokerAdmin, BrokerEvent, DeliveryReport } from '../../src/io/kafka/port.ts';
 import {
   BatchDecoder,
   type ConsumerMetrics,
@@ -19,8 +21,7 @@ import {
   type Schema,
   type TransportAnswer,
 } from '../../src/registry/index.ts';
-import { writerCodec } from '../../src/registry/serde/codec.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
+import { writerCodec } from '../../src/serde/codec.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 

@@ -1,7 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
-import { UNKNOWN_IDS_BURST } from '../../src/registry/client/unknown-ids.ts';
 import { parseSchema, type Schema, TopicSink } from '../../src/registry/index.ts';
+import { UNKNOWN_IDS_BURST } from '../../src/serde/unknown-ids.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './registry-consumer-kit.ts';
 
 describe('lag gauge', () => {

@@ -4,8 +4,8 @@ import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import type { Disk } from '../../src/io/disk/port.ts';
 import type { LockDriver } from '../../src/io/lock/port.ts';
-import { FileLog } from '../../src/registry/store/file-log.ts';
-import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/frames.ts';
+import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/file/frames.ts';
+import { FileLog } from '../../src/registry/store/file/log.ts';
 import type { LogRecord, OpenReport } from '../../src/registry/store/log.ts';
 import { locks } from '../locks.ts';
 

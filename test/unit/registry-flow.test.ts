@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { referenceKernels } from '../../src/addon/reference/kernels.ts';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -12,8 +13,7 @@ import type {
   DeliveryReport,
   TopicPartition,
   TopicPartitionOffset,
-} from '../../src/io/broker/port.ts';
-import { referenceKernels } from '../../src/native/reference/kernels.ts';
+} from '../../src/io/kafka/port.ts';
 import {
   BatchDecoder,
   consumerMetrics,

@@ -1,7 +1,7 @@
 /** Verdicts on JSON Schemas in both directions, with the place of each finding. */
 import { describe, expect, it } from 'vitest';
+import { positionOf } from '../../src/formats/json/text.ts';
 import { checkPair, isCompatible, parseSchema } from '../../src/registry/index.ts';
-import { positionOf } from '../../src/registry/schemas/json-text.ts';
 
 const parsed = (schema: unknown) =>
   parseSchema('JSON', typeof schema === 'string' ? schema : JSON.stringify(schema));

@@ -1,6 +1,6 @@
 /** The leader lease: announcements judged by when they were seen, not by a wall clock. */
 import { describe, expect, it } from 'vitest';
-import { decodeAnnouncement, encodeAnnouncement, Lease } from '../../src/registry/store/kafka-lease.ts';
+import { decodeAnnouncement, encodeAnnouncement, Lease } from '../../src/registry/store/kafka/lease.ts';
 import { SeededRandom } from '../../src/sim/clock.ts';
 
 const LEASE_MS = 4000;

@@ -1,12 +1,12 @@
 /** The events that a proof is made of cover what they promise, are the same each time, and end. */
 import { describe, expect, it } from 'vitest';
+import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
+import { AVRO_PRIMITIVES, type AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../src/formats/datum.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import type { Route, Step } from '../../src/registry/compatibility/finding.ts';
-import { AVRO_EDGES, AVRO_KEYS, fixedEdges } from '../../src/registry/proof/avro-values.ts';
-import { avroWitnesses } from '../../src/registry/proof/avro-witness.ts';
-import { AVRO_PRIMITIVES, type AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import { parseSchema } from '../../src/registry/schemas/schema.ts';
-import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
-import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../src/registry/serde/datum.ts';
+import { AVRO_EDGES, AVRO_KEYS, fixedEdges } from '../../src/registry/proof/avro/values.ts';
+import { avroWitnesses } from '../../src/registry/proof/avro/witness.ts';
 import { stepsOf } from '../steps.ts';
 
 function tree(json: unknown): AvroNode {

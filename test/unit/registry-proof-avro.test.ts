@@ -1,14 +1,14 @@
 /** The projection of Avro values, value by value, written by hand from "Schema Resolution", "Aliases" and "Schema
  *  Declaration" of Apache Avro 1.12; the checker and the decoder have no part in it. */
 import { describe, expect, it } from 'vitest';
-import { defaultOf, NO_DEFAULT } from '../../src/registry/proof/avro-default.ts';
-import { avroJson } from '../../src/registry/proof/avro-json.ts';
-import { projectAvro } from '../../src/registry/proof/avro-projection.ts';
+import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import type { AvroDatum } from '../../src/formats/datum.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
+import { defaultOf, NO_DEFAULT } from '../../src/registry/proof/avro/default.ts';
+import { avroJson } from '../../src/registry/proof/avro/json.ts';
+import { projectAvro } from '../../src/registry/proof/avro/projection.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';
 import type { Projection } from '../../src/registry/proof/trial.ts';
-import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
-import { parseSchema } from '../../src/registry/schemas/schema.ts';
-import type { AvroDatum } from '../../src/registry/serde/datum.ts';
 
 type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 

@@ -1,12 +1,12 @@
 /** The evidence for a finding: places in the user's texts, an event that was run, and the decoded value. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { checkPair, compareHistory, compareWith } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
 import { type ExplainedFinding, explain } from '../../src/registry/proof/explain.ts';
 import { trialsOf, tryAll } from '../../src/registry/proof/live.ts';
 import { plainJson, sameValue } from '../../src/registry/proof/same.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
-import { readerUnjudged } from '../../src/registry/serde/codec.ts';
+import { readerUnjudged } from '../../src/serde/codec.ts';
 
 /** Whether an event is found must not depend on how busy the machine is. */
 const FOR_EVER = Number.POSITIVE_INFINITY;

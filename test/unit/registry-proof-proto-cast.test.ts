@@ -1,7 +1,7 @@
 /** The value of a field after a change of its type, against expectations written by hand from protobuf.dev:
  *  "Updating A Message Type", "Encoding", "Enum Behavior". */
 import { describe, expect, it } from 'vitest';
-import type { ProtoFieldDatum } from '../../src/registry/serde/datum.ts';
+import type { ProtoFieldDatum } from '../../src/formats/datum.ts';
 import { expectValue, hex, PROTO2, PROTO3, project, utf8 } from './registry-proof-proto-kit.ts';
 
 const NONE = Symbol('none');

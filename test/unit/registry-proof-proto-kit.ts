@@ -1,10 +1,10 @@
 /** What a reader of Protobuf is promised of an event, without its encoding. */
 import { expect } from 'vitest';
-import { projectProto } from '../../src/registry/proof/proto-projection.ts';
+import type { ProtoDatum, ProtoFieldDatum } from '../../src/formats/datum.ts';
+import { type ProtoMessage, parseProto } from '../../src/formats/protobuf/tree.ts';
+import { projectProto } from '../../src/registry/proof/protobuf/projection.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';
 import type { Projection } from '../../src/registry/proof/trial.ts';
-import { type ProtoMessage, parseProto } from '../../src/registry/schemas/proto-tree.ts';
-import type { ProtoDatum, ProtoFieldDatum } from '../../src/registry/serde/datum.ts';
 
 export const PROTO3 = 'syntax = "proto3"; enum Color { RED = 0; GREEN = 1; BLUE = -3; }';
 export const PROTO2 = 'syntax = "proto2"; enum Color { RED = 0; GREEN = 1; }';

@@ -1,11 +1,11 @@
 /** The value that a reader of Protobuf is promised, against expectations written by hand from protobuf.dev:
  *  "Updating A Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
 import { describe, expect, it } from 'vitest';
-import { projectProto } from '../../src/registry/proof/proto-projection.ts';
+import type { ProtoDatum, ProtoFieldDatum } from '../../src/formats/datum.ts';
+import { type ProtoMessage, parseProto } from '../../src/formats/protobuf/tree.ts';
+import { projectProto } from '../../src/registry/proof/protobuf/projection.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';
 import type { Projection } from '../../src/registry/proof/trial.ts';
-import { type ProtoMessage, parseProto } from '../../src/registry/schemas/proto-tree.ts';
-import type { ProtoDatum, ProtoFieldDatum } from '../../src/registry/serde/datum.ts';
 import {
   both,
   both2,

@@ -1,12 +1,12 @@
 /** The events of a Protobuf schema that a proof tries: what each kind of field must occur with, and what must not. */
 import { describe, expect, it } from 'vitest';
+import type { ProtoDatum } from '../../src/formats/datum.ts';
+import { encodeProto } from '../../src/formats/protobuf/codec/encoder.ts';
+import { parseProto } from '../../src/formats/protobuf/tree.ts';
 import type { Route, Step } from '../../src/registry/compatibility/finding.ts';
-import { protoJson } from '../../src/registry/proof/proto-json.ts';
-import { protoWitnesses } from '../../src/registry/proof/proto-witness.ts';
+import { protoJson } from '../../src/registry/proof/protobuf/json.ts';
+import { protoWitnesses } from '../../src/registry/proof/protobuf/witness.ts';
 import type { WitnessOptions } from '../../src/registry/proof/witness.ts';
-import { parseProto } from '../../src/registry/schemas/proto-tree.ts';
-import type { ProtoDatum } from '../../src/registry/serde/datum.ts';
-import { encodeProto } from '../../src/registry/serde/proto-encoder.ts';
 import { stepsOf } from '../steps.ts';
 
 const routeOf = (...steps: readonly Step[]): Route =>

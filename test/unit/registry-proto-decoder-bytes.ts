@@ -1,8 +1,8 @@
 /** Payloads by hand, as hex, and what a reader makes of them. */
 import { expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
 
 const HEAD = { 2: 'syntax = "proto2";', 3: 'syntax = "proto3";', e: 'edition = "2023";' } as const;
 

@@ -1,9 +1,9 @@
 /** Bytes made to hurt: a value or malformed_payload, in steps and memory that grow with the payload and no faster. */
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
-import { encodeProto } from '../../src/registry/serde/proto-encoder.ts';
-import { PROTO_NESTING_MAX } from '../../src/registry/serde/proto-input.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
+import { encodeProto } from '../../src/formats/protobuf/codec/encoder.ts';
+import { PROTO_NESTING_MAX } from '../../src/formats/protobuf/codec/input.ts';
 import {
   messageOf,
   type Random,

@@ -3,8 +3,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 import { messageOf } from '../property/registry-proto-decoder-kit.ts';
 import { type Plain, plainFrom, typeOf } from '../property/registry-proto-decoder-oracle.ts';
 

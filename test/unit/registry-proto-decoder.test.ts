@@ -1,7 +1,7 @@
 /** Each rule of the wire as one case: bytes by hand, and what a reader makes of them. */
 import { describe, expect, it } from 'vitest';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
 import { all, LONGEST, read, refusal } from './registry-proto-decoder-bytes.ts';
 
 describe('varints', () => {

@@ -1,9 +1,9 @@
 /** Output of the two Protobuf encoders, byte by byte, and the values that they refuse. */
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import type { ProtoDatum } from '../../src/registry/serde/datum.ts';
-import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
-import { encodeProto, protoEncoder } from '../../src/registry/serde/proto-encoder.ts';
+import type { ProtoDatum } from '../../src/formats/datum.ts';
+import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
+import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
 import { messageOf } from '../property/registry-proto-decoder-kit.ts';
 
 const plain = (text: string, value: unknown): string =>

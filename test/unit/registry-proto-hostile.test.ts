@@ -1,9 +1,9 @@
 /** Texts and descriptors made to hurt: refused with one clear error, in steps that grow with the text. */
 import { describe, expect, it } from 'vitest';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { ProtoWriter } from '../../src/formats/protobuf/descriptor/bytes.ts';
+import { schemaText } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { ProtoWriter } from '../../src/registry/schemas/proto-bytes.ts';
-import { schemaText } from '../../src/registry/schemas/schema.ts';
 import { stepsOf } from '../steps.ts';
 
 const CHARS = 500_000;

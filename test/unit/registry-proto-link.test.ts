@@ -1,10 +1,10 @@
 /** Imports, references and names of Protobuf schemas, and records that reach through them. */
 import { describe, expect, it } from 'vitest';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
+import { KNOWN_PROTO_PATHS } from '../../src/formats/protobuf/known/files.ts';
+import { schemaText } from '../../src/formats/schema.ts';
 import { checkPair, parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { KNOWN_PROTO_PATHS } from '../../src/registry/schemas/proto-known.ts';
-import { schemaText } from '../../src/registry/schemas/schema.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
 
 const reference = (
   name: string,

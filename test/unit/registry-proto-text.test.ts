@@ -1,9 +1,9 @@
 /** The texts of a Protobuf schema: stored, normalised, without extensions, as a descriptor. */
 import { describe, expect, it } from 'vitest';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { readFields } from '../../src/formats/protobuf/descriptor/bytes.ts';
+import { lookupTextOf, schemaText } from '../../src/formats/schema.ts';
 import { parseSchema, type Schema } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { readFields } from '../../src/registry/schemas/proto-bytes.ts';
-import { lookupTextOf, schemaText } from '../../src/registry/schemas/schema.ts';
 
 const parse = (text: string, references: readonly ResolvedReference[] = [], normalize = false): Schema =>
   parseSchema('PROTOBUF', text, { references, normalize });

@@ -2,13 +2,13 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, test } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
+import { judgeProposed } from '../../src/registry/check/judge.ts';
 import type { Finding, Severity } from '../../src/registry/compatibility/finding.ts';
 import { checkPair, compareHistory } from '../../src/registry/compatibility/modes.ts';
-import { RULES, type Rule, ruleOf } from '../../src/registry/compatibility/rules.ts';
-import { judgeProposed } from '../../src/registry/gate/judge.ts';
-import { applyEdits, fixOf } from '../../src/registry/proof/fix.ts';
-import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
+import { applyEdits, fixOf } from '../../src/registry/proof/fix/search.ts';
+import { RULES, type Rule, ruleOf } from '../../src/registry/rules/catalogue.ts';
+import { packageRoot } from '../../src/shell/package.ts';
 
 const RANKS: Readonly<Record<Severity, number>> = { note: 0, lossy: 1, fail: 2, unjudged: 3 };
 const folder = join(packageRoot(), 'src', 'registry', 'compatibility');

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord, LogRole, LogSink, RegistryLog } from '../../src/registry/store/log.ts';
-import { decodeRecord, encodeKey } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { decodeRecord, encodeKey } from '../../src/registry/store/state/records.ts';
 import { realClock } from '../wait.ts';
 
 interface Topic {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import type { ResolvedReference } from '../../src/formats/content.ts';
+import { Payloads } from '../../src/formats/payloads.ts';
 import { parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
-import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
 
 const avro = (schema: unknown, references: readonly ResolvedReference[] = [], lenient = false): Schema =>
   parseSchema('AVRO', typeof schema === 'string' ? schema : JSON.stringify(schema), { references, lenient });

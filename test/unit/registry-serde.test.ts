@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { Payloads } from '../../src/formats/payloads.ts';
+import { readMessagePath } from '../../src/formats/protobuf/codec/message-path.ts';
 import { parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
-import { readMessagePath } from '../../src/registry/serde/message-path.ts';
-import { Payloads } from '../../src/registry/serde/payloads.ts';
 
 const avro = (...fields: readonly unknown[]): Schema =>
   parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields }));

@@ -4,7 +4,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import { warnOfStale } from '../../src/registry/api/stale.ts';
 import { registryError } from '../../src/registry/errors.ts';
-import { KafkaReads } from '../../src/registry/store/kafka-reads.ts';
+import { KafkaReads } from '../../src/registry/store/kafka/reads.ts';
 import { realClock, turn, until } from '../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 

@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
-import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
-import { CHAIN_START, encodeFrame, FRAMES, judgeTail } from '../../src/registry/store/frames.ts';
+import { CHAIN_START, encodeFrame, FRAMES, judgeTail } from '../../src/registry/store/file/frames.ts';
+import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
-import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { encodeRecord } from '../../src/registry/store/state/records.ts';
 import { realClock } from '../wait.ts';
 import { fileLog, frameEnds } from './registry-file-kit.ts';
 

@@ -3,8 +3,8 @@ import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
-import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { encodeRecord } from '../../src/registry/store/state/records.ts';
 import { realClock } from '../wait.ts';
 import { TestLog } from './registry-store-kit.ts';
 

@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
-import { encodeRecord, type SchemaFields } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { encodeRecord, type SchemaFields } from '../../src/registry/store/state/records.ts';
 import { realClock } from '../wait.ts';
 import { avro, code, TestLog } from './registry-store-kit.ts';
 

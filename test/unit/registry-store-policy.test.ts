@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
-import { decodeRecord, encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { decodeRecord, encodeRecord } from '../../src/registry/store/state/records.ts';
 import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
 import { realClock } from '../wait.ts';
 import { avro, TestLog } from './registry-store-kit.ts';

@@ -8,8 +8,8 @@ import {
   prefixTest,
   qualifyWith,
   scopesOf,
-} from '../../src/registry/store/names.ts';
-import { decodeRecord, encodeRecord, type StoreRecord } from '../../src/registry/store/records.ts';
+} from '../../src/registry/store/state/names.ts';
+import { decodeRecord, encodeRecord, type StoreRecord } from '../../src/registry/store/state/records.ts';
 
 const text = (bytes: Uint8Array | null): string | null =>
   bytes === null ? null : Buffer.from(bytes).toString();

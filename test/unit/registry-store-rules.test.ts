@@ -3,9 +3,9 @@ import { silentLogger } from '../../src/core/log.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { MemoryLog } from '../../src/registry/store/memory-log.ts';
-import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../src/registry/store/service.ts';
+import { encodeRecord } from '../../src/registry/store/state/records.ts';
 import { realClock } from '../wait.ts';
 import {
   avro,

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { LogRecord } from '../../src/registry/store/log.ts';
-import { encodeRecord } from '../../src/registry/store/records.ts';
 import type { Registry } from '../../src/registry/store/registry.ts';
+import { encodeRecord } from '../../src/registry/store/state/records.ts';
 import {
   avro,
   code,

@@ -1,10 +1,10 @@
 /** The limits of the window engine as rules: each is met by a healthy run, and missed by a run that breaks it. */
 import { describe, expect, it } from 'vitest';
-import { parseExposition } from '../../src/bin/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../src/bin/slo/judge.ts';
-import { readRules } from '../../src/bin/slo/rules.ts';
 import { LATENCY_BUCKETS_S } from '../../src/core/metrics.ts';
 import { STAGE_BUCKETS_S } from '../../src/engine/metrics.ts';
+import { parseExposition } from '../../src/slo/exposition.ts';
+import { judge, type Scraped, type Verdict } from '../../src/slo/judge.ts';
+import { readRules } from '../../src/slo/rules.ts';
 
 const { rules } = readRules('engine');
 const LOOKS = 13;

@@ -1,8 +1,8 @@
 /** The measures behind the limits: what the registry's client and the framed producer observe, by a clock of our own. */
 import { describe, expect, it } from 'vitest';
+import { referenceKernels } from '../../src/addon/reference/kernels.ts';
 import type { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { referenceKernels } from '../../src/native/reference/kernels.ts';
 import {
   FramedProducer,
   parseSchema,

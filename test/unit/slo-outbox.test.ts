@@ -1,10 +1,10 @@
 /** The limits of orders, relay and payments as rules: each is met by a healthy run, and missed by a run that breaks it. */
 import { describe, expect, it } from 'vitest';
-import { parseExposition } from '../../src/bin/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../src/bin/slo/judge.ts';
-import { readRules } from '../../src/bin/slo/rules.ts';
 import { LATENCY_BUCKETS_S } from '../../src/core/metrics.ts';
 import { EFFECT_BUCKETS_S } from '../../src/outbox/payments/metrics.ts';
+import { parseExposition } from '../../src/slo/exposition.ts';
+import { judge, type Scraped, type Verdict } from '../../src/slo/judge.ts';
+import { readRules } from '../../src/slo/rules.ts';
 
 const { rules } = readRules('outbox');
 const SECONDS = 60;

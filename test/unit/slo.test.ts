@@ -3,14 +3,14 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../src/bin/shell/package.ts';
-import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../src/bin/slo/judge.ts';
-import { BOUNDS, BUILT_IN, MEASURES, parseRules, type Rule, readRules } from '../../src/bin/slo/rules.ts';
-import { metricsAddress } from '../../src/bin/slo/scrape.ts';
-import { quantity } from '../../src/bin/slo/table.ts';
 import { LATENCY_BUCKETS_S, Metrics } from '../../src/core/metrics.ts';
 import { promExposition } from '../../src/io/metrics/prom.ts';
+import { packageRoot } from '../../src/shell/package.ts';
+import { parseExposition, serves } from '../../src/slo/exposition.ts';
+import { judge, type Scraped, type Verdict } from '../../src/slo/judge.ts';
+import { BOUNDS, BUILT_IN, MEASURES, parseRules, type Rule, readRules } from '../../src/slo/rules.ts';
+import { metricsAddress } from '../../src/slo/scrape.ts';
+import { quantity } from '../../src/slo/table.ts';
 
 const page = (text: string) => parseExposition(text, 'page');
 

@@ -1,11 +1,11 @@
 /** Acknowledged records outlive the loss of one broker: how topics are created, and when an existing one is warned of. */
 import type { IAdminClient, Producer } from 'node-rdkafka';
 import { describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/bin/shell/clock.ts';
-import { makeTopics } from '../../src/bin/shell/topics.ts';
 import { newTopicConfig, warnOfThinTopic } from '../../src/core/topics.ts';
-import { NodeAdmin } from '../../src/io/broker/node-rdkafka-admin.ts';
-import { prepareTopics } from '../../src/registry/store/kafka-topic.ts';
+import { NodeAdmin } from '../../src/io/kafka/node-rdkafka/admin.ts';
+import { prepareTopics } from '../../src/registry/store/kafka/topic.ts';
+import { systemClock } from '../../src/shell/clock.ts';
+import { makeTopics } from '../../src/shell/topics.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import { logLines } from './access-kit.ts';
 

@@ -3,12 +3,12 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import type { Covered, Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
+import type { Covered, Delivered, Pipeline } from '../../src/outbox/relay/pipeline/contract.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
-import { WalFeed } from '../../src/outbox/relay/wal-feed.ts';
-import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
-import { PARKING_LIMITS, type ParkingLimits, WalParking } from '../../src/outbox/relay/wal-parking.ts';
-import type { KeyFilter, OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
+import { WalFeed } from '../../src/outbox/relay/wal/feed.ts';
+import { walMetrics } from '../../src/outbox/relay/wal/metrics.ts';
+import { PARKING_LIMITS, type ParkingLimits, WalParking } from '../../src/outbox/relay/wal/parking.ts';
+import type { KeyFilter, OutboxRows } from '../../src/outbox/relay/wal/rows.ts';
 import * as wire from '../property/wal-encode.ts';
 import { turn } from '../wait.ts';
 

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../src/core/metrics.ts';
 import { outboxError } from '../../src/outbox/errors.ts';
-import { WalKeeper, type WalKeeperOptions } from '../../src/outbox/relay/wal-keeper.ts';
-import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
+import { WalKeeper, type WalKeeperOptions } from '../../src/outbox/relay/wal/keeper.ts';
+import { walMetrics } from '../../src/outbox/relay/wal/metrics.ts';
 import { turn } from '../wait.ts';
 
 const STATE = {

@@ -1,13 +1,13 @@
 /** The parts of the wal mode that decide: positions, what may be confirmed, what a slot that was met means, rows from cells. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { formatLsn, parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
-import { PgOutputDecoder } from '../../src/outbox/relay/wal-pgoutput.ts';
-import { type Portion, WalProgress } from '../../src/outbox/relay/wal-progress.ts';
-import { WalRowReader } from '../../src/outbox/relay/wal-row.ts';
-import type { Memory, SlotState } from '../../src/outbox/relay/wal-slot.ts';
-import { judge } from '../../src/outbox/relay/wal-start.ts';
-import { StreamedTransactions } from '../../src/outbox/relay/wal-streamed.ts';
+import { formatLsn, parseLsn } from '../../src/outbox/relay/wal/lsn.ts';
+import { PgOutputDecoder } from '../../src/outbox/relay/wal/pgoutput.ts';
+import { type Portion, WalProgress } from '../../src/outbox/relay/wal/progress.ts';
+import { WalRowReader } from '../../src/outbox/relay/wal/row.ts';
+import type { Memory, SlotState } from '../../src/outbox/relay/wal/slot.ts';
+import { judge } from '../../src/outbox/relay/wal/start.ts';
+import { StreamedTransactions } from '../../src/outbox/relay/wal/streamed.ts';
 import * as wire from '../property/wal-encode.ts';
 
 describe('WAL positions', () => {

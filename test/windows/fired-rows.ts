@@ -1,7 +1,7 @@
 /** Results read off firings, cell by cell: what the oracle is compared with. */
 import type { OracleRow } from '../../bench/peers/oracle/rules.ts';
-import type { FiredBounds, FiredPage, Firing } from '../../src/engine/firing.ts';
 import { SweptFiring } from '../../src/engine/state/sweeper.ts';
+import type { FiredBounds, FiredPage, Firing } from '../../src/engine/window/firing.ts';
 
 const ROW_BYTES = 64;
 const CELLS = 8;

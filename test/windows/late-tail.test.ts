@@ -5,8 +5,8 @@ import { bench } from '../../bench/lateness.ts';
 import { lateTail, lateTailText } from '../../bench/peers/oracle/late-tail.ts';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import { Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
+import { loadGenKernels } from '../../src/addon/gen.ts';
 import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
-import { loadGenKernels } from '../../src/native/gen.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 
 const at = (eventTs: bigint): LogEntry => ({

@@ -4,27 +4,27 @@
  */
 
 import type { OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
+import type { NativeMode } from '../../src/addon/load.ts';
+import type { WindowKernels } from '../../src/addon/window-surface.ts';
+import { loadWindowKernels } from '../../src/addon/windows.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS, TIMESTAMP_TYPE } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { freshCells, type WatermarkGenerator } from '../../src/engine/admission.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
   freshStanding,
-} from '../../src/engine/checkpoint/checkpointer.ts';
-import { restoreState } from '../../src/engine/checkpoint/restore.ts';
+} from '../../src/engine/durability/checkpoint/checkpointer.ts';
+import { restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
+import { Spiller } from '../../src/engine/durability/spill/spiller.ts';
 import { checkJob, type Job, pieceOrderOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
-import { type Journal, WindowOperator } from '../../src/engine/operator.ts';
-import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
-import { Spiller } from '../../src/engine/spill/spiller.ts';
+import { freshCells, type WatermarkGenerator } from '../../src/engine/source/admission.ts';
 import { Stages } from '../../src/engine/stages.ts';
 import type { StateBackend, StateFiring } from '../../src/engine/state/port.ts';
-import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
-import type { NativeMode } from '../../src/native/load.ts';
-import type { WindowKernels } from '../../src/native/window-surface.ts';
-import { loadWindowKernels } from '../../src/native/windows.ts';
+import { type Journal, WindowOperator } from '../../src/engine/window/operator.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import type { EngineRun, EngineUnderTest, JobUnderTest, Placed } from './engine-under-test.ts';

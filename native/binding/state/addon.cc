@@ -8,7 +8,7 @@
 
 namespace {
 
-// Grows when a function of the surface changes its meaning; src/native/state.ts has the same
+// Grows when a function of the surface changes its meaning; src/addon/state.ts has the same
 // number.
 constexpr double kStateAbi = 1;
 

@@ -1,5 +1,5 @@
 // What each part of the state addon adds to the exports. The order here is the order of
-// src/native/state-functions.ts.
+// src/addon/state-functions.ts.
 #pragma once
 
 #include <node_api.h>

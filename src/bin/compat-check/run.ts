@@ -1,15 +1,15 @@
 /** Puts the question together, from files or a registry, and has it answered. */
 import { coreError, findMillraceError } from '../../core/errors.ts';
+import { resolvedAvroText } from '../../formats/avro/schema.ts';
+import { type GateInput, gateReport } from '../../registry/check/gate.ts';
+import { judgeProposed, type Question } from '../../registry/check/judge.ts';
+import { type Mended, mend } from '../../registry/check/mend.ts';
+import { prove } from '../../registry/check/prove.ts';
+import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/check/report.ts';
 import { isLevel, type Level, type VerdictPolicy } from '../../registry/compatibility/modes.ts';
-import { type GateInput, gateReport } from '../../registry/gate/gate.ts';
-import { judgeProposed, type Question } from '../../registry/gate/judge.ts';
-import { type Mended, mend } from '../../registry/gate/mend.ts';
-import { prove } from '../../registry/gate/prove.ts';
-import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/gate/report.ts';
 import type { RegistryClient, ResolvedReference, Schema, SchemaFormat } from '../../registry/index.ts';
-import { resolvedAvroText } from '../../registry/schemas/avro.ts';
+import type { CommandContext } from '../../shell/command.ts';
 import { registryClient } from '../registry-clients/shared.ts';
-import type { CommandContext } from '../shell/command.ts';
 import { gateError } from './errors.ts';
 import { formatOf, parseProposed, readSchemaFile, referenceFiles, type SchemaFile } from './files.ts';
 import type { GATE_SETTINGS } from './settings.ts';

@@ -2,7 +2,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
-import type { Earlier } from '../../registry/gate/report.ts';
+import type { Earlier } from '../../registry/check/report.ts';
 import type { RegistryClient } from '../../registry/index.ts';
 import { parseSchema, type ResolvedReference, type SchemaFormat } from '../../registry/index.ts';
 import { formatByName, readSchemaFile, referenceOf, type SchemaFile } from './files.ts';

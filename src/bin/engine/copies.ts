@@ -12,8 +12,8 @@ import { sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { existingDisk, openDisk } from '../../io/disk/node.ts';
-import { type KvStore, kvError } from '../../io/kv/port.ts';
 import type { FolderLock, LockDriver } from '../../io/lock/port.ts';
+import { type KvStore, kvError } from '../../io/rocksdb/port.ts';
 
 const LOOK_MS = 200;
 /** A reader looks so often for its copy before it tries the store itself again. */

@@ -4,12 +4,12 @@ import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { engineError } from '../../engine/errors.ts';
 import { type EventSource, GroupLease, LeasedSource } from '../../engine/index.ts';
-import type { BrokerDriver } from '../../io/broker/port.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import type { Disk } from '../../io/disk/port.ts';
-import { systemRandom } from '../shell/clock.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { lockDriver } from '../shell/drivers.ts';
+import type { BrokerDriver } from '../../io/kafka/port.ts';
+import { systemRandom } from '../../shell/clock.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { lockDriver } from '../../shell/drivers.ts';
 
 export const SOURCE_SETTINGS = {
   source: {

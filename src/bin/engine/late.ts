@@ -2,8 +2,8 @@
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { type Job, KafkaLateTopic, type LateTopic, SINK_TOPIC_NAME } from '../../engine/index.ts';
-import type { BrokerDriver } from '../../io/broker/port.ts';
-import type { CommandContext } from '../shell/command.ts';
+import type { BrokerDriver } from '../../io/kafka/port.ts';
+import type { CommandContext } from '../../shell/command.ts';
 
 export const LATE_SETTINGS = {
   'late-topic': {

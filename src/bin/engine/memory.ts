@@ -8,8 +8,8 @@ import {
   PieceStore,
   sharesOf,
 } from '../../engine/index.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { kvDriver } from '../shell/drivers.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { kvDriver } from '../../shell/drivers.ts';
 
 export const MEMORY_SETTINGS = {
   state: {

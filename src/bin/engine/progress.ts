@@ -6,7 +6,7 @@ import {
   type StageTimes,
   type WatermarkReport,
 } from '../../engine/index.ts';
-import { shortDuration, shortNumber } from '../shell/progress.ts';
+import { shortDuration, shortNumber } from '../../shell/terminal/progress.ts';
 
 /** What limits is told of the last so many ms at least. */
 const WINDOW_MS = 5_000;

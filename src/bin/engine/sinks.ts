@@ -18,9 +18,9 @@ import {
   type WindowResult,
   type WindowSink,
 } from '../../engine/index.ts';
-import type { KvStore } from '../../io/kv/port.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../shell/drivers.ts';
+import type { KvStore } from '../../io/rocksdb/port.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';
 import { openOrCopy, serveCopies } from './copies.ts';
 
 /** Sinks that stand elsewhere: the engine keeps a store of fired windows of its own beside them. */

@@ -1,13 +1,15 @@
 /** Orders as framed records: each schema version is registered once, each order is written with the version that the
  *  generator gives it, in the order of the stream. */
+
+import type { Kernels } from '../../addon/surface.ts';
 import type { Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Metrics } from '../../core/metrics.ts';
+import { Payloads } from '../../formats/payloads.ts';
 import type { OrderVersion } from '../../gen/order.ts';
 import type { EncodeOrder } from '../../gen/order-source.ts';
 import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
-import type { Kernels } from '../../native/surface.ts';
 import {
   fetchTransport,
   parseSchema,
@@ -15,9 +17,8 @@ import {
   type WriterCodec,
   writerCodec,
 } from '../../registry/index.ts';
-import { Payloads } from '../../registry/serde/payloads.ts';
+import { systemRandom } from '../../shell/clock.ts';
 import { type CredentialSettings, credentialsOf } from '../registry-clients/credentials.ts';
-import { systemRandom } from '../shell/clock.ts';
 
 export interface FramedOrdersOptions {
   /** The registry's address, and who asks it. */

@@ -1,16 +1,16 @@
 /** The gRPC side of `millrace orders`: its flag, its server, its metrics. */
 import { join } from 'node:path';
-import type { RequestGate } from '../../access/access.ts';
+import type { RequestGate } from '../../access/request.ts';
 import { coreError } from '../../core/errors.ts';
 import type { GrpcServer, GrpcTls } from '../../io/grpc/port.ts';
-import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc.ts';
+import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc/methods.ts';
 import type { Orders } from '../../outbox/orders/service.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { grpcDriver } from '../shell/drivers.ts';
-import { connectionLimits } from '../shell/http-limits.ts';
-import { packageRoot } from '../shell/package.ts';
-import { addressOf } from '../shell/serve.ts';
-import { loadTls, watchTls } from '../shell/tls.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { grpcDriver } from '../../shell/drivers.ts';
+import { packageRoot } from '../../shell/package.ts';
+import { connectionLimits } from '../../shell/servers/http-limits.ts';
+import { addressOf } from '../../shell/servers/serve.ts';
+import { loadTls, watchTls } from '../../shell/servers/tls.ts';
 
 const DEFAULT_LISTEN = '127.0.0.1:50051';
 

@@ -1,10 +1,10 @@
 /** The connections of `millrace orders`: a pool for everything, and a narrow one for what writes orders. */
 import { findMillraceError } from '../../core/errors.ts';
-import type { SqlPool, TextDriver, TextPool } from '../../io/sql/port.ts';
-import { withSettings } from '../../outbox/connection.ts';
-import { BATCH_LOCK_MS, SIDE_CONNECTIONS } from '../../outbox/orders/writer.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { runsNative, sqlDriver } from '../shell/drivers.ts';
+import type { SqlPool, TextDriver, TextPool } from '../../io/postgres/sql/port.ts';
+import { withSettings } from '../../outbox/database/connection.ts';
+import { BATCH_LOCK_MS, SIDE_CONNECTIONS } from '../../outbox/orders/write/writer.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { runsNative, sqlDriver } from '../../shell/drivers.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
 
 type Context = CommandContext<typeof ORDERS_SETTINGS>;
@@ -48,13 +48,13 @@ export async function withPatientPool<T>(context: Context, work: (pool: SqlPool)
 
 async function textDriver(context: Context, url: string): Promise<TextDriver> {
   const { sql } = context.settings;
-  const { pgTextDriver } = await import('../../io/sql/pg-text.ts');
+  const { pgTextDriver } = await import('../../io/postgres/sql/pg-text.ts');
   const note = (driver: TextDriver, reason: string, level: 'info' | 'warn' = 'info'): TextDriver => {
     context.log[level]({ port: 'sql', driver: driver.name, reason }, 'driver chosen');
     return driver;
   };
   if (sql === 'pg') return note(pgTextDriver, 'asked for');
-  const { pgNativeDriver, whyNotNative } = await import('../../io/sql/pg-native.ts');
+  const { pgNativeDriver, whyNotNative } = await import('../../io/postgres/sql/pg-native.ts');
   if (sql === 'native') return note(pgNativeDriver, 'asked for');
   if (!runsNative(context)) return note(pgTextDriver, 'nothing native runs');
   const obstacle = whyNotNative(url);

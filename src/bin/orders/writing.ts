@@ -1,20 +1,20 @@
 /** The write path of `millrace orders`, put together from its settings. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import { WriteCheck } from '../../outbox/database/write-check.ts';
 import type { UuidV7 } from '../../outbox/ids.ts';
-import { BatchControl } from '../../outbox/orders/batch-control.ts';
-import { openKeyTtl } from '../../outbox/orders/key-ttl.ts';
-import { Maintenance } from '../../outbox/orders/maintenance.ts';
 import { ordersMetrics } from '../../outbox/orders/metrics.ts';
 import { OrderReads } from '../../outbox/orders/reads.ts';
-import { ReplayCache } from '../../outbox/orders/replay-cache.ts';
 import { Orders } from '../../outbox/orders/service.ts';
-import { type NewOrder, tryToInsert } from '../../outbox/orders/store.ts';
-import { OrderWriter } from '../../outbox/orders/writer.ts';
-import { WriteCheck } from '../../outbox/write-check.ts';
-import { systemRandom } from '../shell/clock.ts';
-import type { CommandContext } from '../shell/command.ts';
+import { BatchControl } from '../../outbox/orders/write/batch-control.ts';
+import { openKeyTtl } from '../../outbox/orders/write/key-ttl.ts';
+import { Maintenance } from '../../outbox/orders/write/maintenance.ts';
+import { ReplayCache } from '../../outbox/orders/write/replay-cache.ts';
+import { type NewOrder, tryToInsert } from '../../outbox/orders/write/store.ts';
+import { OrderWriter } from '../../outbox/orders/write/writer.ts';
+import { systemRandom } from '../../shell/clock.ts';
+import type { CommandContext } from '../../shell/command.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
 import { openHot, openWaker } from './sql.ts';
 

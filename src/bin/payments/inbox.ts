@@ -1,14 +1,19 @@
 /** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry. */
 import { sleep } from '../../core/clock.ts';
-import type { BrokerDriver } from '../../io/broker/port.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
-import type { DedupTtl } from '../../outbox/inbox/horizon.ts';
-import { InboxKeeper, isBusy, readDatabaseNowMs, readOldestUnmarkedMs } from '../../outbox/inbox/keeper.ts';
+import type { BrokerDriver } from '../../io/kafka/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
-import { makePartitions } from '../../outbox/inbox/partitions.ts';
-import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
+import type { DedupTtl } from '../../outbox/inbox/retention/horizon.ts';
+import {
+  InboxKeeper,
+  isBusy,
+  readDatabaseNowMs,
+  readOldestUnmarkedMs,
+} from '../../outbox/inbox/retention/keeper.ts';
+import { makePartitions } from '../../outbox/inbox/retention/partitions.ts';
+import { readTopicAges } from '../../outbox/inbox/retention/topic-ages.ts';
 import { PRUNED_TABLES, prune } from '../../outbox/payments/store.ts';
-import { sqlDriver } from '../shell/drivers.ts';
+import { sqlDriver } from '../../shell/drivers.ts';
 import type { PaymentsContext } from './settings.ts';
 
 /** Partitions made ahead of the clock, in widths. */

@@ -1,8 +1,8 @@
 /** `millrace payments -parked` and `-redrive`: what is set aside, and taking it again. */
 import { coreError, EXIT } from '../../core/errors.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { UuidV7 } from '../../outbox/ids.ts';
-import { Inbox } from '../../outbox/inbox/inbox.ts';
+import { Inbox } from '../../outbox/inbox/once.ts';
 import {
   countParked,
   PARKED_REASONS,
@@ -11,7 +11,7 @@ import {
   readParked,
 } from '../../outbox/payments/parked.ts';
 import { redrive } from '../../outbox/payments/redrive.ts';
-import { systemRandom } from '../shell/clock.ts';
+import { systemRandom } from '../../shell/clock.ts';
 import { crashPoint } from './crash.ts';
 import type { PaymentsContext } from './settings.ts';
 

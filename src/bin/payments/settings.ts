@@ -1,7 +1,7 @@
 /** The flags of `millrace payments`. */
-import { ORDER_EVENTS_TOPIC } from '../../outbox/relay/event.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { ORDER_EVENTS_TOPIC } from '../../outbox/relay/pipeline/event.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
 
 /** Both look at parked records alone and stop. */
 const MODES = ['parked', 'redrive'] as const;

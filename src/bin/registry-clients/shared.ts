@@ -2,12 +2,12 @@
 
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/broker/port.ts';
+import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
-import { systemRandom } from '../shell/clock.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
-import { makeTopics } from '../shell/topics.ts';
+import { systemRandom } from '../../shell/clock.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
+import { makeTopics } from '../../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {

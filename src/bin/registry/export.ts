@@ -1,5 +1,5 @@
 /** `millrace registry export`: a whole store as a file. */
-import { defineCommand } from '../shell/command.ts';
+import { defineCommand } from '../../shell/command.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
 

@@ -3,7 +3,7 @@
 
 import { hashPassword, PASSWORD_BYTES_MAX, PASSWORD_USER } from '../../access/index.ts';
 import { coreError, EXIT } from '../../core/errors.ts';
-import { defineCommand } from '../shell/command.ts';
+import { defineCommand } from '../../shell/command.ts';
 
 /** @throws bad_value */
 async function readPassword(input: AsyncIterable<unknown>): Promise<string> {

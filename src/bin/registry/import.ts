@@ -1,5 +1,5 @@
 /** `millrace registry import`: a file that export wrote, into a store. */
-import { defineCommand } from '../shell/command.ts';
+import { defineCommand } from '../../shell/command.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
 

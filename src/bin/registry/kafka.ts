@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import { SHOWN_PROPERTIES } from '../../io/broker/properties.ts';
+import { SHOWN_PROPERTIES } from '../../io/kafka/properties.ts';
 import { ForwardTrust, forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
-import { systemRandom } from '../shell/clock.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { brokerDriver } from '../shell/drivers.ts';
+import { systemRandom } from '../../shell/clock.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { brokerDriver } from '../../shell/drivers.ts';
 import type { Store } from './opened-store.ts';
 
 export const KAFKA_STORE_SETTINGS = {

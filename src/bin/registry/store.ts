@@ -2,8 +2,8 @@
 import { coreError } from '../../core/errors.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import { FileLog, MemoryLog, type RegistryLog } from '../../registry/server.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { lockDriver } from '../shell/drivers.ts';
+import type { CommandContext } from '../../shell/command.ts';
+import { lockDriver } from '../../shell/drivers.ts';
 import { checkKafkaSettings, KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
 import type { Store } from './opened-store.ts';
 

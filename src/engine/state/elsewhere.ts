@@ -1,7 +1,7 @@
 /** Whether sessions go on in parts that a sweep leaves as they are: both ascend by account_id, so they are read side by side. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
-import { ROW_BYTES } from '../accumulator.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 import type { RowStream } from './rows.ts';
 
 const ROW_WORDS = ROW_BYTES / 4;

@@ -1,9 +1,10 @@
 /** Rows in order as firings: one window over the rows of its slices, or the sessions that ended together. */
+
+import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
-import type { WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
-import type { FiredBounds } from '../firing.ts';
-import { ResultRows } from '../sink/rows.ts';
+import { ResultRows } from '../output/sink/rows.ts';
+import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { FiredBounds } from '../window/firing.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { foldedRow, mergedRows, type RowStream } from './rows.ts';

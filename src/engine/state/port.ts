@@ -1,14 +1,15 @@
 /** Keyed state: what is open, and what a frontier makes of it. Two kinds: slices (tumbling and sliding windows) and
  *  sessions. Nothing in here reads a single event.
  */
+
+import type { SortedRun } from '../../addon/window-surface.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
-import type { SortedRun } from '../../native/window-surface.ts';
-import type { WindowResult } from '../accumulator.ts';
-import type { SweepEntry } from '../checkpoint/ledger.ts';
-import type { LiveState } from '../checkpoint/live.ts';
-import type { Firing } from '../firing.ts';
-import type { Spillable } from '../spill/port.ts';
+import type { SweepEntry } from '../durability/checkpoint/ledger.ts';
+import type { LiveState } from '../durability/checkpoint/live.ts';
+import type { Spillable } from '../durability/spill/port.ts';
+import type { WindowResult } from '../window/accumulator.ts';
+import type { Firing } from '../window/firing.ts';
 
 /** Windows of one key that are answered at once, those that end first. */
 export const OPEN_RESULTS_MAX = 1000;

@@ -1,7 +1,7 @@
 /** Rows of sorted runs and of spilled pieces as one stream, page by page: of a single one as it is, of several merged by
  *  key. */
-import type { RowRun, WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES } from '../accumulator.ts';
+import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 
 export interface RowStream {
   /** Copies the next rows, as many as fit; fewer only at the end. One call at a time. */

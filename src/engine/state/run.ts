@@ -1,7 +1,8 @@
 /** Rows in order that several hold: they go when the last one has let go. */
+
+import type { RowRun, SortedRun } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
-import type { RowRun, SortedRun } from '../../native/window-surface.ts';
-import { ROW_BYTES } from '../accumulator.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 import { type RowStream, rowsOfRun } from './rows.ts';
 
 /** Rows that a firing reads, wherever they stand. */

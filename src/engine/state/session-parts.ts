@@ -1,8 +1,9 @@
 /** Open sessions beside the live table: runs in memory and pieces on disk, in which a session may lie in parts. */
+
+import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import type { RowRun } from '../../native/window-surface.ts';
-import { ROW_BYTES } from '../accumulator.ts';
-import { type Piece, type PieceStore, StandingPiece } from '../spill/pieces.ts';
+import { type Piece, type PieceStore, StandingPiece } from '../durability/spill/pieces.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
 /** Sessions ascending by account_id (unsigned) and start. */

@@ -1,8 +1,9 @@
 /** Sessions that lie in parts in several streams, each ascending by account_id (unsigned) and start, as one stream of whole
  *  sessions in that order. */
+
+import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import type { WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES } from '../accumulator.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 import { FAN_IN, inGroups, PagedMerge, type RowStream } from './rows.ts';
 
 type MergeSessions = Pick<WindowKernels, 'mergeSessions'>;

@@ -7,15 +7,16 @@
  *  Invariants: (1) what ended by `firedTo` has fired, and nothing that is to come can join it; (2) a sweep takes pieces
  *  alone, and its frontier is one at which the live table was empty: whatever came later is not of what it fires.
  */
+
+import type { RowRun, SessionState, WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
-import type { RowRun, SessionState, WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
-import { type LiveState, liveSessions } from '../checkpoint/live.ts';
-import { ResultRows } from '../sink/rows.ts';
-import { type Piece, type PieceStore, refusePiece } from '../spill/pieces.ts';
-import type { Spillable, StateMemory } from '../spill/port.ts';
+import { type LiveState, liveSessions } from '../durability/checkpoint/live.ts';
+import { type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import type { Spillable, StateMemory } from '../durability/spill/port.ts';
+import { ResultRows } from '../output/sink/rows.ts';
+import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
 import { SessionFiring } from './firings.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
 import { FrontierTimes } from './reached.ts';

@@ -6,16 +6,17 @@
  *  Invariants: (1) sealed slices begin before all others; (2) whatever ends at or before `firedTo` has fired; (3) a
  *  sealed slice has a window to come, and its runs go when its last window has fired and its rows were let go.
  */
+
+import type { RowRun, WindowKernels, WindowState } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
-import type { RowRun, WindowKernels, WindowState } from '../../native/window-surface.ts';
-import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
-import { type LiveState, liveWindows } from '../checkpoint/live.ts';
-import { ResultRows } from '../sink/rows.ts';
-import { HeldPiece, type Piece, type PieceStore, refusePiece } from '../spill/pieces.ts';
-import type { Spillable, StateMemory } from '../spill/port.ts';
-import { type WindowAssigner, windowsOver } from '../windows.ts';
+import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
+import { HeldPiece, type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import type { Spillable, StateMemory } from '../durability/spill/port.ts';
+import { ResultRows } from '../output/sink/rows.ts';
+import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import { type WindowAssigner, windowsOver } from '../window/definition.ts';
 import { rowsOfKey, WindowFiring } from './firings.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
 import { foldedRow } from './rows.ts';

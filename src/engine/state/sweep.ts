@@ -4,8 +4,8 @@
  *  Nothing that is accepted at a frontier can join a session that ended by it, so it does not matter how long after its
  *  end a session is swept. Streams in which nothing ends by the frontier are only asked what goes on in them.
  */
-import type { WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES } from '../accumulator.ts';
+import type { WindowKernels } from '../../addon/window-surface.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
 import { Elsewhere, endAt, type StandingParts } from './elsewhere.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import { mergedSessions } from './session-rows.ts';

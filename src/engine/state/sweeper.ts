@@ -1,11 +1,12 @@
 /** Sweeps of the sessions on disk, one after the other, beside the loop; and what ended of one as a firing. */
+
+import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import { floorTo } from '../../core/time.ts';
-import type { WindowKernels } from '../../native/window-surface.ts';
-import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
-import type { FiredBounds } from '../firing.ts';
-import type { Piece, PieceStore, PieceWriter } from '../spill/pieces.ts';
-import { EndedRows } from './ended.ts';
+import type { Piece, PieceStore, PieceWriter } from '../durability/spill/pieces.ts';
+import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
+import type { FiredBounds } from '../window/firing.ts';
+import { EndedRows } from './end-order-sorter.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';

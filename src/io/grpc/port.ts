@@ -8,7 +8,7 @@
  *  reflection (v1, v1alpha) describes the methods; grpc.health.v1 answers what `healthy` says; after `drain` begins
  *  connections are told to go away and what is under way finishes.
  */
-import type { ConnectionLimit } from '../../core/connection-limits.ts';
+import type { ConnectionLimit } from '../../core/connections.ts';
 import type { Logger } from '../../core/log.ts';
 
 /** The canonical codes, by the number that travels. Source: the gRPC documentation, statuscodes. */

@@ -5,7 +5,7 @@
  *  -listen; (2) on a loopback address a Host under any other name is refused, unless it is the host of a listed origin.
  *  Clients that are no browser send no Origin and are not affected by (1).
  */
-import { isLoopback } from '../../core/client-address.ts';
+import { isLoopback } from '../../core/connections.ts';
 import { headerValues } from './request.ts';
 
 /** Names and ports are few; a client that invents them gets no memory. */

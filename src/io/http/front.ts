@@ -1,7 +1,7 @@
 /** What every HTTP driver decides the same way: which route a head means, what it answers where no handler does, and
  *  what an answer looks like in bytes. */
 import { STATUS_CODES } from 'node:http';
-import { type ConnectionLimit, ConnectionLimits } from '../../core/connection-limits.ts';
+import { type ConnectionLimit, ConnectionLimits } from '../../core/connections.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import { CrossSiteGuard } from './cross-site.ts';
 import type {

@@ -7,7 +7,7 @@
  *  order of their requests, or the connection closes; after `drain` no new request is accepted and those under way
  *  finish.
  */
-import type { ConnectionLimit } from '../../core/connection-limits.ts';
+import type { ConnectionLimit } from '../../core/connections.ts';
 import type { Logger } from '../../core/log.ts';
 
 /** A request without its body. */

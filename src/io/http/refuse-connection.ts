@@ -1,7 +1,7 @@
 /** Answers a connection over a limit without reading a request, and closes it. */
 import type { Socket } from 'node:net';
+import { wireAnswer } from './http1/answer.ts';
 import type { HttpResponse } from './port.ts';
-import { wireAnswer } from './wire-answer.ts';
 
 /** A refused connection is read and dropped this long: closing over unread bytes would take the answer away. */
 const LINGER_MS = 500;

@@ -22,8 +22,8 @@ import {
 import { hostname, constants as os } from 'node:os';
 import { join } from 'node:path';
 import { getSystemErrorName } from 'node:util';
+import { loadAddon, type NativeMode } from '../../addon/load.ts';
 import { coreError } from '../../core/errors.ts';
-import { loadAddon, type NativeMode } from '../../native/load.ts';
 import type { FolderLock, LockDriver, LockOutcome } from './port.ts';
 
 const LOCK_FILE = 'lock';

@@ -8,15 +8,15 @@ import { findMillraceError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
-import type { TopicPartitionOffset } from '../../io/broker/port.ts';
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import type { TopicPartitionOffset } from '../../io/kafka/port.ts';
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
+import { faultOfEffect, Settler, type Work } from './batch-committer.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
 import { plainTableName } from './names.ts';
 import { insertParked, requireDigest } from './parked.ts';
 import type { InboxPort, InboxRecord, Parked, UnreadRecord } from './port.ts';
 import { Retries, type RetryQueue, type RetrySettings } from './retries.ts';
-import { faultOfEffect, Settler, type Work } from './settle.ts';
 
 export interface InboxConsumerOptions {
   /** Makes the broker client of a group with this rebalance handler; closed when the run ends. */

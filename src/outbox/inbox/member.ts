@@ -17,8 +17,8 @@ import type {
   Rebalance,
   TopicPartition,
   TopicPartitionOffset,
-} from '../../io/broker/port.ts';
-import { Presence } from './presence.ts';
+} from '../../io/kafka/port.ts';
+import { Presence } from './health.ts';
 
 export interface MemberOptions {
   /** Makes the broker client of a group with this rebalance handler. */

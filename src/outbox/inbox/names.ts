@@ -6,8 +6,9 @@
  *    NAME_high     ids above every plausible time        NAME_default           plausible times without a partition
  *    NAME_floor    one row: what was dropped             (nearly all ids of other versions lie in low and high)
  */
+
+import { TABLE_NAME } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
-import { TABLE_NAME } from '../transaction.ts';
 
 /** Room for the longest suffix within PostgreSQL's 63 bytes. */
 const INBOX_NAME_CHARS_MAX = 40;

@@ -1,7 +1,7 @@
 /** Records that were set aside: without an effect, and holding nothing up. One is known by its place and by what it says: a topic that
  *  was deleted and made again gives its offsets a second time. */
 import { createHash } from 'node:crypto';
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import type { Parked, UnreadRecord } from './port.ts';
 

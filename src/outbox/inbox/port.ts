@@ -1,5 +1,5 @@
 /** What an inbox says and what its users hand in; the shapes between inbox/, payments/ and services that use the library. */
-import type { OpenTransaction } from '../transaction.ts';
+import type { OpenTransaction } from '../database/transaction.ts';
 
 /** What became of the msg_ids of a batch; each id that was asked for is in exactly one of the three. */
 export interface Claim {

@@ -2,11 +2,11 @@
  *  partition, out of the table with its effect. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool, SqlRow, SqlSession } from '../../io/sql/port.ts';
+import type { SqlPool, SqlRow, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
-import type { Inbox } from './inbox.ts';
 import { plainTableName } from './names.ts';
+import type { Inbox } from './once.ts';
 import { PARKED_BYTES_MAX } from './parked.ts';
 import type { InboxRecord, ParkReason } from './port.ts';
 

@@ -1,5 +1,5 @@
 /** Rights that the access rules give over the service: `read` and `write` of the one resource `orders`. */
-import type { Need } from '../../access/access.ts';
+import type { Need } from '../../access/request.ts';
 
 const RESOURCE = 'orders';
 

@@ -4,8 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import { outboxError } from '../errors.ts';
-import { type JsonMember, readFlatObject } from './flat-json.ts';
-import { readUsualBody } from './usual-body.ts';
+import { type JsonMember, readFlatObject } from './http/flat-json.ts';
+import { readUsualBody } from './http/usual-body.ts';
 
 export const BODY_BYTES_MAX = 64 * 1024;
 const INT64_MIN = -(2n ** 63n);

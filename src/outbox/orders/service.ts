@@ -7,14 +7,14 @@
 import type { Clock } from '../../core/clock.ts';
 import { outboxError } from '../errors.ts';
 import type { UuidV7 } from '../ids.ts';
-import type { BatchControl } from './batch-control.ts';
 import type { OrdersMetrics } from './metrics.ts';
 import type { OrderReads } from './reads.ts';
-import type { ReplayCache, StoredAnswer } from './replay-cache.ts';
 import type { CreateRequest } from './request.ts';
 import { requestHashHex } from './request-hash.ts';
-import type { OrderView } from './store.ts';
-import type { Job, OrderWriter } from './writer.ts';
+import type { BatchControl } from './write/batch-control.ts';
+import type { ReplayCache, StoredAnswer } from './write/replay-cache.ts';
+import type { OrderView } from './write/store.ts';
+import type { Job, OrderWriter } from './write/writer.ts';
 
 export interface OrdersOptions {
   /** Beside the hot path. */

@@ -6,8 +6,8 @@
  */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import type { ConsumeResult, Rebalance, TopicPartition } from '../../io/broker/port.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { ConsumeResult, Rebalance, TopicPartition } from '../../io/kafka/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import { Member, type MemberOptions } from '../inbox/member.ts';
 import type { InboxPort } from '../inbox/port.ts';

@@ -6,7 +6,7 @@
  *  takes at the same time is left to it, and the inbox keeps both from charging; (3) one run takes a record once.
  */
 import { invariant } from '../../core/errors.ts';
-import type { SqlSession, SqlValue } from '../../io/sql/port.ts';
+import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';
 import type { Delivery } from './duplicates.ts';
 import { readPaymentEvent } from './event.ts';
 import {

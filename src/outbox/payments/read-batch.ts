@@ -4,7 +4,7 @@
  *  that is parked or copied makes happen.
  */
 import { RecordBatch } from '../../core/layout/record-batch.ts';
-import type { ConsumeResult, TopicPartitionOffset } from '../../io/broker/port.ts';
+import type { ConsumeResult, TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { Delivery } from './duplicates.ts';
 import { type PaymentEvent, readPaymentEvent } from './event.ts';
 import { readUsualEvent } from './usual-event.ts';

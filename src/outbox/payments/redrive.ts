@@ -1,7 +1,7 @@
 /** Takes parked records again, a bounded batch at a time. */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import type { InboxPort } from '../inbox/port.ts';
 import {

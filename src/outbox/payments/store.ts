@@ -1,5 +1,5 @@
 /** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the caller's transaction. */
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import { keptOf, recordDigest } from '../inbox/parked.ts';
 import type { CommitState, InboxPort } from '../inbox/port.ts';

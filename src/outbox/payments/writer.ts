@@ -7,8 +7,8 @@
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
-import { type Fault, faultOfState, retryMs, Settler, type Work } from '../inbox/settle.ts';
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import { type Fault, faultOfState, retryMs, Settler, type Work } from '../inbox/batch-committer.ts';
 import type { Delivery } from './duplicates.ts';
 import {
   type BatchOutcome,

@@ -8,10 +8,10 @@
  *    inbox    the floor of its dropped partitions for ids with a time; for others, and for an inbox without a floor, the
  *             oldest row that is left
  */
-import type { SqlSession } from '../../io/sql/port.ts';
+import type { SqlSession } from '../../io/postgres/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
-import { KEY_TTL_TABLE } from '../orders/key-ttl.ts';
-import { outboxPartitions } from '../orders/partitions.ts';
+import { KEY_TTL_TABLE } from '../orders/write/key-ttl.ts';
+import { outboxPartitions } from '../orders/write/partitions.ts';
 
 /** Bounds as SQL literals. */
 export interface Kept {

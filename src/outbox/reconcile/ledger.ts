@@ -1,8 +1,8 @@
 /** Ledgers as a temporary table: what the clients know goes into SQL by COPY, a chunk at a time, and is folded there.
  *  Memory does not grow with the ledger. */
 import { coreError } from '../../core/errors.ts';
-import type { SqlSession, SqlValue } from '../../io/sql/port.ts';
-import { isFinalStatus, type LedgerEntry } from '../load/ledger.ts';
+import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';
+import { isFinalStatus, type LedgerEntry } from './client-ledger.ts';
 
 /** Rows that are held before they are copied. */
 const CHUNK_ROWS = 8192;

@@ -1,5 +1,5 @@
 /** The reconciler's answer as text. */
-import type { Reconciliation } from './reconcile.ts';
+import type { Reconciliation } from './run.ts';
 
 const LABEL_WIDTH = 18;
 

@@ -7,9 +7,9 @@
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Gauge, Metrics } from '../../core/metrics.ts';
-import type { SqlPool, SqlRow } from '../../io/sql/port.ts';
+import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
 import type { OutboxTable } from './store.ts';
-import { SLOT_DIGEST_SQL, slotName } from './wal-slot.ts';
+import { SLOT_DIGEST_SQL, slotName } from './wal/slot.ts';
 
 const WARN_AGAIN_MS = 600_000;
 

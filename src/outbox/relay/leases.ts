@@ -9,7 +9,7 @@
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import type { Ownership } from './source.ts';
 

@@ -2,8 +2,8 @@
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
-import type { Pipeline } from './pipeline.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { Pipeline } from './pipeline/contract.ts';
 
 /** Where a test or a chaos run ends the process: `commit` a committed row was seen and not yet published, `publish` rows are
  *  acknowledged and not yet marked, `mark` they are marked and the source has not yet taken note. */

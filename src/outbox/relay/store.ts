@@ -1,7 +1,7 @@
 /** The outbox table as the relay sees it: what it must look like, and the statements that read it. */
-import type { SqlPool, SqlRow } from '../../io/sql/port.ts';
+import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
+import { TABLE_NAME } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
-import { TABLE_NAME } from '../transaction.ts';
 import { shardSql } from './shards.ts';
 
 export interface OutboxRow {

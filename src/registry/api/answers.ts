@@ -1,6 +1,6 @@
 /** How answers and errors are written: the one error shape, the headers, and the two generations of bodies. */
 import { STATUS_CODES } from 'node:http';
-import { refusalHeaders } from '../../access/headers.ts';
+import { refusalHeaders } from '../../access/refusal.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { HttpFallbacks, HttpResponse } from '../../io/http/port.ts';
 import { REGISTRY_CONTENT_TYPE } from './media.ts';

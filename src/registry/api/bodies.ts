@@ -1,12 +1,13 @@
 /** What is read from a request's body. Unknown properties are ignored, because clients send newer ones; what is read
  *  is checked for its type before anything else sees it. */
+
+import type { Json, Reference } from '../../formats/content.ts';
+import { readMetadata, readRuleSet } from '../../formats/contract.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
-import type { Json, Reference } from '../schemas/content.ts';
-import { readMetadata, readRuleSet } from '../schemas/contract.ts';
-import { SUBJECT_CHARS_MAX } from '../store/names.ts';
-import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import type { RegisterInput } from '../store/service.ts';
+import { SUBJECT_CHARS_MAX } from '../store/state/names.ts';
+import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/state/records.ts';
 import { bodyExcess } from './body-bound.ts';
 import { bodyMayBeRaw } from './media.ts';
 

@@ -1,11 +1,11 @@
 /** Documents about schemas and versions, in both generations. Empty collections are left out. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { untilDone } from '../checks/checks.ts';
+import type { Json, Reference } from '../../formats/content.ts';
 import { registryError } from '../errors.ts';
-import type { Json, Reference } from '../schemas/content.ts';
-import { qualify, qualifyWith } from '../store/names.ts';
-import { READ_ID_MAX } from '../store/records.ts';
 import type { SchemaTextFormat, StoredSchema, StoredVersion, SubjectConfig } from '../store/service.ts';
+import { qualify, qualifyWith } from '../store/state/names.ts';
+import { READ_ID_MAX } from '../store/state/records.ts';
+import { untilDone } from '../worker/checks.ts';
 import type { Call } from './operation.ts';
 import { formatOf, pageTooLarge } from './parameters.ts';
 

@@ -1,10 +1,11 @@
 /** What one schema may be, before anything looks into it: its size, its nesting, the depth of what it refers to. */
+
+import type { Reference } from '../../formats/content.ts';
+import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../../formats/content.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from '../../formats/format.ts';
 import { registryError } from '../errors.ts';
-import type { Reference } from '../schemas/content.ts';
-import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../schemas/content.ts';
-import { SCHEMA_TEXT_CHARS_MAX } from '../schemas/format.ts';
-import { qualifyWith } from '../store/names.ts';
 import type { RegisterInput, RegistryService } from '../store/service.ts';
+import { qualifyWith } from '../store/state/names.ts';
 
 export interface SchemaLimits {
   /** Bytes of a text with its metadata and rules, as UTF-8. */

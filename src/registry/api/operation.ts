@@ -1,11 +1,11 @@
 /** One row of the registry's HTTP interface: from it follow the route and its description. */
 
-import type { Access, Need, RequestGate, Operation as Right } from '../../access/access.ts';
+import type { Access, Need, RequestGate, Operation as Right } from '../../access/request.ts';
 import { invariant } from '../../core/errors.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
-import { checkScope, parseSubject, qualify, qualifyWith } from '../store/names.ts';
 import type { RegisterInput, RegistryService } from '../store/service.ts';
+import { checkScope, parseSubject, qualify, qualifyWith } from '../store/state/names.ts';
 import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
 import type { ByteCache } from './byte-cache.ts';

@@ -2,9 +2,9 @@
  *  description says what the routes do. */
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
-import { SUBJECT_CHARS_MAX } from '../store/names.ts';
-import { VERSION_MAX } from '../store/records.ts';
 import type { Deleted, SchemaTextFormat } from '../store/service.ts';
+import { SUBJECT_CHARS_MAX } from '../store/state/names.ts';
+import { VERSION_MAX } from '../store/state/records.ts';
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
 

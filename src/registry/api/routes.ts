@@ -4,7 +4,7 @@
  *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
-import { type Access, openGate, type RequestGate } from '../../access/access.ts';
+import { type Access, openGate, type RequestGate } from '../../access/request.ts';
 import type {
   HttpAdmission,
   HttpRequest,
@@ -12,19 +12,19 @@ import type {
   HttpResponse,
   HttpRoute,
 } from '../../io/http/port.ts';
-import { CHECK_MS_MAX, untilDone } from '../checks/checks.ts';
 import type { RegistryService } from '../store/service.ts';
-import { ABOUT_OPERATIONS } from './about.ts';
+import { CHECK_MS_MAX, untilDone } from '../worker/checks.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';
 import { ByteCache } from './byte-cache.ts';
-import { COMPATIBILITY_OPERATIONS } from './compatibility.ts';
+import { ABOUT_OPERATIONS } from './handlers/about.ts';
+import { COMPATIBILITY_OPERATIONS } from './handlers/compatibility.ts';
+import { SCHEMA_OPERATIONS } from './handlers/schemas.ts';
+import { SETTING_OPERATIONS } from './handlers/settings.ts';
+import { SUBJECT_OPERATIONS } from './handlers/subjects.ts';
 import { SCHEMA_LIMITS, type SchemaLimits } from './limits.ts';
 import { negotiate } from './media.ts';
-import { openApi, pathsOf } from './openapi.ts';
+import { openApi, pathsOf } from './openapi/document.ts';
 import { type ApiSettings, Call, type Operation } from './operation.ts';
-import { SCHEMA_OPERATIONS } from './schemas.ts';
-import { SETTING_OPERATIONS } from './settings.ts';
-import { SUBJECT_OPERATIONS } from './subjects.ts';
 
 /** Larger than the largest schema text in its JSON string. */
 export const REGISTRY_BODY_BYTES_MAX = 4 << 20;

@@ -1,12 +1,12 @@
 /** The compatibility levels, and which pairs of versions each of them compares. */
-import type { Schema } from '../schemas/schema.ts';
-import { checkAvro } from './avro.ts';
+import type { Schema } from '../../formats/schema.ts';
+import { checkAvro } from './avro/checker.ts';
+import { checkStrictAvro } from './avro/strict.ts';
 import { type Finding, isCompatible, StepBudget } from './finding.ts';
-import { checkJson } from './json.ts';
-import { checkProto } from './proto.ts';
-import { checkNumberHistory, type ProtoVersion } from './proto-history.ts';
-import { checkStrictAvro } from './strict-avro.ts';
-import { checkStrictProto } from './strict-proto.ts';
+import { checkJson } from './json/checker.ts';
+import { checkProto } from './protobuf/checker.ts';
+import { checkNumberHistory, type ProtoVersion } from './protobuf/history.ts';
+import { checkStrictProto } from './protobuf/strict.ts';
 
 export const LEVELS = [
   'NONE',

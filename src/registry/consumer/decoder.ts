@@ -3,17 +3,19 @@
  *  Invariants: (1) every row that is not a tombstone ends as a value or as a failure with a reason of the closed list;
  *  (2) nothing here waits: schemas are made ready by `prepare` before `decode` runs.
  */
+
+import type { Kernels } from '../../addon/surface.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import { FrameBatch } from '../../core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import type { Kernels } from '../../native/surface.ts';
-import type { RegistryClient } from '../client/client.ts';
-import { QUARANTINE_REASONS, type QuarantineReason, registryError } from '../errors.ts';
+import type { Decode } from '../../formats/decode.ts';
+import { readMessagePath } from '../../formats/protobuf/codec/message-path.ts';
+import type { Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import { QUARANTINE_REASONS, type QuarantineReason } from '../../serde/errors.ts';
+import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
-import type { Schema } from '../schemas/schema.ts';
-import type { Decode } from '../serde/decode.ts';
-import { readMessagePath } from '../serde/message-path.ts';
 
 export interface DecodedRow {
   readonly row: number;

@@ -2,7 +2,7 @@
 import { invariant } from '../../core/errors.ts';
 import { RECORD_HEADER } from '../../core/layout/layouts.gen.ts';
 import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
-import type { BatchProducer } from '../../io/broker/port.ts';
+import type { BatchProducer } from '../../io/kafka/port.ts';
 import { registryError } from '../errors.ts';
 
 /** librdkafka's names of a refusal for size: by the topic or this client, and by the topic's segments. */

@@ -1,5 +1,5 @@
 /** Where a topic ended when the run started: what `-exit-at-end` waits for. */
-import type { TopicPartition } from '../../io/broker/port.ts';
+import type { TopicPartition } from '../../io/kafka/port.ts';
 
 export class EndTracker {
   private readonly open = new Map<number, bigint>();

@@ -1,6 +1,6 @@
 /** The quarantine: a topic that keeps each record that cannot be read, untouched, with the reason beside it. */
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
-import type { BatchProducer } from '../../io/broker/port.ts';
+import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { FailedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
 

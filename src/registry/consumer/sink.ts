@@ -6,7 +6,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { coreError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import type { BatchProducer } from '../../io/broker/port.ts';
+import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { DecodedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
 

@@ -1,6 +1,6 @@
 /** Several producer instances on one schedule: who is free takes the next values. */
 import { sleep, type Timers } from '../../core/clock.ts';
-import type { FramedProducer } from './producer.ts';
+import type { FramedProducer } from './instance.ts';
 
 export interface ProducerRun {
   readonly instances: readonly FramedProducer[];

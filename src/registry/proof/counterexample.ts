@@ -4,10 +4,11 @@
  *  A number of Protobuf that comes back with its old type breaks no decoder: the event shows the value of the old
  *  meaning under the other name.
  */
+
+import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
+import type { AvroSchema, Schema } from '../../formats/schema.ts';
 import type { Finding, Route } from '../compatibility/finding.ts';
-import type { AvroNode } from '../schemas/avro-tree.ts';
-import type { AvroSchema, Schema } from '../schemas/schema.ts';
-import { readersAlone } from './avro-alone.ts';
+import { readersAlone } from './avro/alone.ts';
 import { cpuMs } from './effort.ts';
 import { trialsOf } from './live.ts';
 import { plainJson } from './same.ts';

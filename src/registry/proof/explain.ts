@@ -1,17 +1,18 @@
 /** Findings as a person needs them: both pieces of text with their places, an event that shows it, and what mends it. */
+
+import type { ResolvedReference } from '../../formats/content.ts';
+import { positionOf } from '../../formats/json/text.ts';
+import type { Schema } from '../../formats/schema.ts';
 import type { Finding, Place } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
-import type { ResolvedReference } from '../schemas/content.ts';
-import { positionOf } from '../schemas/json-text.ts';
-import type { Schema } from '../schemas/schema.ts';
 import {
   type Counterexample,
   counterexampleOf,
   historyCounterexample,
   historyField,
 } from './counterexample.ts';
-import { type Fix, fixOf } from './fix.ts';
-import { jsonSpan, offsetOf, protoSpan } from './spans.ts';
+import { type Fix, fixOf } from './fix/search.ts';
+import { jsonSpan, offsetOf, protoSpan } from './fix/spans.ts';
 
 /** A piece of a schema's text. */
 export interface Fragment {

@@ -5,9 +5,9 @@
  *  requests are served.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Schema } from '../../formats/schema.ts';
 import type { Finding, Severity } from '../compatibility/finding.ts';
 import type { Comparison, VerdictPolicy } from '../compatibility/modes.ts';
-import type { Schema } from '../schemas/schema.ts';
 import type { Counterexample } from './counterexample.ts';
 import { cpuMs } from './effort.ts';
 import { type ExplainedFinding, explain, type Fragment } from './explain.ts';

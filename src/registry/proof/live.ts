@@ -2,11 +2,11 @@
  *  against what the specification promises. The same for both formats.
  */
 import { MillraceError } from '../../core/errors.ts';
-import type { AvroSchema, ProtoSchema, Schema } from '../schemas/schema.ts';
-import { readerUnjudged } from '../serde/codec.ts';
-import type { Decode } from '../serde/decode.ts';
-import { avroProof } from './avro-proof.ts';
-import { protoProof } from './proto-proof.ts';
+import type { Decode } from '../../formats/decode.ts';
+import type { AvroSchema, ProtoSchema, Schema } from '../../formats/schema.ts';
+import { readerUnjudged } from '../../serde/codec.ts';
+import { avroProof } from './avro/format.ts';
+import { protoProof } from './protobuf/format.ts';
 import { sameValue } from './same.ts';
 import type { Outcome, Projection, Trial, Witness } from './trial.ts';
 import type { FormatProof, WitnessOptions } from './witness.ts';

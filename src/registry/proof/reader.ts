@@ -5,14 +5,14 @@
  *  promises of the written value.
  */
 import { findMillraceError } from '../../core/errors.ts';
+import type { Decode } from '../../formats/decode.ts';
+import type { ProtoSchema, Schema } from '../../formats/schema.ts';
+import { readerUnjudged } from '../../serde/codec.ts';
 import { isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import type { ProtoSchema, Schema } from '../schemas/schema.ts';
-import { readerUnjudged } from '../serde/codec.ts';
-import type { Decode } from '../serde/decode.ts';
-import { protoDatum } from './proto-datum.ts';
-import { protoProjector } from './proto-projection.ts';
+import { protoDatum } from './protobuf/datum.ts';
+import { protoProjector } from './protobuf/projection.ts';
 import { sameValue } from './same.ts';
 
 /** Compiles a reader. What it returns throws incompatible_schema for a record that can be read by its writer's schema alone.

@@ -2,8 +2,9 @@
  *
  *  `avroProof` (proof/avro-proof.ts) and `protoProof` (proof/proto-proof.ts) are the two that proof/live.ts drives.
  */
+
+import type { ProtoDatum } from '../../formats/datum.ts';
 import type { Route } from '../compatibility/finding.ts';
-import type { ProtoDatum } from '../serde/datum.ts';
 import type { Projection } from './trial.ts';
 
 export interface WitnessOptions {

@@ -1,7 +1,7 @@
 /** A change that is decided and not yet kept: its records, and the state as it will be. */
 import type { LogRecord } from './log.ts';
-import { encodeRecord, type StoreRecord } from './records.ts';
-import type { State } from './state.ts';
+import type { State } from './state/model.ts';
+import { encodeRecord, type StoreRecord } from './state/records.ts';
 
 export class Draft {
   readonly state: State;

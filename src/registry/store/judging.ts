@@ -1,14 +1,15 @@
 /** The verdict on a proposed schema, by what its subject holds, ever held and demands. */
-import type { JudgeRequest, OriginOf } from '../checks/checks.ts';
+
+import { guidOf } from '../../formats/guid.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Verdict } from '../compatibility/modes.ts';
-import { guidOf } from '../schemas/guid.ts';
-import { metadataProperty } from './contracts.ts';
-import { hasSameText } from './packed.ts';
-import type { Parser, Prepared } from './parsing.ts';
+import type { JudgeRequest, OriginOf } from '../worker/checks.ts';
 import type { SubjectConfig } from './service.ts';
-import { levelOf, policyOf } from './settings.ts';
-import type { State, Text, VersionEntry } from './state.ts';
+import { metadataProperty } from './state/contracts.ts';
+import type { State, Text, VersionEntry } from './state/model.ts';
+import { hasSameText } from './state/packed.ts';
+import type { Parser, Prepared } from './state/parsing.ts';
+import { levelOf, policyOf } from './state/settings.ts';
 
 /** One line for each thing that stands against a schema. */
 export function verdictLines(verdict: Verdict): string[] {

@@ -3,7 +3,7 @@ import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import { isLevel } from '../compatibility/modes.ts';
 import type { LogRecord } from './log.ts';
-import type { StoreRecord } from './records.ts';
+import type { StoreRecord } from './state/records.ts';
 
 /** Unread records that get a line of their own, and characters of the key in it. */
 const UNREAD_LINES_MAX = 20;

@@ -1,19 +1,26 @@
 /** The decision on a registration: is it there already, may it be, under which id and version. */
 import { findMillraceError } from '../../core/errors.ts';
-import { Deferred } from '../checks/checks.ts';
+import type { SchemaContent } from '../../formats/content.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import type { SchemaContent } from '../schemas/content.ts';
-import { complete } from './contracts.ts';
+import { Deferred } from '../worker/checks.ts';
 import type { Draft } from './draft.ts';
 import { comparedBy, inGroup, judgeAgainst, verdictLines } from './judging.ts';
-import { contextOf, DEFAULT_CONTEXT } from './names.ts';
-import { type Memo, type Parser, type Prepared, verbatimContent } from './parsing.ts';
-import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
 import type { Registered, RegisterInput, RegistryMode, SchemaInput, SubjectConfig } from './service.ts';
-import { checkWritable, configInForce, levelOf, modeInForce, notPermitted, policyOf } from './settings.ts';
-import { isSameContent, type State, type VersionEntry } from './state.ts';
+import { complete } from './state/contracts.ts';
+import { isSameContent, type State, type VersionEntry } from './state/model.ts';
+import { contextOf, DEFAULT_CONTEXT } from './state/names.ts';
+import { type Memo, type Parser, type Prepared, verbatimContent } from './state/parsing.ts';
+import { SCHEMA_ID_MAX, VERSION_MAX } from './state/records.ts';
+import {
+  checkWritable,
+  configInForce,
+  levelOf,
+  modeInForce,
+  notPermitted,
+  policyOf,
+} from './state/settings.ts';
 
 export interface Registering {
   readonly subject: string;

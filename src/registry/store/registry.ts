@@ -7,26 +7,14 @@
 import type { Timers } from '../../core/clock.ts';
 import { invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { Checks, Deferred, type JudgeRequest } from '../checks/checks.ts';
-import type { TaskRunner } from '../checks/thread.ts';
+import type { Schema } from '../../formats/schema.ts';
 import { type Verdict, type VerdictPolicy, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import type { Schema } from '../schemas/schema.ts';
-import { metadataProperty } from './contracts.ts';
+import { Checks, Deferred, type JudgeRequest } from '../worker/checks.ts';
+import type { TaskRunner } from '../worker/thread.ts';
 import { comparedBy, inGroup, judgeAgainst, questionOf } from './judging.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
-import {
-  checkScope,
-  checkSubject,
-  DEFAULT_CONTEXT,
-  parseSubject,
-  prefixTest,
-  qualify,
-  qualifyWith,
-} from './names.ts';
 import { Notices } from './notices.ts';
-import { anySubjectOf, Parser } from './parsing.ts';
-import { decodeRecord, isForeign } from './records.ts';
 import {
   findVerbatim,
   findVersion,
@@ -51,6 +39,19 @@ import type {
   StoredVersion,
   SubjectConfig,
 } from './service.ts';
+import { metadataProperty } from './state/contracts.ts';
+import { State, type VersionEntry } from './state/model.ts';
+import {
+  checkScope,
+  checkSubject,
+  DEFAULT_CONTEXT,
+  parseSubject,
+  prefixTest,
+  qualify,
+  qualifyWith,
+} from './state/names.ts';
+import { anySubjectOf, Parser } from './state/parsing.ts';
+import { decodeRecord, isForeign } from './state/records.ts';
 import {
   configInForce,
   configOf,
@@ -62,9 +63,8 @@ import {
   removeMode,
   setMode,
   settingConfig,
-} from './settings.ts';
-import { State, type VersionEntry } from './state.ts';
-import { parseVersion, subjectNotFound, versionNotFound } from './versions.ts';
+} from './state/settings.ts';
+import { parseVersion, subjectNotFound, versionNotFound } from './state/versions.ts';
 import { Writer } from './writer.ts';
 
 export { verdictLines } from './judging.ts';

@@ -1,11 +1,11 @@
 /** Deleting: softly, so that ids keep working, and for good. */
 import { registryError } from '../errors.ts';
-import { burn } from './burning.ts';
 import type { Draft } from './draft.ts';
 import type { StoredVersion } from './service.ts';
-import { checkWritable, removeSettings } from './settings.ts';
-import type { State, VersionEntry } from './state.ts';
-import { parseVersion, subjectNotFound, versionNotFound } from './versions.ts';
+import type { State, VersionEntry } from './state/model.ts';
+import { checkWritable, removeSettings } from './state/settings.ts';
+import { burn } from './state/tombstones.ts';
+import { parseVersion, subjectNotFound, versionNotFound } from './state/versions.ts';
 
 /** The versions that refer to one, deleted ones too. */
 export function referrersOf(state: State, subject: string, version: number): readonly StoredVersion[] {

@@ -4,8 +4,9 @@
  *  synchronous and answer from memory; `fresh` before a read makes it see every write acknowledged anywhere. A registry
  *  that has a thread for checks throws `Deferred` where that thread has work to do first: `step` begins what is run again.
  */
+
+import type { Json, Reference, SchemaContent } from '../../formats/content.ts';
 import type { Comparison, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
-import type { Json, Reference, SchemaContent } from '../schemas/content.ts';
 
 /** What a client sends. */
 export interface SchemaInput {

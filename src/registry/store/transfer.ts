@@ -11,9 +11,9 @@ import { createHash } from 'node:crypto';
 import { sleep, type Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
-import { contextOf } from './names.ts';
-import { decodeRecord, encodeRecord, isForeign } from './records.ts';
-import { Survivors } from './survivors.ts';
+import { contextOf } from './state/names.ts';
+import { decodeRecord, encodeRecord, isForeign } from './state/records.ts';
+import { Survivors } from './state/survivors.ts';
 
 const FORMAT = 1;
 /** One append to a store that takes no whole log at once. */

@@ -13,7 +13,7 @@ import { registryError } from '../errors.ts';
 import { Draft } from './draft.ts';
 import type { RegistryLog } from './log.ts';
 import type { Notices } from './notices.ts';
-import type { State } from './state.ts';
+import type { State } from './state/model.ts';
 
 /** Requests and bytes of one append. */
 const BATCH_REQUESTS_MAX = 512;

@@ -3,7 +3,7 @@
  */
 import { coreError } from '../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
-import type { BatchProducer, BrokerDriver, DeliveryReport } from '../../../src/io/broker/port.ts';
+import type { BatchProducer, BrokerDriver, DeliveryReport } from '../../../src/io/kafka/port.ts';
 import type { SimProcess } from './process.ts';
 
 export interface Published {

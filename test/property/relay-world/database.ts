@@ -9,10 +9,10 @@ import {
   type SqlRow,
   type SqlSession,
   sqlError,
-} from '../../../src/io/sql/port.ts';
+} from '../../../src/io/postgres/sql/port.ts';
 import { shardOf } from '../../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
-import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal-lsn.ts';
+import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal/lsn.ts';
 import type { SimProcess } from './process.ts';
 
 export interface StoredRow {

@@ -5,7 +5,7 @@ import {
   type ReplicationStream,
   replicationError,
   type StreamOptions,
-} from '../../../src/io/replication/port.ts';
+} from '../../../src/io/postgres/replication/port.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import * as wire from '../wal-encode.ts';
 import type { OutboxDatabase } from './database.ts';

@@ -4,10 +4,10 @@
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { RELAY_DEFAULTS, WAL_DEFAULTS } from '../../../src/outbox/defaults.ts';
+import { Relay } from '../../../src/outbox/relay/instance.ts';
 import type { Leases } from '../../../src/outbox/relay/leases.ts';
-import { Relay } from '../../../src/outbox/relay/relay.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
-import { WalSource } from '../../../src/outbox/relay/wal-source.ts';
+import { WalSource } from '../../../src/outbox/relay/wal/source.ts';
 import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
 import { type BrokerHooks, brokerOf, type Published } from './broker.ts';
 import { LEASE_IDLE_MS, OutboxDatabase } from './database.ts';

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { type Bench, type BenchContext, result, seriesOf } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';
 import { benchCommand } from '../../../src/bin/bench.ts';
-import type { Command } from '../../../src/bin/shell/command.ts';
+import type { Command } from '../../../src/shell/command.ts';
 import { start } from '../shell/fake-world.ts';
 
 let seen: Pick<BenchContext, 'smoke' | 'repeats' | 'brokers'> | undefined;

@@ -3,8 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { COMMANDS } from '../../../src/bin/main.ts';
-import { packageRoot } from '../../../src/bin/shell/package.ts';
 import { CORE_ERRORS } from '../../../src/core/errors.ts';
+import { packageRoot } from '../../../src/shell/package.ts';
 import { generateDocs } from '../../../tools/docs-gen.ts';
 
 const pages = await generateDocs();

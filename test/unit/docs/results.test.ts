@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { BenchReport } from '../../../bench/harness.ts';
-import { packageRoot } from '../../../src/bin/shell/package.ts';
+import { packageRoot } from '../../../src/shell/package.ts';
 import { generateCompatibility } from '../../../tools/compatibility-gen.ts';
 import { generateResults } from '../../../tools/results-gen.ts';
 

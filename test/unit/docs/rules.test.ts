@@ -2,8 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../../src/bin/shell/package.ts';
-import { RULES } from '../../../src/registry/compatibility/rules.ts';
+import { RULES } from '../../../src/registry/rules/catalogue.ts';
+import { packageRoot } from '../../../src/shell/package.ts';
 import { generateRules } from '../../../tools/docs-gen.ts';
 
 const pages = generateRules();

@@ -7,8 +7,8 @@ import {
   frame,
   PING,
   PROTOCOL_ERROR,
-} from '../../../src/io/grpc/frames.ts';
-import { MessageReader } from '../../../src/io/grpc/wire-message.ts';
+} from '../../../src/io/grpc/http2/frames.ts';
+import { MessageReader } from '../../../src/io/grpc/service/message.ts';
 import { framed } from '../../e2e/orders-grpc-kit.ts';
 
 const GREETING = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');

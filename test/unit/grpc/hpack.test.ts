@@ -1,7 +1,12 @@
 /** HPACK by the examples of its specification, and what is none. */
 import { describe, expect, it } from 'vitest';
-import { HEADER_BYTES_MAX, HeaderList, HpackDecoder, writeHeaders } from '../../../src/io/grpc/hpack.ts';
-import { readHuffman } from '../../../src/io/grpc/huffman.ts';
+import {
+  HEADER_BYTES_MAX,
+  HeaderList,
+  HpackDecoder,
+  writeHeaders,
+} from '../../../src/io/grpc/http2/hpack.ts';
+import { readHuffman } from '../../../src/io/grpc/http2/huffman.ts';
 import { literal } from '../../contract/h2-raw.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replaceAll(' ', ''), 'hex');

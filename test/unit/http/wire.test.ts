@@ -3,11 +3,11 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { DateLine, wireAnswer } from '../../../src/io/http/http1/answer.ts';
+import { WireBody } from '../../../src/io/http/http1/body.ts';
+import { CHUNKED, readWireHead } from '../../../src/io/http/http1/head.ts';
+import { wireDriver } from '../../../src/io/http/http1/server.ts';
 import type { HttpRoute, HttpServerOptions } from '../../../src/io/http/port.ts';
-import { wireDriver } from '../../../src/io/http/wire.ts';
-import { DateLine, wireAnswer } from '../../../src/io/http/wire-answer.ts';
-import { WireBody } from '../../../src/io/http/wire-body.ts';
-import { CHUNKED, readWireHead } from '../../../src/io/http/wire-head.ts';
 import { gate, get, HOST, httpHarness, post } from '../../contract/http-harness.ts';
 import { turn, until } from '../../wait.ts';
 

@@ -7,7 +7,7 @@ import {
   ledgerLine,
   readLedger,
   summarizeLedger,
-} from '../../../src/outbox/load/ledger.ts';
+} from '../../../src/outbox/reconcile/client-ledger.ts';
 
 const sha = (n: number): string => n.toString(16).padStart(64, '0');
 const ENTRIES: readonly LedgerEntry[] = [

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import type { HttpClient, HttpClientReply, HttpClientRequest } from '../../../src/io/http/client-port.ts';
-import { Intents } from '../../../src/outbox/load/intents.ts';
-import { type LedgerEntry, summarizeLedger } from '../../../src/outbox/load/ledger.ts';
-import { type LoadOptions, type LoadResult, LoadRun } from '../../../src/outbox/load/run.ts';
-import { Schedule } from '../../../src/outbox/load/schedule.ts';
+import { Intents } from '../../../src/load/intents.ts';
+import { type LoadOptions, type LoadResult, LoadRun } from '../../../src/load/run.ts';
+import { Schedule } from '../../../src/load/schedule.ts';
+import { type LedgerEntry, summarizeLedger } from '../../../src/outbox/reconcile/client-ledger.ts';
 
 /** Virtual time: sleeping moves the clock and settles what became due on the way. */
 class VirtualTime {

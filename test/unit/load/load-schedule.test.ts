@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { Intents } from '../../../src/outbox/load/intents.ts';
-import { LatencyHistogram } from '../../../src/outbox/load/latency.ts';
-import { Schedule, type Send } from '../../../src/outbox/load/schedule.ts';
+import { Intents } from '../../../src/load/intents.ts';
+import { LatencyHistogram } from '../../../src/load/latency.ts';
+import { Schedule, type Send } from '../../../src/load/schedule.ts';
 
 const OPTIONS = { seed: 5n, accounts: 1000, zipf: 1.1, keys: 500, retryRate: 0.15, retryWithinMs: 2000 };
 const scheduleOf = (count: number, rate = 1000, retryRate = 0.15): Schedule =>

@@ -1,10 +1,10 @@
 /** Rules for the settings table of every command. */
 import { describe, expect, test } from 'vitest';
 import { COMMANDS } from '../../../src/bin/main.ts';
-import { type Command, SHARED_SETTINGS } from '../../../src/bin/shell/command.ts';
-import { loadSettings, wholeTable } from '../../../src/bin/shell/load-settings.ts';
-import { helpText } from '../../../src/bin/shell/run.ts';
 import { environmentName, formatValue, parseSettings } from '../../../src/core/settings.ts';
+import { type Command, SHARED_SETTINGS } from '../../../src/shell/command.ts';
+import { loadSettings, wholeTable } from '../../../src/shell/load-settings.ts';
+import { helpText } from '../../../src/shell/run.ts';
 
 const commands = new Map<string, Command>();
 for (const [name, load] of Object.entries(COMMANDS)) commands.set(name, (await load()).command);

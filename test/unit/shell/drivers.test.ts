@@ -1,4 +1,9 @@
 import { describe, expect, test } from 'vitest';
+import { findAddon } from '../../../src/addon/load.ts';
+import { coreError, findMillraceError, MillraceError } from '../../../src/core/errors.ts';
+import type { LogFields, Logger } from '../../../src/core/log.ts';
+import { Metrics } from '../../../src/core/metrics.ts';
+import { loadUws } from '../../../src/io/http/uws/load.ts';
 import {
   brokerDriver,
   type HttpChoice,
@@ -6,12 +11,7 @@ import {
   kernels,
   runsNative,
   sqlDriver,
-} from '../../../src/bin/shell/drivers.ts';
-import { coreError, findMillraceError, MillraceError } from '../../../src/core/errors.ts';
-import type { LogFields, Logger } from '../../../src/core/log.ts';
-import { Metrics } from '../../../src/core/metrics.ts';
-import { loadUws } from '../../../src/io/http/uws-load.ts';
-import { findAddon } from '../../../src/native/load.ts';
+} from '../../../src/shell/drivers.ts';
 
 function contextOf(native: string, address: unknown = {}) {
   const lines: Array<{ level: string; fields: LogFields }> = [];

@@ -1,10 +1,10 @@
 /** A process for the shell that a test holds in its hands. */
 
-import { systemClock } from '../../../src/bin/shell/clock.ts';
-import type { Command } from '../../../src/bin/shell/command.ts';
-import { runCommand } from '../../../src/bin/shell/run.ts';
-import { Screen } from '../../../src/bin/shell/screen.ts';
-import type { World } from '../../../src/bin/shell/world.ts';
+import { systemClock } from '../../../src/shell/clock.ts';
+import type { Command } from '../../../src/shell/command.ts';
+import type { World } from '../../../src/shell/process-env.ts';
+import { runCommand } from '../../../src/shell/run.ts';
+import { Screen } from '../../../src/shell/terminal/screen.ts';
 import { until } from '../../wait.ts';
 
 export interface FakeWorld extends World {

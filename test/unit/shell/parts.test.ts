@@ -1,14 +1,19 @@
 /** The small parts of the shell: screen, progress, readiness, redaction. */
 import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
-import { humanLine } from '../../../src/bin/shell/log.ts';
-import { progressText, shortDuration, shortNumber, startProgress } from '../../../src/bin/shell/progress.ts';
-import { Readiness } from '../../../src/bin/shell/readiness.ts';
-import { redactSetting, redactText } from '../../../src/bin/shell/redact.ts';
-import { failureOf } from '../../../src/bin/shell/report.ts';
-import { Screen } from '../../../src/bin/shell/screen.ts';
-import { addressOf } from '../../../src/bin/shell/serve.ts';
 import type { Timers } from '../../../src/core/clock.ts';
+import { Readiness } from '../../../src/shell/servers/readiness.ts';
+import { addressOf } from '../../../src/shell/servers/serve.ts';
+import { humanLine } from '../../../src/shell/terminal/log.ts';
+import {
+  progressText,
+  shortDuration,
+  shortNumber,
+  startProgress,
+} from '../../../src/shell/terminal/progress.ts';
+import { redactSetting, redactText } from '../../../src/shell/terminal/redact.ts';
+import { failureOf } from '../../../src/shell/terminal/report.ts';
+import { Screen } from '../../../src/shell/terminal/screen.ts';
 import { realClock, turn } from '../../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from '../stall.ts';
 

@@ -1,6 +1,7 @@
 /** The command that the shell's tests run. */
-import { type Command, type CommandContext, defineCommand } from '../../../src/bin/shell/command.ts';
+
 import type { SettingTable } from '../../../src/core/settings.ts';
+import { type Command, type CommandContext, defineCommand } from '../../../src/shell/command.ts';
 
 const TABLE = {
   count: { type: 'int', default: '3', help: 'how many' },

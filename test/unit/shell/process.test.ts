@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { packageRoot, packageVersion } from '../../../src/bin/shell/package.ts';
+import { packageRoot, packageVersion } from '../../../src/shell/package.ts';
 import { until } from '../../wait.ts';
 
 const VERSION_LINE = new RegExp(`^${packageVersion()} build [0-9a-f]{16}\\n$`);

@@ -2,10 +2,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
-import { loadTls, type TlsSettings, watchTls } from '../../../src/bin/shell/tls.ts';
 import { findMillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { loadTls, type TlsSettings, watchTls } from '../../../src/shell/servers/tls.ts';
 import { certificate } from '../../contract/certificates.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'millrace-tls-'));

@@ -1,0 +1,72 @@
+/** The ranges that a snapshot beside ingestion takes the keys in: which one a key is of, what of a table lies in one, and
+ *  which deltas a restored range has already. The addon's twin is native/kernel/window_range.h.
+ */
+import { COVER_RANGES } from '../window-surface.ts';
+import { demandInteger, demandRows } from './check.ts';
+import { KEY, type RangedRows, ROW_WORDS, spread } from './window/table.ts';
+
+const RANGE_SHIFT = 32 - Math.log2(COVER_RANGES);
+/** A cursor is the number of a table and how far behind the first slot of the range it stands, in slots. */
+const STEPS = 2 ** 32;
+
+const rangeAt = (rows: Int32Array, at: number): number =>
+  spread(rows[at + KEY] as number, rows[at + KEY + 1] as number) >>> RANGE_SHIFT;
+
+/** Copies what tables hold of a range, from the cursor on; returns the rows. Slots stand where the high bits of a key's
+ *  spread say, or behind that with no empty slot between.
+ *  @throws out_of_range */
+export function copyRange(
+  tables: readonly RangedRows[],
+  range: number,
+  cursor: Float64Array,
+  out: Int32Array,
+): number {
+  demandInteger(range, 0, COVER_RANGES - 1, 'range');
+  demandRows(cursor.length, 1, 'cursor');
+  const place = Math.floor(cursor[0] as number);
+  demandInteger(place, 0, 2 ** 53, 'cursor');
+  let to = 0;
+  let step = place % STEPS;
+  let number = Math.floor(place / STEPS);
+  for (; number < tables.length; number++, step = 0) {
+    const table = tables[number] as RangedRows;
+    const { rows, slotCount: count } = table;
+    const first = Math.floor((range * count) / COVER_RANGES);
+    const width = Math.max(1, count / COVER_RANGES);
+    for (; step < count; step++) {
+      const at = table.rowOf((first + step) % count);
+      if (at < 0) {
+        if (step >= width) break;
+        continue;
+      }
+      if (rangeAt(rows, at) !== range) continue;
+      if (to === out.length) {
+        cursor[0] = number * STEPS + step;
+        return to / ROW_WORDS;
+      }
+      out.set(rows.subarray(at, at + ROW_WORDS), to);
+      to += ROW_WORDS;
+    }
+  }
+  cursor[0] = Math.max(number * STEPS, place);
+  return to / ROW_WORDS;
+}
+
+/** @throws out_of_range */
+export function demandCover(seq: number, covered: Float64Array | undefined): void {
+  demandInteger(seq, 0, 2 ** 53, 'seq');
+  if (covered !== undefined) demandRows(covered.length, COVER_RANGES, 'covered');
+}
+
+/** Rows that a restored state does not have yet: those of ranges whose number in `covered` is below `seq`. */
+export function uncovered(rows: Int32Array, seq: number, covered: Float64Array | undefined): Int32Array {
+  if (covered === undefined) return rows;
+  const left = new Int32Array(rows.length);
+  let to = 0;
+  for (let at = 0; at < rows.length; at += ROW_WORDS) {
+    if (!(seq > (covered[rangeAt(rows, at)] as number))) continue;
+    left.set(rows.subarray(at, at + ROW_WORDS), to);
+    to += ROW_WORDS;
+  }
+  return left.subarray(0, to);
+}

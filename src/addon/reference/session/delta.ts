@@ -1,0 +1,105 @@
+/** The partial sessions of one batch as bytes, layout SessionDeltas; the addon's twin is native/kernel/session_delta.cc. */
+import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
+import { EVENT_TS_LIMIT } from '../../../core/time.ts';
+import { demandInteger } from '../check.ts';
+import {
+  columnBytesMax,
+  INTEGER_BYTES,
+  MoreReader,
+  PackedReader,
+  putOneEvent,
+  RowWriter,
+} from '../packed.ts';
+import { LAST, ROW_WORDS } from '../window/table.ts';
+import { putTime, START, timeAt } from './table.ts';
+
+const COLUMNS = 8;
+/** Greatest distance of two times of events. */
+const REACH = 2 * EVENT_TS_LIMIT;
+
+/** Room that is enough for an encoding. */
+export const sessionDeltaBytesMax = (count: number): number =>
+  SESSION_DELTAS.BYTES + COLUMNS * columnBytesMax(count) + INTEGER_BYTES;
+
+/** Writes rows; returns the bytes. `out` has sessionDeltaBytesMax. @throws out_of_range for more than a form takes */
+export function encodeSessionDeltas(rows: Int32Array, count: number, gapMs: number, out: Uint8Array): number {
+  demandInteger(count, 0, SESSION_DELTAS_FORM.DELTAS_MAX, 'deltas');
+  let least = count === 0 ? 0 : Number.POSITIVE_INFINITY;
+  for (let at = 0; at < count * ROW_WORDS; at += ROW_WORDS) least = Math.min(least, timeAt(rows, at + START));
+  const writer = new RowWriter(rows, count, out, SESSION_DELTAS.BYTES);
+  writer.keys();
+  writer.column(false, (at) => writer.putNumber(timeAt(rows, at + START) - least));
+  writer.others();
+  writer.leastValues();
+  writer.column(true, (at) => writer.putNumber(timeAt(rows, at + LAST) - timeAt(rows, at + START)));
+  writer.more();
+
+  const view = new DataView(out.buffer, out.byteOffset, out.byteLength);
+  view.setUint32(SESSION_DELTAS.MAGIC, SESSION_DELTAS_FORM.MAGIC, true);
+  view.setUint32(SESSION_DELTAS.VERSION, SESSION_DELTAS_FORM.VERSION, true);
+  view.setUint32(SESSION_DELTAS.LENGTH, writer.at, true);
+  view.setUint32(SESSION_DELTAS.DELTA_COUNT, count, true);
+  view.setBigInt64(SESSION_DELTAS.GAP_MS, BigInt(gapMs), true);
+  view.setBigInt64(SESSION_DELTAS.LEAST_START, BigInt(least), true);
+  return writer.at;
+}
+
+export interface DecodedSessions {
+  /** DELTA_STATUS.*; the rows are of no meaning unless OK. */
+  readonly status: number;
+  readonly rows: Int32Array;
+}
+
+const refused = (status: number): DecodedSessions => ({ status, rows: new Int32Array(0) });
+
+export function decodeSessionDeltas(bytes: Uint8Array, gapMs: number): DecodedSessions {
+  if (bytes.length < SESSION_DELTAS.BYTES) return refused(DELTA_STATUS.BAD_HEAD);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const count = view.getUint32(SESSION_DELTAS.DELTA_COUNT, true);
+  const least = Number(view.getBigInt64(SESSION_DELTAS.LEAST_START, true));
+  if (
+    view.getUint32(SESSION_DELTAS.MAGIC, true) !== SESSION_DELTAS_FORM.MAGIC ||
+    view.getUint32(SESSION_DELTAS.VERSION, true) !== SESSION_DELTAS_FORM.VERSION ||
+    view.getUint32(SESSION_DELTAS.LENGTH, true) !== bytes.length ||
+    view.getBigInt64(SESSION_DELTAS.GAP_MS, true) !== BigInt(gapMs) ||
+    count > SESSION_DELTAS_FORM.DELTAS_MAX ||
+    !(least >= -EVENT_TS_LIMIT && least < EVENT_TS_LIMIT) ||
+    (count === 0 && least !== 0)
+  )
+    return refused(DELTA_STATUS.BAD_HEAD);
+
+  const cursor = { at: SESSION_DELTAS.BYTES };
+  const open = (cells: number): PackedReader | undefined => PackedReader.open(bytes, cursor, cells);
+  const accountId = open(count);
+  const start = accountId && open(count);
+  const others = start && open(count);
+  const min = others && open(count);
+  if (!accountId || !start || !others || !min) return refused(DELTA_STATUS.BAD_COLUMN);
+  let more = 0;
+  for (let i = 0; i < count; i++) if (others.lengthAt(i) > 0) more++;
+  const last = open(more);
+  const aggregates = last && MoreReader.open(bytes, cursor, more);
+  if (!last || !aggregates || cursor.at !== bytes.length) return refused(DELTA_STATUS.BAD_COLUMN);
+
+  const rows = new Int32Array(count * ROW_WORDS);
+  let hasLeast = count === 0;
+  for (let at = 0; at < rows.length; at += ROW_WORDS) {
+    for (const column of [accountId, start, others, min]) column.next();
+    min.unZigZag();
+    const ahead = start.number;
+    if (ahead >= REACH) return refused(DELTA_STATUS.BAD_DELTA);
+    if (ahead === 0) hasLeast = true;
+    const first = least + ahead;
+    let end = first;
+    putOneEvent(rows, at, accountId, min, first);
+    putTime(rows, at + START, first);
+    if (others.number > 0) {
+      last.next();
+      end += last.number;
+      if (last.number >= REACH || !aggregates.take(rows, at, others)) return refused(DELTA_STATUS.BAD_DELTA);
+      putTime(rows, at + LAST, end);
+    }
+    if (end >= EVENT_TS_LIMIT) return refused(DELTA_STATUS.BAD_DELTA);
+  }
+  return hasLeast ? { status: DELTA_STATUS.OK, rows } : refused(DELTA_STATUS.BAD_DELTA);
+}

@@ -1,0 +1,170 @@
+/** Open sessions of one shard: an open-addressing table of accumulator rows whose spare cell is the session's start; its
+ *  last_update_ts is the session's last event, so a session is [start, last + gap). The addon's twin is
+ *  native/kernel/session_table.h.
+ *
+ *  Nearly every key has one open session; one with several has several slots, all in the probe of the key.
+ *  Invariants: (1) sessions of a key lie at least a gap apart, from the last event of one to the first of the next; (2) a
+ *  slot is empty iff its count is 0; (3) at most LOAD_TENTHS / 10 of the slots are used, so a probe ends; (4) a slot taken
+ *  out is filled from behind, so a probe never meets a gap in front of what it looks for.
+ */
+import { fromWords } from '../../../core/time.ts';
+import { Deadlines } from '../deadlines.ts';
+import { copyRow, foldRow, isEmpty, KEY, LAST, ROW_WORDS, SlotTable, SPARE } from '../window/table.ts';
+
+export const START = SPARE;
+
+export class SessionTable extends SlotTable {
+  private readonly gapMs: number;
+  private deadlines: Deadlines;
+  private merged = 0;
+  /** The last event of all that were folded in since there were no sessions. */
+  private mostLast = Number.NEGATIVE_INFINITY;
+
+  constructor(gapMs: number) {
+    super(0, 'sessions in one shard');
+    this.gapMs = gapMs;
+    this.deadlines = new Deadlines(gapMs);
+  }
+
+  /** Open sessions. */
+  get sessionCount(): number {
+    return this.used;
+  }
+  /** Sessions that became part of another one. */
+  get mergedCount(): number {
+    return this.merged;
+  }
+  override get bytes(): number {
+    return super.bytes + this.deadlines.bytes;
+  }
+  /** No session ends at or before a frontier below this. */
+  get leastEnd(): number {
+    return this.deadlines.least;
+  }
+
+  /** Folds a partial session in: with the sessions less than a gap away it becomes one, without any it is one of its own.
+   *  @throws internal when no more sessions fit */
+  fold(rows: Int32Array, from: number): void {
+    if (this.isFull) this.grow();
+    const { words: w, mask, gapMs } = this;
+    const [low, high] = [rows[from + KEY] as number, rows[from + KEY + 1] as number];
+    const start = timeAt(rows, from + START);
+    const last = timeAt(rows, from + LAST);
+    if (last > this.mostLast) this.mostLast = last;
+    // What is near the whole is near the part: sessions of a key lie a gap apart, so nothing comes near by a merge alone.
+    let near = -1;
+    let least = Number.POSITIVE_INFINITY;
+    let slot = this.homeOf(low, high);
+    for (let at = slot * ROW_WORDS; !isEmpty(w, at); at = slot * ROW_WORDS) {
+      const otherStart = timeAt(w, at + START);
+      const isMine = w[at + KEY] === low && w[at + KEY + 1] === high;
+      if (isMine && start - timeAt(w, at + LAST) < gapMs && otherStart - last < gapMs) {
+        if (otherStart < least) least = otherStart;
+        if (near < 0) near = at;
+        else {
+          foldRow(w, at, w, near);
+          this.merged++;
+          // What came up from behind stands here.
+          this.remove(slot);
+          continue;
+        }
+      }
+      slot = (slot + 1) & mask;
+    }
+    if (near < 0) {
+      near = slot * ROW_WORDS;
+      copyRow(w, near, rows, from);
+      this.used++;
+    } else {
+      foldRow(rows, from, w, near);
+      putTime(w, near + START, Math.min(start, least));
+    }
+    // A start that stays has an entry already, whose deadline is not later.
+    if (start < least) this.enter(near);
+  }
+
+  /** Takes out every session whose end the frontier has reached; `take` copies the row before it returns. Whoever calls
+   *  never folds an event before the frontier in again. */
+  fire(frontier: number, take: (rows: Int32Array, at: number) => void): void {
+    this.deadlines.advance(frontier, (keyLow, keyHigh, start) => {
+      const slot = this.find(keyLow, keyHigh, start);
+      if (slot < 0) return Number.NaN;
+      const at = slot * ROW_WORDS;
+      const end = timeAt(this.words, at + LAST) + this.gapMs;
+      if (end <= frontier) {
+        take(this.words, at);
+        this.remove(slot);
+      }
+      return end;
+    });
+  }
+
+  /** Whether there are sessions, and the frontier has reached the ends of all: then they are detached in no time. */
+  haveAllEnded(frontier: number): boolean {
+    return this.used > 0 && frontier >= this.mostLast + this.gapMs;
+  }
+
+  /** Takes out every session: gives the slots away. */
+  detach(): Int32Array {
+    const { words } = this;
+    this.used = 0;
+    this.reserve(0);
+    this.deadlines = new Deadlines(this.gapMs);
+    this.mostLast = Number.NEGATIVE_INFINITY;
+    return words;
+  }
+
+  /** The open sessions of a key, each as a row, ascending by start. */
+  ofKey(keyLow: number, keyHigh: number): Int32Array[] {
+    const { words: w, mask } = this;
+    const found: Int32Array[] = [];
+    let slot = this.homeOf(keyLow, keyHigh);
+    for (; !isEmpty(w, slot * ROW_WORDS); slot = (slot + 1) & mask) {
+      const at = slot * ROW_WORDS;
+      if (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh) found.push(w.slice(at, at + ROW_WORDS));
+    }
+    return found.sort((a, b) => timeAt(a, START) - timeAt(b, START));
+  }
+
+  private enter(at: number): void {
+    const w = this.words;
+    const deadline = timeAt(w, at + LAST) + this.gapMs;
+    this.deadlines.add(w[at + KEY] as number, w[at + KEY + 1] as number, timeAt(w, at + START), deadline);
+  }
+
+  /** Slot of the session, -1 where there is none. */
+  private find(keyLow: number, keyHigh: number, start: number): number {
+    const w = this.words;
+    let slot = this.homeOf(keyLow, keyHigh);
+    for (; !isEmpty(w, slot * ROW_WORDS); slot = (slot + 1) & this.mask) {
+      const at = slot * ROW_WORDS;
+      if (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh && timeAt(w, at + START) === start)
+        return slot;
+    }
+    return -1;
+  }
+
+  /** Empties the slot and closes the gap: whatever behind it may stand nearer to its place moves up. */
+  private remove(slot: number): void {
+    const { words: w, mask } = this;
+    let hole = slot;
+    for (let next = (hole + 1) & mask; !isEmpty(w, next * ROW_WORDS); next = (next + 1) & mask) {
+      const at = next * ROW_WORDS;
+      const home = this.homeOf(w[at + KEY] as number, w[at + KEY + 1] as number);
+      if (((next - home) & mask) < ((next - hole) & mask)) continue;
+      copyRow(w, hole * ROW_WORDS, w, at);
+      hole = next;
+    }
+    w.fill(0, hole * ROW_WORDS, (hole + 1) * ROW_WORDS);
+    this.used--;
+  }
+}
+
+/** Time at a word, ms. */
+export const timeAt = (w: Int32Array, at: number): number => fromWords(w[at] as number, w[at + 1] as number);
+
+/** Inside the limits of event times. */
+export function putTime(w: Int32Array, at: number, time: number): void {
+  w[at] = time;
+  w[at + 1] = Math.floor(time / 2 ** 32);
+}

@@ -1,0 +1,214 @@
+/** Admission, row by row; the addon's twin is native/kernel/window_admit.cc. */
+import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
+import type { EventBatch } from '../../../core/layout/event-batch.ts';
+import { EVENT_STATUS, REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import { NO_BOUND, type RefusedBatch } from '../../../core/layout/refused-batch.ts';
+import { CLOCK_AT, PROGRESS_AT, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
+import { DURATION_MS_MAX, EVENT_TS_LIMIT, floorTo, fromWords, isEventTs } from '../../../core/time.ts';
+import { demandInteger, demandRows, rowsOf } from '../check.ts';
+
+const EXACT_MAX = 2 ** 53;
+const NEVER = Number.NEGATIVE_INFINITY;
+const FOREVER = Number.POSITIVE_INFINITY;
+
+const { NEXT_OFFSET: NEXT, LIMIT, MAX_SEEN: SEEN, IDLE } = PROGRESS_AT;
+const { CONSUMED, ACCEPTED, INVALID, FUTURE_CLAMPED: CLAMPED } = PROGRESS_AT;
+const { DROPPED_LATE: LATE, DROPPED_AFTER_IDLE: AFTER_IDLE } = PROGRESS_AT;
+const { FRONTIER, NEXT_END, MAX_SEEN } = CLOCK_AT;
+
+interface Rules {
+  readonly global: boolean;
+  readonly sliceMs: number;
+  readonly slideMs: number;
+  readonly sizeMs: number;
+  readonly delayMs: number;
+  /** -1: none. */
+  readonly maxFutureMs: number;
+  /** Sessions have no slices. */
+  readonly isSliced: boolean;
+}
+
+const halves = (column: BigInt64Array, rows: number): Int32Array =>
+  new Int32Array(column.buffer, column.byteOffset, rows * 2);
+
+/** @throws out_of_range */
+function demandTime(time: number, otherwise: number, name: string): number {
+  if (time !== otherwise) demandInteger(time, -EXACT_MAX, EXACT_MAX, name);
+  return time;
+}
+
+/** @throws out_of_range */
+function rulesOf(clock: Float64Array): Rules {
+  demandRows(clock.length, CLOCK_AT.BYTES, 'clock');
+  const cell = (at: number, least: number, greatest: number, name: string): number => {
+    const value = clock[at] as number;
+    demandInteger(value, least, greatest, name);
+    return value;
+  };
+  const isSliced = clock[CLOCK_AT.SIZE_MS] !== 0;
+  const [least, most] = isSliced ? [1, DURATION_MS_MAX] : [0, 0];
+  const global = cell(CLOCK_AT.GLOBAL, 0, 1, 'global') === 1;
+  const sliceMs = cell(CLOCK_AT.SLICE_MS, least, most, 'sliceMs');
+  const slideMs = cell(CLOCK_AT.SLIDE_MS, least, most, 'slideMs');
+  const sizeMs = cell(CLOCK_AT.SIZE_MS, slideMs, most, 'sizeMs');
+  if (isSliced) {
+    demandInteger(slideMs % sliceMs, 0, 0, 'slideMs modulo sliceMs');
+    demandInteger(sizeMs % sliceMs, 0, 0, 'sizeMs modulo sliceMs');
+  }
+  const delayMs = cell(CLOCK_AT.DELAY_MS, 0, 2 * DURATION_MS_MAX, 'delayMs');
+  const maxFutureMs = cell(CLOCK_AT.MAX_FUTURE_MS, -1, DURATION_MS_MAX, 'maxFutureMs');
+  demandTime(clock[NEXT_END] as number, FOREVER, 'nextEnd');
+  demandTime(clock[FRONTIER] as number, NEVER, 'frontier');
+  return { global, sliceMs, slideMs, sizeMs, delayMs, maxFutureMs, isSliced };
+}
+
+/** @throws out_of_range */
+function demandProgress(progress: Float64Array): void {
+  demandRows(progress.length, PROGRESS_CELLS, 'progress');
+  demandInteger(progress.length % PROGRESS_CELLS, 0, 0, 'cells of a partition left over');
+  for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {
+    const cell = (number: number): number => progress[at + number] as number;
+    for (const number of [NEXT, CONSUMED, ACCEPTED, LATE, AFTER_IDLE, INVALID, CLAMPED])
+      demandInteger(cell(number), 0, EXACT_MAX, 'progress');
+    if (cell(LIMIT) !== FOREVER) demandInteger(cell(LIMIT), 0, EXACT_MAX, 'limit');
+    if (cell(SEEN) !== NEVER) demandInteger(cell(SEEN), -EVENT_TS_LIMIT, EVENT_TS_LIMIT, 'maxSeen');
+    demandInteger(cell(IDLE), 0, 1, 'idle');
+    // In this order no sum is rounded: each part is below 2^53 and so is what is left.
+    demandInteger(cell(CONSUMED) - cell(ACCEPTED) - cell(LATE) - cell(INVALID), 0, 0, 'unaccounted rows');
+  }
+}
+
+/** End of the first window to end that holds the slice: ends are a slide apart, one of them at `sizeMs`. */
+function firstEndOf(start: number, { sliceMs, slideMs, sizeMs }: Rules): number {
+  return sizeMs - floorTo(sizeMs - (start + sliceMs), slideMs);
+}
+
+/** As in WindowKernels. */
+export function admit(
+  clock: Float64Array,
+  progress: Float64Array,
+  records: RecordBatch,
+  events: EventBatch,
+  from: number,
+  admitted: AdmittedBatch,
+  refused?: RefusedBatch,
+): number {
+  const rows = rowsOf(records, 'records');
+  const eventRows = rowsOf(events, 'events');
+  rowsOf(admitted, 'admitted');
+  if (refused !== undefined) rowsOf(refused, 'refused');
+  demandInteger(from, 0, 0xffff_ffff, 'from');
+  demandInteger(eventRows - rows, 0, 0, 'rows of events without a record');
+  demandInteger(from, 0, rows, 'from');
+  demandRows(admitted.rowCapacity, rows - from, 'admitted');
+  if (refused !== undefined) demandRows(refused.rowCapacity, rows - from, 'refused');
+  const rules = rulesOf(clock);
+  demandProgress(progress);
+  const { global, delayMs, maxFutureMs, isSliced } = rules;
+  // One slice holds every event of any session, so that none opens another.
+  const sliceMs = isSliced ? rules.sliceMs : 2 * EVENT_TS_LIMIT;
+
+  const offset = halves(records.columns.offset, rows);
+  const timestamp = halves(records.columns.timestamp, rows);
+  const eventTs = halves(events.columns.eventTs, rows);
+  const { partition, timestampType } = records.columns;
+  const { status } = events.columns;
+  const outSlice = halves(admitted.columns.slice, admitted.rowCapacity);
+  const outRow = admitted.columns.row;
+
+  const findFrontier = (): void => {
+    let seen = NEVER;
+    let least = FOREVER;
+    for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {
+      const one = progress[at + SEEN] as number;
+      if (one > seen) seen = one;
+      if (progress[at + IDLE] === 0 && one < least) least = one;
+    }
+    clock[MAX_SEEN] = seen;
+    const time = global ? seen : least;
+    // It never falls, and while every partition is idle it stays where it is.
+    if (time !== FOREVER) clock[FRONTIER] = Math.max(clock[FRONTIER] as number, time - delayMs);
+  };
+  const count1 = (cell: number): void => {
+    progress[cell] = (progress[cell] as number) + 1;
+  };
+  let refusedCount = 0;
+  const refuse = (row: number, reason: number, bound: number): void => {
+    if (refused === undefined) return;
+    const { columns } = refused;
+    columns.row[refusedCount] = row;
+    columns.reason[refusedCount] = reason;
+    columns.bound[refusedCount] = bound === NEVER ? NO_BOUND : BigInt(bound);
+    refusedCount++;
+  };
+  const isDue = (): boolean => (clock[FRONTIER] as number) >= (clock[NEXT_END] as number);
+
+  findFrontier();
+  let count = 0;
+  let row = from;
+  let start = isSliced ? Number.NaN : -EVENT_TS_LIMIT;
+  let isSound = true;
+  for (; row < rows && !isDue(); row++) {
+    const p = partition[row] as number;
+    const at = p * PROGRESS_CELLS;
+    isSound = p >= 0 && at < progress.length;
+    if (!isSound) break;
+    const position = fromWords(offset[row * 2] as number, offset[row * 2 + 1] as number);
+    if (position >= (progress[at + LIMIT] as number)) {
+      progress[at + NEXT] = progress[at + LIMIT] as number;
+      continue;
+    }
+    isSound = position >= (progress[at + NEXT] as number) && position < EXACT_MAX;
+    if (!isSound) break;
+    progress[at + NEXT] = position + 1;
+    count1(at + CONSUMED);
+    const high = eventTs[row * 2 + 1] as number;
+    if (status[row] !== EVENT_STATUS.OK || !isEventTs(high)) {
+      count1(at + INVALID);
+      const seen = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
+      refuse(row, REFUSAL.INVALID, seen - delayMs);
+      continue;
+    }
+    const ts = fromWords(eventTs[row * 2] as number, high);
+    let seen = ts;
+    if (maxFutureMs >= 0 && timestampType[row] !== TIMESTAMP_TYPE.NONE) {
+      const appended = fromWords(timestamp[row * 2] as number, timestamp[row * 2 + 1] as number);
+      const bound = Math.min(Math.max(appended, -EVENT_TS_LIMIT), EVENT_TS_LIMIT) + maxFutureMs;
+      if (ts > bound) {
+        seen = bound;
+        count1(at + CLAMPED);
+      }
+    }
+    if (progress[at + IDLE] === 1 || seen > (progress[at + SEEN] as number)) {
+      progress[at + IDLE] = 0;
+      progress[at + SEEN] = Math.max(progress[at + SEEN] as number, seen);
+      findFrontier();
+    }
+    const reference = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
+    if (ts < reference - delayMs) {
+      count1(at + LATE);
+      refuse(row, REFUSAL.LATE, reference - delayMs);
+      continue;
+    }
+    if (ts < (clock[FRONTIER] as number)) {
+      count1(at + LATE);
+      count1(at + AFTER_IDLE);
+      refuse(row, REFUSAL.LATE_AFTER_IDLE, clock[FRONTIER] as number);
+      continue;
+    }
+    count1(at + ACCEPTED);
+    if (!(ts >= start && ts < start + sliceMs)) {
+      start = floorTo(ts, sliceMs);
+      clock[NEXT_END] = Math.min(clock[NEXT_END] as number, firstEndOf(start, rules));
+    }
+    outRow[count] = row;
+    outSlice[count * 2] = start;
+    outSlice[count * 2 + 1] = Math.floor(start / 2 ** 32);
+    count++;
+  }
+  admitted.rowCount = count;
+  if (refused !== undefined) refused.rowCount = refusedCount;
+  demandInteger(isSound ? 0 : 1, 0, 0, 'rows out of place');
+  return row - from;
+}

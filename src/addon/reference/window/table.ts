@@ -1,0 +1,263 @@
+/** Tables of rows, no object a key. A SlotTable is open-addressed: 64 bytes a slot in one typed array, linear probing from
+ *  the slot that the high bits of the key's spread name. An AccumulatorTable has its rows in the order in which their keys
+ *  came, and slots of 8 bytes that say where the row of a key is. The addon's twins are native/kernel/row_table.h and
+ *  window_table.h.
+ *
+ *  Invariants: (1) a slot is empty iff its count is 0; (2) at most LOAD_TENTHS / 10 of the slots are used, so a probe
+ *  ends; (3) nothing is ever removed: the table goes whole.
+ *  All 64-bit numbers are word pairs; carries and comparisons are spelled out, so no BigInt is made an event.
+ */
+import { coreError } from '../../../core/errors.ts';
+import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+
+export const ROW_BYTES = ACCUMULATOR.BYTES;
+export const ROW_WORDS = ROW_BYTES / 4;
+export const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
+export const COUNT = ACCUMULATOR.COUNT / 4;
+export const SUM = ACCUMULATOR.SUM_LOW / 4;
+export const SUM_HIGH = ACCUMULATOR.SUM_HIGH / 4;
+export const MIN = ACCUMULATOR.MIN / 4;
+export const MAX = ACCUMULATOR.MAX / 4;
+export const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
+export const SPARE = ACCUMULATOR.SPARE / 4;
+
+/** Of a state. */
+export const SHARDS_MAX = 256;
+/** As in the addon: bytes are reported alike. */
+const LOAD_TENTHS = 7;
+export const SLOTS_MIN = 16;
+/** Of a slot of the index, in the addon. */
+export const ENTRY_BYTES = 8;
+/** 4 GiB of rows a (slice, shard). */
+const SLOTS_MAX = 2 ** 26;
+
+const growsAt = (slots: number): number => Math.floor((slots * LOAD_TENTHS) / 10);
+
+/** Slots of a table that takes so many rows without growing. */
+function slotsFor(rows: number): number {
+  let slots = SLOTS_MIN;
+  while (slots < SLOTS_MAX && growsAt(slots) < rows) slots *= 2;
+  return slots;
+}
+
+/** Spreads a key over 32 bits, the addon alike: snapshots are cut by it. Differs from the shard hash, so that the keys of
+ *  one shard do not cluster. */
+export function spread(low: number, high: number): number {
+  let h = Math.imul(low, 0x9e3779b1) ^ Math.imul(high ^ (low >>> 15), 0x85ebca77);
+  h = Math.imul(h ^ (h >>> 15), 0x2c1b3c6d);
+  h = Math.imul(h ^ (h >>> 13), 0x297a2d39);
+  return (h ^ (h >>> 16)) >>> 0;
+}
+
+export const isEmpty = (rows: Int32Array, at: number): boolean =>
+  rows[at + COUNT] === 0 && rows[at + COUNT + 1] === 0;
+
+/** Whether the i64 at word `a` of `x` is less than the one at word `b` of `y`. */
+export const isLess = (x: Int32Array, a: number, y: Int32Array, b: number): boolean => {
+  const high = x[a + 1] as number;
+  const other = y[b + 1] as number;
+  return high < other || (high === other && (x[a] as number) >>> 0 < (y[b] as number) >>> 0);
+};
+
+/** Adds the words of `y` to those of `x`, little-endian, modulo their width; returns the carry. */
+function addWords(x: Int32Array, a: number, y: Int32Array, b: number, words: number): number {
+  let carry = 0;
+  for (let i = 0; i < words; i++) {
+    const sum = ((x[a + i] as number) >>> 0) + ((y[b + i] as number) >>> 0) + carry;
+    x[a + i] = sum;
+    carry = sum > 0xffff_ffff ? 1 : 0;
+  }
+  return carry;
+}
+
+function copyPair(x: Int32Array, a: number, y: Int32Array, b: number): void {
+  x[a] = y[b] as number;
+  x[a + 1] = y[b + 1] as number;
+}
+
+export function copyRow(into: Int32Array, to: number, from: Int32Array, at: number): void {
+  for (let i = 0; i < ROW_WORDS; i++) into[to + i] = from[at + i] as number;
+}
+
+/** Folds the row at word `from` of `rows` into the one at word `to` of `into`; their keys are equal. A count that would
+ *  wrap stays at its greatest. */
+export function foldRow(rows: Int32Array, from: number, into: Int32Array, to: number): void {
+  if (addWords(into, to + COUNT, rows, from + COUNT, 2) === 1) into.fill(-1, to + COUNT, to + COUNT + 2);
+  addWords(into, to + SUM, rows, from + SUM, 4);
+  if (isLess(rows, from + MIN, into, to + MIN)) copyPair(into, to + MIN, rows, from + MIN);
+  if (isLess(into, to + MAX, rows, from + MAX)) copyPair(into, to + MAX, rows, from + MAX);
+  if (isLess(into, to + LAST, rows, from + LAST)) copyPair(into, to + LAST, rows, from + LAST);
+}
+
+/** What a snapshot takes the rows of a range from: slots in the order of their keys' spreads but for collisions. */
+export interface RangedRows {
+  readonly slotCount: number;
+  readonly rows: Int32Array;
+  /** Word of the row that a slot has or names; below 0 when it is empty. */
+  rowOf(slot: number): number;
+}
+
+/** The slots of a table, and where a key's probe begins. */
+export class SlotTable implements RangedRows {
+  protected words = new Int32Array(0);
+  protected mask = 0;
+  protected used = 0;
+  private shift = 0;
+  private growAt = 0;
+  /** What there are more of than a table takes. */
+  private readonly what: string;
+
+  constructor(rowsExpected: number, what: string) {
+    this.what = what;
+    this.setUp(slotsFor(rowsExpected));
+  }
+
+  /** Makes room for rows that come in the order of their places. A table with rows stays as it is. */
+  reserve(rowsExpected: number): void {
+    if (this.used === 0) this.setUp(slotsFor(rowsExpected));
+  }
+
+  get slotCount(): number {
+    return this.mask + 1;
+  }
+  get bytes(): number {
+    return this.words.byteLength;
+  }
+  /** The slots, empty ones among them. */
+  get rows(): Int32Array {
+    return this.words;
+  }
+  rowOf(slot: number): number {
+    return isEmpty(this.words, slot * ROW_WORDS) ? -1 : slot * ROW_WORDS;
+  }
+
+  protected homeOf(keyLow: number, keyHigh: number): number {
+    return spread(keyLow, keyHigh) >>> this.shift;
+  }
+  protected get isFull(): boolean {
+    return this.used >= this.growAt;
+  }
+
+  /** Twice the slots. @throws internal when a table takes no more */
+  protected grow(): void {
+    const old = this.words;
+    if (this.slotCount * 2 > SLOTS_MAX)
+      throw coreError('internal', `state: more ${this.what} than a table takes`);
+    this.setUp(this.slotCount * 2);
+    for (let from = 0; from < old.length; from += ROW_WORDS) {
+      if (isEmpty(old, from)) continue;
+      let slot = this.homeOf(old[from + KEY] as number, old[from + KEY + 1] as number);
+      while (!isEmpty(this.words, slot * ROW_WORDS)) slot = (slot + 1) & this.mask;
+      copyRow(this.words, slot * ROW_WORDS, old, from);
+    }
+  }
+
+  private setUp(slots: number): void {
+    this.words = new Int32Array(slots * ROW_WORDS);
+    this.mask = slots - 1;
+    this.shift = 32 - Math.log2(slots);
+    this.growAt = growsAt(slots);
+  }
+}
+
+/** Rows that take no memory before they are there: room for them doubles. */
+const capacityFor = (rows: number): number => {
+  let capacity = SLOTS_MIN;
+  while (capacity < rows) capacity *= 2;
+  return capacity;
+};
+
+export class AccumulatorTable implements RangedRows {
+  private words = new Int32Array(0);
+  private used = 0;
+  /** Numbers of rows, from 1; 0: empty. The addon keeps the spread of the key beside each. */
+  private index = new Int32Array(0);
+  private shift = 0;
+
+  constructor(keysExpected: number) {
+    this.setUp(keysExpected);
+  }
+
+  /** Makes room for so many keys. A table with keys stays as it is. */
+  reserve(keysExpected: number): void {
+    if (this.used === 0) this.setUp(keysExpected);
+  }
+
+  get keyCount(): number {
+    return this.used;
+  }
+  get slotCount(): number {
+    return this.index.length;
+  }
+  get bytes(): number {
+    return this.words.byteLength + this.index.length * ENTRY_BYTES;
+  }
+  /** As many as there are keys, and room behind them. */
+  get rows(): Int32Array {
+    return this.words;
+  }
+  rowOf(slot: number): number {
+    return ((this.index[slot] as number) - 1) * ROW_WORDS;
+  }
+
+  /** Folds a row in; its spare field is not taken. @throws internal when no more keys fit */
+  add(rows: Int32Array, from: number): void {
+    const [low, high] = [rows[from + KEY] as number, rows[from + KEY + 1] as number];
+    let slot = this.find(low, high);
+    if (this.rowOf(slot) >= 0) {
+      foldRow(rows, from, this.words, this.rowOf(slot));
+      return;
+    }
+    if (this.used >= growsAt(this.slotCount)) {
+      this.growIndex();
+      slot = this.find(low, high);
+    }
+    const at = this.used * ROW_WORDS;
+    if (at === this.words.length) {
+      const larger = new Int32Array(this.words.length * 2);
+      larger.set(this.words);
+      this.words = larger;
+    }
+    for (let i = 0; i < SPARE; i++) this.words[at + i] = rows[from + i] as number;
+    this.index[slot] = ++this.used;
+  }
+
+  /** Copies the row of a key to word 0 of `into`, where there is room; returns how many there are. */
+  copyKey(keyLow: number, keyHigh: number, into: Int32Array): number {
+    const at = this.rowOf(this.find(keyLow, keyHigh));
+    if (at < 0) return 0;
+    if (into.length >= ROW_WORDS) into.set(this.words.subarray(at, at + ROW_WORDS));
+    return 1;
+  }
+
+  /** The slot that names the key's row, or the empty slot where it belongs. */
+  private find(keyLow: number, keyHigh: number): number {
+    const w = this.words;
+    let slot = spread(keyLow, keyHigh) >>> this.shift;
+    for (;;) {
+      const at = this.rowOf(slot);
+      if (at < 0 || (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh)) return slot;
+      slot = (slot + 1) % this.slotCount;
+    }
+  }
+
+  private growIndex(): void {
+    if (this.slotCount * 2 > SLOTS_MAX)
+      throw coreError('internal', 'state: more keys in one slice of one shard than a table takes');
+    this.setIndex(this.slotCount * 2);
+    for (let number = 1; number <= this.used; number++) {
+      const at = (number - 1) * ROW_WORDS;
+      this.index[this.find(this.words[at + KEY] as number, this.words[at + KEY + 1] as number)] = number;
+    }
+  }
+
+  private setUp(keysExpected: number): void {
+    this.words = new Int32Array(capacityFor(keysExpected) * ROW_WORDS);
+    this.setIndex(slotsFor(keysExpected));
+  }
+
+  private setIndex(slots: number): void {
+    this.index = new Int32Array(slots);
+    this.shift = 32 - Math.log2(slots);
+  }
+}

@@ -1,2 +1,0 @@
-/** The real clock and randomness. */
-export { systemClock, systemRandom } from '../../drivers.ts';

@@ -1,0 +1,361 @@
+/** Judges the contracts slice from the registry's answers, the topics and the decoded files; the generator is the
+ *  oracle. Nothing here trusts a counter, but for the one claim that is about a counter. */
+import { createReadStream, existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
+import { type OrderFormat, orderAsRead, orderSchema } from '../../gen/order-versions.ts';
+import type { Fact, SliceContext } from '../fact.ts';
+import {
+  ask,
+  type BadRecord,
+  type ContractsRun,
+  type FlowRun,
+  formatName,
+  type Refusal,
+  subjectOf,
+} from './model.ts';
+import { TopicReader } from './topic.ts';
+
+/** The field that the breaking version 3 breaks. */
+const BROKEN_FIELD = 'amount_cents';
+const HEADER_BYTES = 5;
+const EXAMPLES_MAX = 3;
+
+/** One flow as its stores show it. */
+interface FlowSight {
+  readonly flow: FlowRun;
+  /** Lines whose order differs from the generator's, in words. */
+  readonly wrong: readonly string[];
+  /** Places decoded, and how many lines repeat one. */
+  readonly decoded: ReadonlySet<string>;
+  readonly repeated: number;
+  /** Numbers of the generated orders that were decoded. */
+  readonly orders: ReadonlySet<number>;
+  /** Records in the topic, and those of them that hold a frame of the writer's schema. */
+  readonly inTopic: number;
+  readonly framed: number;
+  /** Records of the topic that are neither decoded nor in quarantine, or are both. */
+  readonly astray: readonly string[];
+  readonly quarantined: readonly QuarantinedRecord[];
+  /** What differs between the quarantine and the injected records, in words. */
+  readonly quarantineFaults: readonly string[];
+}
+
+interface QuarantinedRecord {
+  readonly place: string;
+  readonly reason: string;
+  readonly keyHex: string;
+  readonly valueHex: string;
+}
+
+const hex = (bytes: Uint8Array | null): string =>
+  bytes === null ? 'null' : Buffer.from(bytes).toString('hex');
+const placeOf = (partition: number | string, offset: bigint | string): string => `${partition}/${offset}`;
+
+/** Key order says nothing about equality. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, item]) => [key, sorted(item)]),
+  );
+}
+
+const asText = (value: unknown): string =>
+  JSON.stringify(value, (_key, item: unknown) => (typeof item === 'bigint' ? item.toString() : item));
+
+interface DecodedLine {
+  readonly partition: number;
+  readonly offset: string;
+  readonly schema_id: number;
+  readonly value: Readonly<Record<string, unknown>>;
+}
+
+async function readDecoded(
+  flow: FlowRun,
+): Promise<Pick<FlowSight, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
+  const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(flow.seed) });
+  const wrong: string[] = [];
+  const decoded = new Set<string>();
+  const orders = new Set<number>();
+  let repeated = 0;
+  if (!existsSync(flow.decodedPath))
+    return { wrong: ['the decoded file is missing'], decoded, repeated, orders };
+  for await (const text of createInterface({
+    input: createReadStream(flow.decodedPath),
+    crlfDelay: Number.POSITIVE_INFINITY,
+  })) {
+    let line: DecodedLine;
+    try {
+      line = JSON.parse(text) as DecodedLine;
+    } catch {
+      wrong.push(`a line that is no JSON: ${text.slice(0, 80)}`);
+      continue;
+    }
+    const place = placeOf(line.partition, line.offset);
+    if (decoded.has(place)) repeated++;
+    decoded.add(place);
+    // Orders are one millisecond apart, so the time says which one it should be.
+    const index = Number(line.value['ts']) - DEFAULT_ORDERS.baseMs;
+    if (!Number.isInteger(index) || index < 0 || index >= flow.orders) {
+      wrong.push(`${place} holds no order of this run`);
+      continue;
+    }
+    const expected = orderAsRead(generator.order(index), flow.writer, flow.reader);
+    const isSame =
+      JSON.stringify(line.value) === asText(expected) ||
+      asText(sorted(line.value)) === asText(sorted(JSON.parse(asText(expected))));
+    if (!isSame || line.schema_id !== flow.writerId)
+      wrong.push(`${place} is not order ${index} as version ${flow.reader} must see it`);
+    else orders.add(index);
+  }
+  return { wrong, decoded, repeated, orders };
+}
+
+/** Everything in the quarantine topics, by flow. */
+async function readQuarantines(
+  reader: TopicReader,
+  flows: readonly FlowRun[],
+): Promise<Map<FlowRun, { readonly records: QuarantinedRecord[]; readonly faults: string[] }>> {
+  const byTopic = new Map(
+    flows.map((flow) => [
+      flow.quarantine,
+      { flow, records: [] as QuarantinedRecord[], faults: [] as string[] },
+    ]),
+  );
+  await reader.read([...byTopic.keys()], (topic, record) => {
+    const sight = byTopic.get(topic);
+    if (sight === undefined) return;
+    const headers = record.headers();
+    if (headers.get('millrace.source_topic') !== sight.flow.topic)
+      sight.faults.push(`a record of ${headers.get('millrace.source_topic')}`);
+    if (headers.get('origin') !== 'demo') sight.faults.push('a record without its own headers');
+    sight.records.push({
+      place: placeOf(
+        headers.get('millrace.source_partition') ?? '?',
+        headers.get('millrace.source_offset') ?? '?',
+      ),
+      reason: headers.get('millrace.reason') ?? 'none',
+      keyHex: hex(record.key),
+      valueHex: hex(record.value),
+    });
+  });
+  return new Map([...byTopic.values()].map(({ flow, records, faults }) => [flow, { records, faults }]));
+}
+
+async function look(reader: TopicReader, flows: readonly FlowRun[]): Promise<FlowSight[]> {
+  const quarantines = await readQuarantines(reader, flows);
+  const sights: Array<FlowSight & { framed: number; inTopic: number; astray: string[] }> = [];
+  for (const flow of flows) {
+    const { records, faults } = quarantines.get(flow) as { records: QuarantinedRecord[]; faults: string[] };
+    const lines = await readDecoded(flow);
+    const quarantineFaults = [...faults, ...compareQuarantine(flow.bad, records)];
+    sights.push({
+      flow,
+      ...lines,
+      inTopic: 0,
+      framed: 0,
+      astray: [],
+      quarantined: records,
+      quarantineFaults,
+    });
+  }
+  const byTopic = new Map(
+    sights.map((sight) => [
+      sight.flow.topic,
+      { sight, parked: new Set(sight.quarantined.map(({ place }) => place)) },
+    ]),
+  );
+  await reader.read([...byTopic.keys()], (topic, record) => {
+    const { sight, parked } = byTopic.get(topic) as { sight: (typeof sights)[number]; parked: Set<string> };
+    const place = placeOf(record.partition, record.offset);
+    const bytes = record.value === null ? Buffer.alloc(0) : Buffer.from(record.value);
+    const isDecoded = sight.decoded.has(place);
+    sight.inTopic++;
+    if (isDecoded === parked.has(place)) {
+      sight.astray.push(
+        `${place} is ${isDecoded ? 'decoded and in quarantine' : 'neither decoded nor in quarantine'}`,
+      );
+    }
+    const isFrame =
+      bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === sight.flow.writerId;
+    if (isDecoded && isFrame) sight.framed++;
+  });
+  return sights;
+}
+
+/** Exactly the injected records, untouched, each once and with its reason. */
+function compareQuarantine(bad: readonly BadRecord[], quarantined: readonly QuarantinedRecord[]): string[] {
+  const faults: string[] = [];
+  const byPlace = new Map(quarantined.map((record) => [record.place, record]));
+  if (byPlace.size !== quarantined.length)
+    faults.push(`${quarantined.length - byPlace.size} records stand twice`);
+  for (const record of bad) {
+    const place = placeOf(record.partition, record.offset);
+    const found = byPlace.get(place);
+    byPlace.delete(place);
+    if (found === undefined) faults.push(`${record.reason} at ${place} is missing`);
+    else if (found.keyHex !== record.keyHex || found.valueHex !== record.valueHex)
+      faults.push(`the record of ${place} was changed`);
+    else if (found.reason !== record.reason)
+      faults.push(`${place} is there for ${found.reason}, not ${record.reason}`);
+  }
+  for (const place of byPlace.keys()) faults.push(`${place} was put there and is none of the bad records`);
+  return faults;
+}
+
+const examples = (faults: readonly string[]): string =>
+  faults.length === 0
+    ? ''
+    : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
+
+/** What the registry holds now: the two versions, under the ids given before it was killed, and nothing else. */
+async function judgeAccepted(run: ContractsRun): Promise<Fact> {
+  const faults: string[] = [];
+  const seen: string[] = [];
+  for (const [subject, ids] of Object.entries(run.ids)) {
+    const format: OrderFormat = subject.includes('protobuf') ? 'protobuf' : 'avro';
+    const versions = await ask(run.registry, 'GET', `/subjects/${subject}/versions`);
+    if (JSON.stringify(versions.body) !== '[1,2]')
+      faults.push(`${subject} has the versions ${JSON.stringify(versions.body)}`);
+    for (const [i, id] of ids.entries()) {
+      const { body } = await ask(run.registry, 'GET', `/schemas/ids/${id}`);
+      const { schemaType } = body as { schemaType?: string };
+      const lookup = await ask(run.registry, 'POST', `/subjects/${subject}`, {
+        schema: orderSchema((i + 1) as 1 | 2, format),
+        schemaType: formatName(format),
+      });
+      const found = lookup.body as { id?: number; version?: number };
+      if (schemaType !== formatName(format) || found.id !== id || found.version !== i + 1)
+        faults.push(`${subject} version ${i + 1} is not id ${id}`);
+    }
+    seen.push(`${subject}: versions 1, 2 as ids ${ids.join(', ')}`);
+  }
+  return {
+    slice: 'contracts',
+    claim: 'Order v1 and v2 are registered in Avro and in Protobuf, and outlive a SIGKILL of the registry',
+    seen: `${seen.join('; ')}; read back from the restarted process${examples(faults)}`,
+    holds: faults.length === 0,
+  };
+}
+
+/** Refused when it was posted, and still judged incompatible; both name the field. */
+async function judgeRefused(run: ContractsRun): Promise<Fact> {
+  const faults: string[] = [];
+  for (const refusal of run.refusals) {
+    const subject = subjectOf(refusal.format);
+    if (refusal.status !== 409 || !refusal.message.includes(BROKEN_FIELD))
+      faults.push(`${refusal.format}: ${refusal.status} ${refusal.message}`);
+    const body = { schema: orderSchema('breaking', refusal.format), schemaType: formatName(refusal.format) };
+    const verdict = (
+      await ask(run.registry, 'POST', `/compatibility/subjects/${subject}/versions/latest?verbose=true`, body)
+    ).body as {
+      is_compatible?: boolean;
+      messages?: readonly string[];
+    };
+    if (
+      verdict.is_compatible !== false ||
+      !(verdict.messages ?? []).some((message) => message.includes(BROKEN_FIELD))
+    ) {
+      faults.push(`${refusal.format}: the registry calls the breaking version compatible`);
+    }
+  }
+  const reason = ({ message }: Refusal): string => {
+    const about = message.split('{errorType:').find((part) => part.includes(BROKEN_FIELD)) ?? message;
+    // The sentence without its wrapping, which is for programs.
+    return /description:['"](.*?)['"](?:, additionalInfo|\}|$)/s.exec(about)?.[1] ?? about;
+  };
+  return {
+    slice: 'contracts',
+    claim: `A breaking v3 is refused in both formats, and the reason names the field`,
+    seen: `HTTP ${run.refusals.map((refusal) => refusal.status).join(' and ')}; ${run.refusals.map(reason).join('; ')}${examples(faults)}`,
+    holds: faults.length === 0 && run.refusals.length === 2,
+  };
+}
+
+const sumOf = (sights: readonly FlowSight[], count: (sight: FlowSight) => number): number =>
+  sights.reduce((sum, sight) => sum + count(sight), 0);
+
+function judgeEqual(run: ContractsRun, sights: readonly FlowSight[]): Fact {
+  const wrong = sights.flatMap((sight) => sight.wrong.map((fault) => `${sight.flow.name}: ${fault}`));
+  const right = sumOf(sights, (sight) => sight.orders.size);
+  return {
+    slice: 'contracts',
+    claim:
+      "Every decoded order equals the generator's order as the reader's version must see it, both ways and in both formats",
+    seen: `${right} orders compared field by field, ${wrong.length} wrong (${sights.map(({ flow, orders }) => `${flow.format} v${flow.writer} to v${flow.reader}: ${orders.size}`).join(', ')}); ${run.producedPerSecond} a second from generator to decoded file${examples(wrong)}`,
+    holds: wrong.length === 0 && right > 0,
+  };
+}
+
+function judgeComplete(sights: readonly FlowSight[]): Fact {
+  const faults = sights.flatMap((sight) => {
+    const { flow } = sight;
+    const found = sight.astray.map((fault) => `${flow.name}: ${fault}`);
+    if (sight.orders.size !== flow.orders)
+      found.push(`${flow.name}: ${sight.orders.size} of ${flow.orders} orders were decoded`);
+    if (sight.inTopic !== flow.orders + flow.bad.length)
+      found.push(
+        `${flow.name}: the topic holds ${sight.inTopic} records, not ${flow.orders + flow.bad.length}`,
+      );
+    if (sight.framed !== flow.orders)
+      found.push(`${flow.name}: ${sight.framed} decoded records are frames of id ${flow.writerId}`);
+    return found;
+  });
+  const repeated = sumOf(sights, (sight) => sight.repeated);
+  return {
+    slice: 'contracts',
+    claim: 'Nothing is lost: every record of the topics is decoded or in quarantine, and never both',
+    seen: `${sumOf(sights, (sight) => sight.inTopic)} records in the topics, ${sumOf(sights, (sight) => sight.decoded.size)} decoded (${repeated} of them repeated), ${sumOf(sights, (sight) => sight.quarantined.length)} in quarantine${examples(faults)}`,
+    holds: faults.length === 0,
+  };
+}
+
+function judgeQuarantine(sights: readonly FlowSight[]): Fact {
+  const faults = sights.flatMap((sight) =>
+    sight.quarantineFaults.map((fault) => `${sight.flow.name}: ${fault}`),
+  );
+  const reasons = new Set(sights.flatMap((sight) => sight.quarantined.map(({ reason }) => reason)));
+  return {
+    slice: 'contracts',
+    claim:
+      'Truncated frames, unknown ids and garbage are in quarantine, untouched and with their reason, and nothing else is',
+    seen: `${sumOf(sights, (sight) => sight.quarantined.length)} records, byte for byte the ${sumOf(sights, (sight) => sight.flow.bad.length)} injected ones: ${[...reasons].sort().join(', ')}${examples(faults)}`,
+    holds: faults.length === 0 && sumOf(sights, (sight) => sight.quarantined.length) > 0,
+  };
+}
+
+function judgeCounter(sights: readonly FlowSight[]): Fact {
+  const faults: string[] = [];
+  for (const { flow, quarantined } of sights) {
+    const inTopic: Record<string, number> = {};
+    for (const { reason } of quarantined) inTopic[reason] = (inTopic[reason] ?? 0) + 1;
+    if (asText(sorted(inTopic)) !== asText(sorted(flow.counted)))
+      faults.push(`${flow.name}: counted ${asText(flow.counted)}, in quarantine ${asText(inTopic)}`);
+  }
+  const counted = sumOf(sights, ({ flow }) =>
+    Object.values(flow.counted).reduce((sum, count) => sum + count, 0),
+  );
+  return {
+    slice: 'contracts',
+    claim: 'deserialize_errors_total says, reason by reason, what the quarantine topics hold',
+    seen: `${counted} counted by four consumers${examples(faults)}`,
+    holds: faults.length === 0 && counted > 0,
+  };
+}
+
+export async function judgeContracts(context: SliceContext, run: ContractsRun): Promise<readonly Fact[]> {
+  context.say('contracts: reading topics and decoded files back');
+  const reader = await TopicReader.open(context.stack.brokers);
+  const sights = await look(reader, run.flows).finally(() => reader.close());
+  return [
+    await judgeAccepted(run),
+    await judgeRefused(run),
+    judgeEqual(run, sights),
+    judgeComplete(sights),
+    judgeQuarantine(sights),
+    judgeCounter(sights),
+  ];
+}

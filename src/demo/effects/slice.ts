@@ -1,0 +1,291 @@
+/** The effects slice: orders over HTTP with repeats, their outbox through Kafka to payments, the relay killed on the way.
+ *
+ *  The relay dies twice: first by its own crash point, between the broker's acknowledgement and the mark, so that rows
+ *  are published again; then by a SIGKILL from outside while rows are pending. Beside the orders a writer appends
+ *  further events of a few orders, each in a transaction of its own, so that order per key can be seen at all.
+ */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
+import type { Service, Slice, SliceContext, SliceProcess } from '../fact.ts';
+import { ready } from '../ready.ts';
+import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
+
+const REQUESTS_PER_SECOND = 400;
+/** What a slow machine has not answered yet is still ordered after the load's end, and would move the kills towards its beginning. */
+const UNDER_WAY_MAX = 200;
+const RETRY_RATE = 0.15;
+/** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to kill in. */
+const LOAD_S = 15;
+const LOAD_S_MIN = 4;
+const LOAD_S_MAX = 120;
+/** Times the expected intents: more, sent by a load that catches up with its schedule, would make the first death one at the
+ *  beginning. */
+const INTENTS_MAX = 3;
+const DUPLICATE_RATE = 0.05;
+const PARTITIONS = 4;
+/** Parts of the expected intents at which the relay dies: the first time by itself, the second time by us. */
+const CRASH_AT = 0.35;
+const KILL_AT = 0.65;
+/** Part of all orders that there may be at the last kill. */
+const KILLED_BY = 0.8;
+/** Wait between two looks of the relay that crashes: its last batch has then some rows. */
+const CRASH_POLL_MS = 150;
+/** Rows that must be pending at the kill from outside. */
+const PENDING_LEAST = 10;
+/** How long the dead relay stays dead. */
+const OUTAGE_MS = 300;
+/** Orders that get further events, how often each of them gets one, and from which part of the expected intents on: rows that are
+ *  no order count for the crash, too, and where orders come slowly they alone would bring it about before the middle. */
+const FOLLOWED_ORDERS = 20;
+const FOLLOW_AT = 0.25;
+const FOLLOW_EVERY_MS = 200;
+const POLL_MS = 20;
+const MOMENT_MS = 60_000;
+/** The end: nothing is pending, every order is charged, and no row was added for the first time; or none for the second. */
+const QUIET_MS = 1000;
+const STUCK_MS = 15_000;
+const DRAIN_MS = 60_000;
+
+async function succeed(what: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
+}
+
+const loadMs = (context: SliceContext): number => 1000 * Math.max(LOAD_S_MIN, LOAD_S * context.scale);
+
+type Names = Pick<EffectsRun, 'schema' | 'topic' | 'group'>;
+
+const database = (context: SliceContext, names: Names): readonly string[] => [
+  `-postgres=${context.stack.postgres}`,
+  `-schema=${names.schema}`,
+];
+
+const ordersArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'orders',
+  ...database(context, names),
+  '-migrate',
+  '-listen=127.0.0.1:0',
+];
+
+const relayArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'relay',
+  '-relay=poll',
+  ...database(context, names),
+  '-migrate',
+  `-brokers=${context.stack.brokers}`,
+  `-topic=${names.topic}`,
+  `-partitions=${PARTITIONS}`,
+];
+
+const paymentsArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'payments',
+  ...database(context, names),
+  '-migrate',
+  `-brokers=${context.stack.brokers}`,
+  `-topic=${names.topic}`,
+  `-group=${names.group}`,
+];
+
+async function number(pool: SqlPool, sql: string, params: readonly SqlValue[] = []): Promise<number> {
+  const { rows } = await pool.query<{ n: bigint }>(sql, params);
+  return Number(rows[0]?.n ?? 0n);
+}
+
+/** Appends an event for each followed order, again and again, until the signal. */
+async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
+  for (let step = 1; !over.aborted; step++) {
+    await pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+       SELECT order_id, gen_random_uuid(), 'order.followed.v1', convert_to($1, 'UTF8')
+       FROM (SELECT order_id FROM orders ORDER BY order_id LIMIT ${FOLLOWED_ORDERS}) AS followed`,
+      [`{"step":${step}}`],
+    );
+    await sleep(FOLLOW_EVERY_MS);
+  }
+}
+
+/** What the database says right after a relay died, when what it had asked for last is done or undone: a mark whose server
+ *  process is slow would else come between this look and the rows it tells of. */
+async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  const { signal } = await relay.ended;
+  return pool.transaction(async (session) => {
+    await session.query('LOCK TABLE outbox IN SHARE MODE');
+    const { rows } = await session.query<{ pending: bigint; at: string }>(
+      'SELECT count(*) AS pending, clock_timestamp()::text AS at FROM outbox WHERE published_at IS NULL',
+    );
+    return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
+  });
+}
+
+/** Orders at a death as the judge counts them: more came until it was dead, and some of those are committed after the look. */
+const orderedBefore = (pool: SqlPool, { at }: RelayKill): Promise<number> =>
+  number(pool, 'SELECT count(*) AS n FROM orders WHERE created_at < $1::timestamptz', [at]);
+
+async function moment(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + MOMENT_MS;
+  while (!(await holds())) {
+    if (Date.now() > deadline)
+      throw coreError('timeout', `effects: ${what} did not come`, { next: `see ${child.logPath}` });
+    await sleep(POLL_MS);
+  }
+}
+
+/** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the look and the kill. */
+async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  relay.kill('SIGSTOP');
+  await moment('a pending row', relay, async () => {
+    const pending = await number(pool, 'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL');
+    return pending >= PENDING_LEAST;
+  });
+  relay.kill('SIGKILL');
+  return sightOf(pool, relay);
+}
+
+/** Waits until there is nothing left to do, or nothing is done any more. What is missing then is for the judge to say. */
+async function drained(pool: SqlPool): Promise<void> {
+  const deadline = Date.now() + DRAIN_MS;
+  let seen = '';
+  let since = Date.now();
+  while (Date.now() < deadline) {
+    const { rows } = await pool.query<{
+      pending: bigint;
+      orders: bigint;
+      charges: bigint;
+      suppressed: bigint;
+    }>(
+      `SELECT (SELECT count(*) FROM outbox WHERE published_at IS NULL) AS pending, (SELECT count(*) FROM orders) AS orders,
+        (SELECT count(*) FROM charges) AS charges, (SELECT count(*) FROM payments_suppressed) AS suppressed`,
+    );
+    const { pending = 1n, orders = 0n, charges = 0n, suppressed = 0n } = rows[0] ?? {};
+    const now = [pending, orders, charges, suppressed].join();
+    if (now !== seen) since = Date.now();
+    seen = now;
+    const isDone = pending === 0n && charges >= orders;
+    if (Date.now() - since >= (isDone ? QUIET_MS : STUCK_MS)) return;
+    await sleep(5 * POLL_MS);
+  }
+}
+
+async function run(context: SliceContext): Promise<EffectsRun> {
+  const { say } = context;
+  const id = randomBytes(4).toString('hex');
+  const names: Names = {
+    schema: `millrace_demo_${id}`,
+    topic: `millrace-demo-order.events-${id}`,
+    group: `millrace-demo-payments-${id}`,
+  };
+  const ledgerPath = join(context.dir, `ledger-${id}.jsonl`);
+  const durationMs = loadMs(context);
+  const intents = Math.floor((REQUESTS_PER_SECOND / (1 + 2 * RETRY_RATE)) * (durationMs / 1000));
+
+  const orders = context.spawn('orders', ordersArgs(context, names));
+  const target = await ready('orders', orders);
+  const doomed = context.spawn('relay-crashes', [
+    ...relayArgs(context, names),
+    `-poll-interval=${CRASH_POLL_MS}ms`,
+    '-crash-point=publish',
+    `-crash-after=${Math.floor(intents * CRASH_AT)}`,
+  ]);
+  await ready('relay', doomed);
+  const payments = context.spawn('payments', [
+    ...paymentsArgs(context, names),
+    `-dup-rate=${DUPLICATE_RATE}`,
+    `-seed=${context.seed}`,
+  ]);
+  await ready('payments', payments);
+
+  const pool = await connect(context, names.schema);
+  const loaded = new AbortController();
+  try {
+    say(`effects: ${REQUESTS_PER_SECOND} requests/s, about ${intents} intents; 15% are followed by repeats`);
+    const end = Date.now() + durationMs;
+    const load = context.spawn('load', [
+      'load',
+      `-target=http://${target}`,
+      `-rate=${REQUESTS_PER_SECOND}`,
+      `-under-way-max=${UNDER_WAY_MAX}`,
+      `-duration=${LOAD_S_MAX}s`,
+      `-count=${INTENTS_MAX * intents}`,
+      `-retry-rate=${RETRY_RATE}`,
+      '-retry-within=1s',
+      '-keys=500',
+      '-accounts=10000',
+      `-seed=${context.seed}`,
+      `-ledger=${ledgerPath}`,
+      '-json',
+    ]);
+    const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
+    const following = moment(
+      'orders to follow',
+      load,
+      async () => (await ordered()) >= FOLLOW_AT * intents,
+    ).then(() => follow(pool, loaded.signal));
+    following.catch(() => {});
+    const kills = [await firstDeath(pool, doomed)];
+    say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
+    const second = context.spawn('relay-killed', relayArgs(context, names));
+    // Orders that came while it starts would move the first death towards their beginning.
+    load.kill('SIGSTOP');
+    try {
+      await ready('relay', second);
+    } finally {
+      load.kill('SIGCONT');
+    }
+    await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
+    const killed = await killWithPending(pool, second);
+    kills.push(killed);
+    say(`effects: relay killed with ${killed.pending} rows pending; restarted`);
+    await sleep(OUTAGE_MS);
+    const relay = context.spawn('relay', relayArgs(context, names));
+    await moment('the end of the load', load, async () => {
+      const now = await ordered();
+      if (now >= INTENTS_MAX * intents) return true;
+      return Date.now() >= end && now * KILLED_BY >= (await orderedBefore(pool, killed));
+    });
+    load.kill('SIGTERM');
+    await succeed('load', load);
+    loaded.abort();
+    await following;
+    await drained(pool);
+    say('effects: drained');
+    for (const [name, child] of [
+      ['relay', relay],
+      ['payments', payments],
+      ['orders', orders],
+    ] as const) {
+      child.kill('SIGTERM');
+      await succeed(name, child);
+    }
+    return { ...names, ledgerPath, kills };
+  } finally {
+    loaded.abort();
+    await pool.close();
+  }
+}
+
+/** The relay ends by itself at its crash point. */
+async function firstDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  const late = sleep(MOMENT_MS, undefined, { ref: false }).then((): never => {
+    throw coreError('timeout', 'effects: the relay did not reach its crash point', {
+      next: `see ${relay.logPath}`,
+    });
+  });
+  await Promise.race([relay.ended, late]);
+  late.catch(() => {});
+  return sightOf(pool, relay);
+}
+
+export const effectsSlice: Slice<EffectsRun> = {
+  name: 'effects',
+  run,
+  judge: judgeEffects,
+  services: (context, names): readonly Service[] => [
+    { name: 'orders', args: ordersArgs(context, names) },
+    { name: 'relay', args: relayArgs(context, names) },
+    { name: 'payments', args: paymentsArgs(context, names) },
+  ],
+};

@@ -1,0 +1,120 @@
+/** Real processes of Millrace for the demo: started from the launcher a user types, watched from outside only.
+ *
+ *  Invariants: (1) a child never outlives its owner, SIGKILL included, unless it is told to stay; (2) its stderr is a
+ *  file, so that a slice can show what it said; (3) only processes started here are ever signalled.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError } from '../core/errors.ts';
+import { packageRoot } from '../shell/package.ts';
+import type { SliceProcess } from './fact.ts';
+
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
+const SETPRIV = '/usr/bin/setpriv';
+/** How long a process may take until it says where it listens. */
+const ADDRESS_TIMEOUT_MS = 60_000;
+const POLL_MS = 20;
+const LISTENING = /listening on http:\/\/(\S+)/;
+/** Lines of its log that an error quotes. */
+const QUOTED_LINES = 5;
+
+export interface ProcessesOptions {
+  readonly dir: string;
+  /** Leave the children running when the owner ends. */
+  readonly stay: boolean;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+export class Processes {
+  private readonly options: ProcessesOptions;
+  private readonly running = new Map<string, ChildProcess>();
+  private count = 0;
+
+  constructor(options: ProcessesOptions) {
+    this.options = options;
+  }
+
+  spawn(name: string, args: readonly string[]): SliceProcess {
+    const logPath = join(this.options.dir, `${String(this.count++).padStart(2, '0')}-${name}.log`);
+    const log = openSync(logPath, 'a');
+    // The kernel ends the child with its owner; without setpriv the owner's own exit handler has to do.
+    const owned = !this.options.stay && existsSync(SETPRIV);
+    const command = owned ? SETPRIV : process.execPath;
+    const prefix = owned ? ['--pdeathsig', 'KILL', process.execPath] : [];
+    const child = spawn(command, [...prefix, LAUNCHER, ...args], {
+      stdio: ['ignore', 'pipe', log],
+      env: this.options.env,
+      detached: this.options.stay,
+    });
+    closeSync(log);
+    const key = `${name}#${child.pid}`;
+    this.running.set(key, child);
+    let out = '';
+    child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+      out += chunk;
+    });
+    let over = false;
+    const ended = new Promise<{ code: number | null; signal: string | null }>((resolve) => {
+      const finish = (code: number | null, signal: string | null): void => {
+        over = true;
+        this.running.delete(key);
+        resolve({ code, signal });
+      };
+      child.once('close', finish);
+      child.once('error', () => finish(null, 'not started'));
+    });
+    const said = (): string => readFileSync(logPath, 'utf8');
+    return {
+      pid: child.pid ?? -1,
+      logPath,
+      ended,
+      stdout: () => out,
+      kill: (signal) => {
+        if (!over) child.kill(signal);
+      },
+      address: async () => {
+        for (let waited = 0; waited < ADDRESS_TIMEOUT_MS; waited += POLL_MS) {
+          const match = LISTENING.exec(said());
+          if (match !== null) return match[1] as string;
+          if (over) break;
+          await sleep(POLL_MS);
+        }
+        const tail = said().trim().split('\n').slice(-QUOTED_LINES).join(' | ');
+        throw coreError('unreachable', `${name} did not start: ${tail}`, { next: `see ${logPath}` });
+      },
+    };
+  }
+
+  /** Names and pids of what still runs. */
+  alive(): ReadonlyArray<{ readonly name: string; readonly pid: number }> {
+    return [...this.running].map(([key, child]) => ({
+      name: key.split('#')[0] as string,
+      pid: child.pid ?? -1,
+    }));
+  }
+
+  /** Ends what still runs: SIGTERM, then SIGKILL after the grace. */
+  async end(graceMs: number): Promise<void> {
+    const children = [...this.running.values()];
+    for (const child of children) child.kill('SIGTERM');
+    const deadline = Date.now() + graceMs;
+    while (this.running.size > 0 && Date.now() < deadline) await sleep(POLL_MS);
+    for (const child of this.running.values()) child.kill('SIGKILL');
+  }
+
+  /** For exit handlers, which cannot wait. */
+  killNow(): void {
+    if (this.options.stay) return;
+    for (const child of this.running.values()) child.kill('SIGKILL');
+  }
+
+  /** Lets the owner end while its children go on. */
+  release(): void {
+    for (const child of this.running.values()) {
+      child.unref();
+      child.stdout?.destroy();
+    }
+  }
+}

@@ -1,0 +1,234 @@
+/** Judges the windows slice: the sink against the oracle's tables by SQL, the drops that the engine recorded in its
+ *  checkpoint against the oracle's count, and the crash against what stood on disk and in the topic. */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { Fact } from '../fact.ts';
+import type { OracleCounts } from './oracle.ts';
+
+/** What stood outside of the engine at the moment of its SIGKILL. */
+export interface Kill {
+  /** Events consumed, as its /metrics said last. */
+  readonly consumed: number;
+  /** Events the topic held right after: it cannot have consumed more. */
+  readonly held: number;
+  /** Events behind the newest checkpoint that the dead process left. */
+  readonly checkpointed: number;
+  /** Pieces of state on disk that this checkpoint names. */
+  readonly pieces: number;
+  /** How the process ended. */
+  readonly signal: string | null;
+}
+
+export interface RunRecord {
+  readonly name: string;
+  readonly topic: string;
+  readonly events: number;
+  /** An event may be in several windows. */
+  readonly overlaps: boolean;
+  /** Flags of the engine's state. */
+  readonly state: readonly string[];
+  /** Events that must lie between checkpoint and kill. */
+  readonly pastCheckpoint: number;
+  readonly stateDir: string;
+  readonly sinkTable: string;
+  /** The oracle's reading of the arrival log; absent where no event may be late. */
+  readonly arrivalTable: string | undefined;
+  readonly arrival: OracleCounts;
+  /** The batch result of the true order, where it is asked for. */
+  readonly trueTable: string | undefined;
+  readonly kill: Kill;
+}
+
+interface Recorded {
+  readonly partitions: readonly { readonly consumed: number; readonly dropped_late: number }[];
+  /** `spill` where state goes to disk: number of the last piece, and the pieces that are state. */
+  readonly state_snapshot_ptr?: {
+    readonly spill?: { readonly last_id: number; readonly pieces: readonly unknown[] } | null;
+  };
+}
+
+export const sum = (numbers: readonly (number | string)[]): number =>
+  numbers.reduce<number>((total, one) => total + Number(one), 0);
+const n = (value: number): string => value.toLocaleString('en-US');
+const percent = (part: number, whole: number): string => `${((100 * part) / Math.max(1, whole)).toFixed(3)}%`;
+
+/** The newest manifest in a state folder, read as text: what the engine recorded, whatever its checksum says. */
+export async function newestManifest(
+  stateDir: string,
+): Promise<{ readonly path: string; readonly recorded: Recorded } | undefined> {
+  const names = (await readdir(stateDir).catch(() => []))
+    .filter((name) => /^checkpoint-\d+\.manifest$/.test(name))
+    .sort();
+  const name = names.at(-1);
+  if (name === undefined) return undefined;
+  const path = join(stateDir, name);
+  const text = await readFile(path, 'utf8').catch(() => '');
+  const end = text.lastIndexOf('\ncrc32 ');
+  return end < 0 ? undefined : { path, recorded: JSON.parse(text.slice(0, end)) as Recorded };
+}
+
+export const consumedOf = (recorded: Recorded): number => sum(recorded.partitions.map((one) => one.consumed));
+
+const spillOf = (recorded: Recorded | undefined) => recorded?.state_snapshot_ptr?.spill;
+export const piecesOf = (recorded: Recorded | undefined): number => spillOf(recorded)?.pieces.length ?? 0;
+export const isOnDisk = (state: readonly string[]): boolean => state.includes('-state=disk');
+
+const VALUES = ['count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'];
+
+interface Comparison {
+  readonly rows: number;
+  readonly expected: number;
+  readonly missing: number;
+  readonly extra: number;
+  readonly different: number;
+  /** Events folded into the sink's rows, and into the expected ones. */
+  readonly events: number;
+  readonly expectedEvents: number;
+  /** Sum of the absolute differences in count. */
+  readonly countError: number;
+  /** Of all rows in order, of the sink and of what is expected. */
+  readonly digests: readonly [string, string];
+}
+
+/** MD5 of every row in the order (window_end, account_id), as text. */
+async function digestOf(pool: SqlPool, table: string): Promise<string> {
+  const columns = ['account_id', 'window_start', 'window_end', ...VALUES];
+  const { rows } = await pool.query(
+    `SELECT md5(coalesce(string_agg(concat_ws(',', ${columns.join(', ')}), E'\\n' ORDER BY window_end, account_id, window_start), '')) AS digest FROM ${table}`,
+  );
+  return String(rows[0]?.['digest']);
+}
+
+/** Every row of the sink against every expected row. */
+async function compare(pool: SqlPool, sink: string, expected: string): Promise<Comparison> {
+  const tuple = (prefix: string): string => VALUES.map((column) => `${prefix}.${column}`).join(', ');
+  const { rows } =
+    await pool.query(`SELECT count(s.account_id)::float8 AS rows, count(e.account_id)::float8 AS expected,
+    (count(*) FILTER (WHERE s.account_id IS NULL))::float8 AS missing,
+    (count(*) FILTER (WHERE e.account_id IS NULL))::float8 AS extra,
+    (count(*) FILTER (WHERE s.account_id IS NOT NULL AND e.account_id IS NOT NULL
+      AND (${tuple('s')}) IS DISTINCT FROM (${tuple('e')})))::float8 AS different,
+    coalesce(sum(s.count), 0)::float8 AS "events", coalesce(sum(e.count), 0)::float8 AS "expectedEvents",
+    coalesce(sum(abs(coalesce(s.count, 0) - coalesce(e.count, 0))), 0)::float8 AS "countError"
+    FROM ${sink} s FULL JOIN ${expected} e USING (account_id, window_start, window_end)`);
+  const [row] = rows;
+  if (row === undefined) throw coreError('internal', 'a count of rows has no row');
+  const digests = [await digestOf(pool, sink), await digestOf(pool, expected)] as const;
+  return { ...(row as unknown as Omit<Comparison, 'digests'>), digests };
+}
+
+const isEqual = (c: Comparison): boolean =>
+  c.expected > 0 && c.missing === 0 && c.extra === 0 && c.different === 0 && c.digests[0] === c.digests[1];
+const short = (digest: string): string => digest.slice(0, 12);
+const told = (c: Comparison): string =>
+  `${n(c.rows)} rows, ${n(c.expected)} expected: ${n(c.missing)} missing, ${n(c.extra)} too many, ${n(c.different)} different; digest ${short(c.digests[0])}, expected ${short(c.digests[1])}`;
+
+/** Whether the kill came in the middle, behind a checkpoint and far enough from it. */
+export const isTimely = ({
+  kill,
+  events,
+  pastCheckpoint,
+}: Pick<RunRecord, 'kill' | 'events' | 'pastCheckpoint'>): boolean =>
+  kill.signal === 'SIGKILL' &&
+  kill.consumed >= 0.2 * events &&
+  kill.held <= 0.8 * events &&
+  kill.checkpointed > 0 &&
+  kill.consumed - kill.checkpointed >= pastCheckpoint;
+
+export function killFact(run: RunRecord): Fact {
+  const { kill, events } = run;
+  const past = kill.consumed - kill.checkpointed;
+  return {
+    slice: 'windows',
+    claim: `${run.name}: the engine was killed between 20% and 80%, after a checkpoint and at least ${n(run.pastCheckpoint)} events past it`,
+    seen: `${kill.signal ?? 'no signal'} at ${n(kill.consumed)} of ${n(events)} consumed (the topic held ${n(kill.held)}), ${n(past)} past the checkpoint at ${n(kill.checkpointed)}`,
+    holds: isTimely(run),
+  };
+}
+
+async function spillFact(run: RunRecord): Promise<Fact> {
+  const written = spillOf((await newestManifest(run.stateDir))?.recorded)?.last_id ?? 0;
+  return {
+    slice: 'windows',
+    claim: `${run.name}: state went to disk, and was taken up from there (${run.state.join(' ')})`,
+    seen: `${n(written)} tables taken out of memory; the checkpoint that the dead process left names ${n(run.kill.pieces)} on disk`,
+    holds: written >= run.kill.pieces && run.kill.pieces > 0,
+  };
+}
+
+async function recordedDrops(run: RunRecord): Promise<readonly number[]> {
+  const newest = await newestManifest(run.stateDir);
+  return newest?.recorded.partitions.map((one) => one.dropped_late) ?? [];
+}
+
+export async function judgeRun(pool: SqlPool, run: RunRecord): Promise<readonly Fact[]> {
+  const { arrivalTable, trueTable } = run;
+  const results =
+    arrivalTable === undefined
+      ? await judgeOnTime(pool, run, trueTable as string)
+      : await judgeLate(pool, run, arrivalTable);
+  const cost =
+    arrivalTable === undefined || trueTable === undefined ? [] : [await costFact(pool, run, trueTable)];
+  const spilled = isOnDisk(run.state) ? [await spillFact(run)] : [];
+  return [...results, ...cost, ...spilled, killFact(run)];
+}
+
+/** Delays within skew + lateness: nothing may be dropped, and the result is the batch result. */
+async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Promise<readonly Fact[]> {
+  const comparison = await compare(pool, run.sinkTable, trueTable);
+  const drops = await recordedDrops(run);
+  return [
+    {
+      slice: 'windows',
+      claim: `${run.name}: the sink equals the batch result of the true order, row for row`,
+      seen: `${n(run.events)} events; ${told(comparison)}`,
+      holds: isEqual(comparison) && comparison.events === run.events,
+    },
+    {
+      slice: 'windows',
+      claim: `${run.name}: dropped_late = 0`,
+      seen: `engine ${n(sum(drops))}, oracle ${n(sum(run.arrival.dropped_late))}`,
+      holds: drops.length > 0 && sum(drops) === 0 && sum(run.arrival.dropped_late) === 0,
+    },
+  ];
+}
+
+/** With stragglers: the result and the drops are what the rules make of the arrival log. */
+async function judgeLate(pool: SqlPool, run: RunRecord, arrivalTable: string): Promise<readonly Fact[]> {
+  const arrival = await compare(pool, run.sinkTable, arrivalTable);
+  const drops = await recordedDrops(run);
+  const expected = run.arrival.dropped_late;
+  const dropped = sum(expected);
+  const isWhole = run.overlaps || arrival.events + dropped === run.events;
+  return [
+    {
+      slice: 'windows',
+      claim: `${run.name}: the sink equals an independent reading of the arrival log, row for row`,
+      seen: `${n(run.events)} events; ${told(arrival)}`,
+      holds: isEqual(arrival) && sum(run.arrival.consumed) === run.events && isWhole,
+    },
+    {
+      slice: 'windows',
+      claim: `${run.name}: dropped_late equals the independent count, partition by partition`,
+      seen: `engine ${drops.join('+')}, oracle ${expected.join('+')} = ${n(dropped)} (${percent(dropped, run.events)})`,
+      holds:
+        dropped > 0 &&
+        drops.length === expected.length &&
+        drops.every((one, p) => one === Number(expected[p])),
+    },
+  ];
+}
+
+/** What lateness costs where an event is in one window: each that was dropped is missing once. */
+async function costFact(pool: SqlPool, run: RunRecord, trueTable: string): Promise<Fact> {
+  const truth = await compare(pool, run.sinkTable, trueTable);
+  const dropped = sum(run.arrival.dropped_late);
+  return {
+    slice: 'windows',
+    claim: `${run.name}: the error against the true order is exactly the dropped events`,
+    seen: `${n(truth.different + truth.missing)} of ${n(truth.expected)} results differ (${percent(truth.different + truth.missing, truth.expected)}), ${n(truth.countError)} of ${n(truth.expectedEvents)} events are missing in them (${percent(truth.countError, truth.expectedEvents)})`,
+    holds: truth.extra === 0 && truth.countError === dropped && truth.expectedEvents === run.events,
+  };
+}

@@ -1,0 +1,136 @@
+/** Brings in the independent program: starts it, and puts what it says into tables beside the sink, so that SQL can
+ *  compare them. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
+import { packageRoot } from '../../shell/package.ts';
+import { LATENESS_MS, SKEW_MS } from './cases.ts';
+
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
+const ORACLE = join(packageRoot(), 'dist', 'bench', 'peers', 'oracle', 'main.js');
+const COLUMNS = [
+  'account_id',
+  'window_start',
+  'window_end',
+  'count',
+  'sum',
+  'min',
+  'max',
+  'last_update_ts',
+  'overflow',
+];
+const ROWS_AT_ONCE = 50_000;
+
+export interface OracleCounts {
+  readonly rows: number;
+  /** By partition, decimal. */
+  readonly consumed: readonly string[];
+  readonly dropped_late: readonly string[];
+  readonly invalid: readonly string[];
+}
+
+function start(args: readonly string[], stdin: 'ignore' | 'pipe', logPath: string): ChildProcess {
+  const log = openSync(logPath, 'a');
+  const child = spawn(process.execPath, args, { stdio: [stdin, 'pipe', log] });
+  closeSync(log);
+  return child;
+}
+
+async function codeOf(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'close');
+  return child.exitCode;
+}
+
+/** account_id goes into an int8 bit for bit, as the sink keeps it. */
+function cells(line: string): readonly SqlValue[] {
+  const [accountId, ...rest] = line.split(',');
+  return [BigInt.asIntN(64, BigInt(accountId as string)), ...rest];
+}
+
+/** Copies the program's rows, if they are wanted, into a table of their own and returns its counts. */
+async function load(
+  pool: SqlPool,
+  table: string | undefined,
+  oracle: ChildProcess,
+  logPath: string,
+): Promise<OracleCounts> {
+  if (table !== undefined)
+    await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
+    sum int8, min int8, max int8, last_update_ts int8, overflow bool,
+    PRIMARY KEY (account_id, window_start, window_end))`);
+  let waiting: (readonly SqlValue[])[] = [];
+  const copy = async (): Promise<void> => {
+    if (table !== undefined && waiting.length > 0) await pool.copyIn(table, COLUMNS, waiting);
+    waiting = [];
+  };
+  let last = '';
+  for await (const line of createInterface({ input: oracle.stdout as NodeJS.ReadableStream })) {
+    if (line.startsWith('{')) {
+      last = line;
+      continue;
+    }
+    waiting.push(cells(line));
+    if (waiting.length >= ROWS_AT_ONCE) await copy();
+  }
+  await copy();
+  const code = await codeOf(oracle);
+  if (code !== 0 || last === '') {
+    throw coreError('internal', `the oracle ended with ${code ?? oracle.signalCode}`, {
+      next: `see ${logPath}`,
+    });
+  }
+  if (table !== undefined) await pool.query(`ANALYZE ${table}`);
+  return JSON.parse(last) as OracleCounts;
+}
+
+/** The topic as it arrived, read over a connection of the oracle's own. Without a table it is only counted. */
+export function loadArrival(
+  pool: SqlPool,
+  table: string | undefined,
+  brokers: string,
+  topic: string,
+  windows: readonly string[],
+  logPath: string,
+): Promise<OracleCounts> {
+  const args = [
+    ORACLE,
+    'arrival',
+    `-brokers=${brokers}`,
+    `-topic=${topic}`,
+    ...windows,
+    `-skew=${SKEW_MS}`,
+    `-lateness=${LATENESS_MS}`,
+    `-rows=${table !== undefined}`,
+  ];
+  return load(pool, table, start(args, 'ignore', logPath), logPath);
+}
+
+/** The generator's events in their true order, by a pipe from its process to the oracle's. */
+export async function loadTrueOrder(
+  pool: SqlPool,
+  table: string,
+  genArgs: readonly string[],
+  windows: readonly string[],
+  logPath: string,
+): Promise<OracleCounts> {
+  const gen = start(
+    [LAUNCHER, 'gen', ...genArgs, '-order=true', '-out=-', '-log-level=error'],
+    'ignore',
+    logPath,
+  );
+  const oracle = start([ORACLE, 'batch', ...windows], 'pipe', logPath);
+  const input = oracle.stdin as NodeJS.WritableStream;
+  // An oracle that ended early is reported by its exit code.
+  input.on('error', () => gen.kill());
+  gen.stdout?.pipe(input);
+  const [counts, code] = await Promise.all([load(pool, table, oracle, logPath), codeOf(gen)]);
+  if (code !== 0)
+    throw coreError('internal', `the generator ended with ${code ?? gen.signalCode}`, {
+      next: `see ${logPath}`,
+    });
+  return counts;
+}

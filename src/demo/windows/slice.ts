@@ -1,0 +1,217 @@
+/** The windows slice: events in delayed order through Kafka into windows of each kind, the engine killed on the way, while
+ *  it reads what the generator writes. */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { coreError } from '../../core/errors.ts';
+import { pgDriver } from '../../io/postgres/sql/pg.ts';
+import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { Fact, Slice, SliceContext, SliceProcess } from '../fact.ts';
+import { ready } from '../ready.ts';
+import { CASES, LATENESS_MS, SKEW_MS, type WindowCase, windowFlags } from './cases.ts';
+import { judgeRun, type RunRecord } from './judge.ts';
+import { killInTheMiddle } from './kill.ts';
+import { loadArrival, loadTrueOrder } from './oracle.ts';
+
+const PARTITIONS = 4;
+/** Long enough that the engine gets well past a checkpoint before the next: the twins are slower, and the full demo
+ *  asks for more events past it. */
+const checkpointMs = (scale: number): number =>
+  1200 + (process.env['MILLRACE_NATIVE'] === 'off' ? 2800 * Math.min(1, scale) : 0);
+/** Least time that the generator takes, so that there is a middle to kill in at any scale. */
+const GENERATE_S = 4;
+/** On a busy machine the moment of the kill can be missed; then the run starts over, with a topic of its own. */
+const TRIES_MAX = 3;
+
+export interface WindowsRun {
+  /** In the order of the cases. */
+  readonly runs: readonly RunRecord[];
+}
+
+/** A case of one run of the demo. */
+interface Plan extends WindowCase {
+  /** Names its topic, tables and folders. */
+  readonly id: string;
+}
+
+function connect(context: SliceContext): Promise<SqlPool> {
+  return pgDriver.connect({
+    url: context.stack.postgres,
+    connectionsMax: 4,
+    applicationName: 'millrace demo',
+    connectTimeoutMs: 60_000,
+  });
+}
+
+const genArgs = (context: SliceContext, plan: Plan): readonly string[] => [
+  '-kind=events',
+  `-seed=${context.seed}`,
+  `-count=${plan.events}`,
+  ...plan.keys,
+  // 400 s of event time, whatever the scale, so that windows fire all along.
+  `-per-ms=${plan.events / 400_000}`,
+];
+
+async function succeed(what: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
+}
+
+/** What every engine of a case is started with. */
+function engineArgs(
+  context: SliceContext,
+  plan: WindowCase,
+  run: Pick<RunRecord, 'topic' | 'stateDir' | 'sinkTable'>,
+): readonly string[] {
+  return [
+    'engine',
+    `-brokers=${context.stack.brokers}`,
+    `-topic=${run.topic}`,
+    ...windowFlags(plan, 'ms'),
+    `-allowed-skew=${SKEW_MS}ms`,
+    `-allowed-lateness=${LATENESS_MS}ms`,
+    ...plan.state,
+    '-shards=2',
+    `-state-dir=${run.stateDir}`,
+    `-checkpoint-interval=${checkpointMs(context.scale)}ms`,
+    // Results are to depend on the log alone, however long the generator is held.
+    '-idle-timeout=0',
+    `-sink=postgres:${context.stack.postgres}`,
+    `-sink-table=${run.sinkTable}`,
+    '-migrate',
+  ];
+}
+
+async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise<RunRecord> {
+  const started = Date.now();
+  const say = (line: string): void =>
+    context.say(`${plan.name}: ${line} (${((Date.now() - started) / 1000).toFixed(1)} s)`);
+  for (let turn = 1; turn <= TRIES_MAX; turn++) {
+    const run = await tryOne(context, pool, turn === 1 ? plan : { ...plan, id: `${plan.id}_${turn}` }, say);
+    if (run !== undefined) return run;
+    say('the moment of the kill was missed: starting over');
+  }
+  throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
+    next: 'try again on a machine with less to do',
+  });
+}
+
+/** undefined: the engine was not killed where that proves anything. */
+async function tryOne(
+  context: SliceContext,
+  pool: SqlPool,
+  plan: Plan,
+  say: (line: string) => void,
+): Promise<RunRecord | undefined> {
+  const { stack } = context;
+  const topic = `events-${plan.id}`;
+  const sinkTable = `windows_${plan.id}`;
+  const stateDir = join(context.dir, `engine-${plan.id}`);
+  const pastCheckpoint = Math.round(plan.pastCheckpoint * Math.min(1, context.scale));
+  await succeed(
+    'topic create',
+    context.spawn('topic', [
+      'topic',
+      'create',
+      `-brokers=${stack.brokers}`,
+      `-topic=${topic}`,
+      `-partitions=${PARTITIONS}`,
+    ]),
+  );
+  const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
+    context.spawn(`engine-${plan.id}-${name}`, [
+      ...engineArgs(context, plan, { topic, stateDir, sinkTable }),
+      ...more,
+    ]);
+  // The engine reads before there is anything to read, so that its first checkpoint does not wait for its start.
+  const engine = startEngine('killed');
+  await ready('engine', engine);
+  const gen = context.spawn(`gen-${plan.id}`, [
+    'gen',
+    ...genArgs(context, plan),
+    ...plan.delays,
+    '-order=delayed',
+    `-out=kafka:${topic}`,
+    `-brokers=${stack.brokers}`,
+    `-partitions=${PARTITIONS}`,
+    '-compression=none',
+    `-rate=${Math.ceil(plan.events / GENERATE_S)}`,
+  ]);
+  say(`generating ${plan.events.toLocaleString('en-US')} events in delayed order`);
+  const kill = await killInTheMiddle({
+    ...{ plan, stateDir, gen, engine, pastCheckpoint, topic },
+    brokers: stack.brokers,
+    startEngine: () => startEngine('killed'),
+  });
+  if (kill === undefined) {
+    await succeed('gen', gen);
+    return undefined;
+  }
+  say(`engine killed at ${kill.consumed.toLocaleString('en-US')} events`);
+  await succeed('gen', gen);
+  await succeed('engine', startEngine('restarted', '-bounded'));
+  say('engine restarted from its checkpoint and done');
+  const logPath = (what: string): string => join(context.dir, `oracle-${plan.id}-${what}.log`);
+  const isLate = plan.expects === 'arrival';
+  const arrivalTable = isLate ? `arrival_${plan.id}` : undefined;
+  const trueTable = !isLate || plan.hasTruth ? `truth_${plan.id}` : undefined;
+  const [arrival] = await Promise.all([
+    loadArrival(pool, arrivalTable, stack.brokers, topic, windowFlags(plan, ''), logPath('arrival')),
+    trueTable === undefined
+      ? undefined
+      : loadTrueOrder(pool, trueTable, genArgs(context, plan), windowFlags(plan, ''), logPath('truth')),
+  ]);
+  say('the oracle has read the topic and the true order');
+  return {
+    name: plan.name,
+    topic,
+    events: plan.events,
+    overlaps: plan.overlaps,
+    state: plan.state,
+    pastCheckpoint,
+    stateDir,
+    sinkTable,
+    arrivalTable,
+    arrival,
+    trueTable,
+    kill,
+  };
+}
+
+export const windowsSlice: Slice<WindowsRun> = {
+  name: 'windows',
+  async run(context) {
+    const pool = await connect(context);
+    const id = randomBytes(4).toString('hex');
+    try {
+      const runs: RunRecord[] = [];
+      for (const together of CASES) {
+        const plans = together.map((one, at): Plan => {
+          const events = Math.max(one.eventsMin, Math.round(one.events * context.scale));
+          return { ...one, events, id: `${runs.length + at + 1}_${id}` };
+        });
+        runs.push(...(await Promise.all(plans.map((plan) => runOne(context, pool, plan)))));
+      }
+      return { runs };
+    } finally {
+      await pool.close();
+    }
+  },
+  async judge(context, { runs }) {
+    const pool = await connect(context);
+    try {
+      const facts: Fact[] = [];
+      for (const run of runs) facts.push(...(await judgeRun(pool, run)));
+      return facts;
+    } finally {
+      await pool.close();
+    }
+  },
+  services: (context, { runs }) => {
+    const [first] = CASES.flat();
+    const [run] = runs;
+    return first === undefined || run === undefined
+      ? []
+      : [{ name: 'engine', args: engineArgs(context, first, run) }];
+  },
+};

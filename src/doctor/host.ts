@@ -1,0 +1,165 @@
+/** Checks of this machine and this installation. */
+import { readFileSync, statfsSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createServer } from 'node:net';
+import { findAddon, loadAddon } from '../addon/load.ts';
+import { presentKafka } from '../devstack/kafka/jars.ts';
+import { checkJava, javaProgram } from '../devstack/kafka/server.ts';
+import { postgresPackage } from '../devstack/postgres/binaries.ts';
+import { runs } from '../devstack/process.ts';
+import { loadUws } from '../io/http/uws/load.ts';
+import { packageRoot } from '../shell/package.ts';
+import { type Answer, type Check, fail, ok, warn } from './check.ts';
+
+const NODE_MIN = [20, 19] as const;
+const FEATURES = ['ssl', 'zstd', 'lz4', 'sasl'];
+const OPEN_FILES_MIN = 4_096;
+const DISK_BYTES_MIN = 2 * 2 ** 30;
+const DEFAULT_PORTS = { registry: 8081, orders: 8080, 'orders gRPC': 50_051 } as const;
+const REBUILD = 'run bin/bootstrap';
+
+const load = createRequire(import.meta.url);
+
+/** Judges a version text such as `20.19.1`. */
+export function judgeNode(version: string, abi: string): Answer {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const enough = major > NODE_MIN[0] || (major === NODE_MIN[0] && minor >= NODE_MIN[1]);
+  const found = `Node.js ${version}, ABI ${abi}`;
+  return enough ? ok(found) : fail(found, `install Node.js ${NODE_MIN.join('.')} or newer`);
+}
+
+export function judgeFeatures(version: string, features: readonly string[]): Answer {
+  const lacking = FEATURES.filter((feature) => !features.includes(feature));
+  const found = `librdkafka ${version}`;
+  if (lacking.length === 0) return ok(`${found} with ${FEATURES.join(', ')}`);
+  return fail(
+    `${found} without ${lacking.join(', ')}`,
+    'install the -dev packages that bin/bootstrap names, remove node_modules, run it again',
+  );
+}
+
+/** Judges the text of /proc/self/limits. */
+export function judgeLimits(limits: string): Answer {
+  const soft = /^Max open files\s+(\S+)/m.exec(limits)?.[1];
+  if (soft === undefined) return warn('the limit of open files is not known', 'see ulimit -n');
+  if (soft === 'unlimited' || Number(soft) >= OPEN_FILES_MIN) return ok(`${soft} open files`);
+  return warn(`only ${soft} open files`, `raise it: ulimit -n ${OPEN_FILES_MIN}`);
+}
+
+function addon(native: string): Answer {
+  if (native === 'off') return ok('switched off; the TypeScript twins run');
+  if (findAddon() === null) return warn('not built; the TypeScript twins run', 'run npm run build:native');
+  const start = performance.now();
+  loadAddon();
+  return ok(`loads in ${(performance.now() - start).toFixed(0)} ms, layouts agree`);
+}
+
+function rdkafka(): Answer {
+  const { features, librdkafkaVersion } = load('node-rdkafka') as {
+    readonly features: readonly string[];
+    readonly librdkafkaVersion: string;
+  };
+  return judgeFeatures(librdkafkaVersion, features);
+}
+
+/** The binary by its name, as the driver loads it: the package's own entry falls back to an imitation in JavaScript. */
+export function judgeUws(load: () => unknown = loadUws): Answer {
+  try {
+    load();
+    return ok('the binary of this Node.js loads');
+  } catch (thrown) {
+    return warn(
+      `${(thrown as Error).message}; HTTP is served by another driver`,
+      'nothing to do; uWebSockets.js has no binary for this Node.js',
+    );
+  }
+}
+
+function jars(): Answer {
+  const present = presentKafka();
+  if (present === undefined)
+    return warn(
+      'the jars of Apache Kafka are not fetched',
+      'run bin/bootstrap; millrace up would fetch them',
+    );
+  return ok(`Apache Kafka ${present.version} in ${present.folder}`);
+}
+
+function embeddedPostgres(): Answer {
+  const { version, postgres, linksMissing } = postgresPackage();
+  if (!statSync(postgres).isFile()) return fail(`${postgres} is not a file`, REBUILD);
+  const found = `PostgreSQL ${version}`;
+  return ok(linksMissing === 0 ? found : `${found}; ${linksMissing} library links are made at start`);
+}
+
+function unprivileged(): Answer {
+  if (process.getuid?.() !== 0) return ok('PostgreSQL runs as this user');
+  if (runs('setpriv', ['--reuid=65534', '--regid=65534', '--clear-groups', 'true']))
+    return ok('root; PostgreSQL runs as nobody');
+  return fail(
+    'root, and setpriv does not run; PostgreSQL refuses root',
+    'install util-linux, or run as an ordinary user',
+  );
+}
+
+function limits(): Answer {
+  return process.platform === 'linux'
+    ? judgeLimits(readFileSync('/proc/self/limits', 'utf8'))
+    : judgeLimits('');
+}
+
+function disk(): Answer {
+  const { bavail, bsize } = statfsSync(process.cwd());
+  const gib = ((bavail * bsize) / 2 ** 30).toFixed(1);
+  const found = `${gib} GiB free in ${process.cwd()}`;
+  return bavail * bsize >= DISK_BYTES_MIN
+    ? ok(found)
+    : warn(found, `keep ${DISK_BYTES_MIN / 2 ** 30} GiB free for broker and database`);
+}
+
+/** A clock that runs before the installation's files were written is wrong. */
+function clock(): Answer {
+  const now = Date.now();
+  const installed = statSync(new URL(import.meta.url)).mtimeMs;
+  const found = new Date(now).toISOString();
+  return now >= installed
+    ? ok(found)
+    : fail(`${found} lies before the files of this installation`, 'set the clock; run a time service');
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen({ host: '127.0.0.1', port, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}
+
+async function ports(): Promise<Answer> {
+  const busy: string[] = [];
+  for (const [name, port] of Object.entries(DEFAULT_PORTS))
+    if (!(await isFree(port))) busy.push(`${port} (${name})`);
+  if (busy.length === 0) return ok(`${Object.values(DEFAULT_PORTS).join(', ')} are free`);
+  return warn(
+    `in use: ${busy.join(', ')}`,
+    'give the commands that would take them another -listen or -grpc-listen',
+  );
+}
+
+export function hostChecks(native: string): readonly Check[] {
+  return [
+    { id: 'node', ask: () => judgeNode(process.versions.node, process.versions.modules) },
+    { id: 'package', ask: () => ok(packageRoot()) },
+    { id: 'addon', ask: () => addon(native) },
+    { id: 'librdkafka', ask: rdkafka },
+    { id: 'uwebsockets', ask: () => judgeUws() },
+    { id: 'java', ask: async () => ok(`Java ${await checkJava(javaProgram(process.env))}`) },
+    { id: 'kafka-jars', ask: jars },
+    { id: 'embedded-postgres', ask: embeddedPostgres },
+    { id: 'unprivileged', ask: unprivileged },
+    { id: 'limits', ask: limits },
+    { id: 'disk', ask: disk },
+    { id: 'clock', ask: clock },
+    { id: 'ports', ask: ports },
+  ];
+}

@@ -1,0 +1,228 @@
+/** Finding the state of a run again.
+ *
+ *  A checkpoint is taken when its manifest reads, every file it names is the one it names, and the changelog reads from its
+ *  first record to its end, which is not before what any manifest calls durable; the newest that is, with every refusal
+ *  named. The changelog may end in a torn record, which a crash leaves, and is cut there. Where files of ours lie but no
+ *  checkpoint can be taken the restore refuses: to start empty would lose results silently.
+ */
+
+import { COVER_RANGES } from '../../../addon/window-surface.ts';
+import { findMillraceError } from '../../../core/errors.ts';
+import type { Logger } from '../../../core/log.ts';
+import type { Disk } from '../../../io/disk/port.ts';
+import { engineError } from '../../errors.ts';
+import { segmentSeq } from '../changelog/log.ts';
+import { mendTail, Replay, type ReplayEnd } from '../changelog/replay.ts';
+import type { PieceStore } from '../spill/pieces.ts';
+import type { Standing } from './checkpointer.ts';
+import { keptOf } from './kept.ts';
+import type { LiveState } from './live.ts';
+import { ALL_RANGES, readPieces, sizeFault } from './pieces.ts';
+import { Replayer } from './replayer.ts';
+import { decodeStateManifest, ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
+
+export interface RestoreParts {
+  readonly disk: Disk;
+  readonly log: Logger;
+  /** An empty state for the job of a manifest; it is closed when the checkpoint turns out to be none.
+   *  @throws job_changed, or whatever else forbids to go on from it */
+  readonly open: (manifest: StateManifest) => LiveState;
+  /** Of a state on disk. */
+  readonly pieces?: PieceStore;
+}
+
+export interface Restored extends Standing {
+  readonly manifest: StateManifest;
+  readonly state: LiveState;
+  /** What was refused on the way, one line each. */
+  readonly refused: readonly string[];
+  /** Records of the changelog that were replayed. */
+  readonly replayed: number;
+  /** Bytes of a torn record that were cut off. */
+  readonly cutBytes: number;
+}
+
+type Attempt = Pick<Restored, 'state' | 'replayed' | 'cutBytes'> & {
+  readonly replayer: Replayer;
+  readonly end: ReplayEnd;
+};
+
+/** The state as the newest checkpoint that can be taken and the changelog behind it say; undefined in a folder without
+ *  files of ours. Call with the folder's lock. @throws state_corrupt */
+export async function restoreState(parts: RestoreParts): Promise<Restored | undefined> {
+  const { disk, log } = parts;
+  const names = await disk.list();
+  const own = names.flatMap((name) => ownFile(name) ?? []);
+  const refused: string[] = [];
+  const refuse = (fault: string): void => {
+    refused.push(fault);
+    log.warn({ fault }, 'checkpoint refused');
+  };
+  const readable: StateManifest[] = [];
+  const ids = own.filter(({ role, isWhole }) => role === 'manifest' && isWhole).map(({ id }) => id);
+  for (const id of ids.sort((a, b) => b - a)) {
+    const read = await readManifest(disk, id);
+    if ('fault' in read) refuse(`${stateManifestName(id)} ${read.fault}`);
+    else readable.push(read.manifest);
+  }
+  if (ids.length === 0) {
+    const left = names.filter((name) => ownFile(name)?.isWhole || segmentSeq(name) !== undefined).sort();
+    if (left.length > 0) throw corrupt(disk, [`there is no manifest, but ${left.slice(0, 3).join(', ')}`]);
+    return undefined;
+  }
+  const durable = Math.max(0, ...readable.map((manifest) => manifest.durable));
+  for (const [i, manifest] of readable.entries()) {
+    const attempt = await take(parts, manifest, durable);
+    if ('fault' in attempt) {
+      refuse(`${stateManifestName(manifest.id)}: ${attempt.fault}`);
+      continue;
+    }
+    const { state, replayer, end, replayed, cutBytes } = attempt;
+    await mendTail(disk, end);
+    if (cutBytes > 0)
+      log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'cut a torn record off the changelog');
+    const { progress, frontier, maxSeen, fired, late, bytes, ledger } = replayer;
+    const { base, replayFrom } = manifest;
+    return {
+      ...{ manifest, state, refused, replayed, cutBytes },
+      ...{ progress, frontier, maxSeen, fired, late, base, replayFrom, ledger },
+      nextSeq: end.lastSeq + 1,
+      changelogBytes: bytes,
+      kept: keptOf(readable.slice(i).reverse()),
+    };
+  }
+  throw corrupt(disk, refused);
+}
+
+const corrupt = (disk: Disk, refused: readonly string[]): Error =>
+  engineError('state_corrupt', `no checkpoint in ${disk.where} can be restored: ${refused.join('; ')}`, {
+    next: 'put the files back from a copy, or give an empty -state-dir to compute everything again',
+    details: { refused },
+  });
+
+async function readManifest(
+  disk: Disk,
+  id: number,
+): Promise<{ readonly manifest: StateManifest } | { readonly fault: string }> {
+  const bytes = await disk.read(stateManifestName(id));
+  if (bytes === undefined) return { fault: 'is missing' };
+  const decoded = decodeStateManifest(bytes);
+  if ('manifest' in decoded && decoded.manifest.id !== id)
+    return { fault: `is the manifest of checkpoint ${decoded.manifest.id}` };
+  return decoded;
+}
+
+async function take(
+  parts: RestoreParts,
+  manifest: StateManifest,
+  durable: number,
+): Promise<Attempt | { readonly fault: string }> {
+  const { disk, pieces } = parts;
+  const state = parts.open(manifest);
+  let isTaken = false;
+  try {
+    const covered = new Float64Array(COVER_RANGES);
+    const baseFault = await loadBase(disk, manifest, state, covered);
+    if (baseFault !== undefined) return { fault: baseFault };
+    const replayer = new Replayer(state, manifest, covered, pieces !== undefined);
+    const end = await new Replay(disk, manifest.replayFrom, durable).run((frame) => replayer.take(frame));
+    const fault = end.damage ?? replayer.fault;
+    if (fault !== undefined) return { fault };
+    await replayer.foldBack();
+    await replayer.dropEnded();
+    const pieceFault = await adoptPieces(pieces, state, replayer);
+    if (pieceFault !== undefined) return { fault: pieceFault };
+    const runFault = await loadRuns(disk, manifest, state, replayer);
+    if (runFault !== undefined) return { fault: runFault };
+    isTaken = true;
+    const cutBytes = end.torn === undefined ? 0 : end.torn.bytes - end.torn.wholeBytes;
+    return { state, replayer, end, replayed: replayer.records, cutBytes };
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code !== 'out_of_range') throw thrown;
+    return { fault: `names what cannot be: ${(thrown as Error).message}` };
+  } finally {
+    if (!isTaken) state.close();
+  }
+}
+
+/** Takes in the pieces that are state, each of them once it was read through. */
+async function adoptPieces(
+  pieces: PieceStore | undefined,
+  state: LiveState,
+  { ledger }: Replayer,
+): Promise<string | undefined> {
+  if (pieces === undefined) return undefined;
+  for (const entry of ledger?.pieces ?? []) {
+    const read = await pieces.verify(entry);
+    if ('fault' in read) return read.fault;
+    state.adopt(read.piece);
+  }
+  return undefined;
+}
+
+/** Loads the live tables of the base, and says what each range of them covers. */
+async function loadBase(
+  disk: Disk,
+  manifest: StateManifest,
+  state: LiveState,
+  covered: Float64Array,
+): Promise<string | undefined> {
+  const { base } = manifest;
+  if (base === undefined) return undefined;
+  const inRuns = new Set(base.runs.map(({ slice }) => slice));
+  const isOfUse = (part: number): boolean => !inRuns.has(part) && state.lastEndOf(part) > manifest.fired;
+  const size = await sizeFault(disk, base);
+  if (size !== undefined) return `${base.name} ${size}`;
+  for (const { part, rows } of base.parts) if (isOfUse(part)) state.reserve(part, rows);
+  const found = new Map<number, number>();
+  let isOutOfPlace = false;
+  covered.fill(Number.NaN);
+  const fault = await readPieces(disk, base, (piece) => {
+    const { range, part, rows, rowCount } = piece;
+    const before = covered[range];
+    isOutOfPlace ||=
+      range === ALL_RANGES ||
+      (before !== piece.covered && !Number.isNaN(before)) ||
+      piece.covered < manifest.replayFrom - 1 ||
+      piece.covered > base.covered;
+    if (isOutOfPlace) return;
+    covered[range] = piece.covered;
+    if (rowCount === 0) return;
+    found.set(part, (found.get(part) ?? 0) + rowCount);
+    if (isOfUse(part)) state.load(part, rows, rowCount);
+  });
+  if (fault !== undefined) return `${base.name} ${fault}`;
+  const isWhole = covered.every((seq) => !Number.isNaN(seq));
+  const isCounted =
+    found.size === base.parts.length && base.parts.every(({ part, rows }) => found.get(part) === rows);
+  if (isOutOfPlace || !isWhole || !isCounted) return `${base.name} does not hold the rows it should`;
+  return undefined;
+}
+
+/** Puts sealed slices in the place of what the pieces and the changelog have of them. */
+async function loadRuns(
+  disk: Disk,
+  manifest: StateManifest,
+  state: LiveState,
+  { fired, ledger }: Replayer,
+): Promise<string | undefined> {
+  for (const run of manifest.base?.runs ?? []) {
+    // One that went to disk since is a piece.
+    if (state.lastEndOf(run.slice) <= fired || ledger?.hasPart(run.slice) === true) continue;
+    const size = await sizeFault(disk, run);
+    if (size !== undefined) return `${run.name} ${size}`;
+    state.drop(run.slice);
+    state.reserve(run.slice, run.rows);
+    let found = 0;
+    let isOutOfPlace = false;
+    const fault = await readPieces(disk, run, ({ range, part, rows, rowCount }) => {
+      isOutOfPlace ||= range !== ALL_RANGES || part !== run.slice;
+      if (isOutOfPlace) return;
+      found += rowCount;
+      if (rowCount > 0) state.load(part, rows, rowCount);
+    });
+    if (fault !== undefined) return `${run.name} ${fault}`;
+    if (isOutOfPlace || found !== run.rows) return `${run.name} does not hold the rows it should`;
+  }
+  return undefined;
+}

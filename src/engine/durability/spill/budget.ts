@@ -1,0 +1,81 @@
+/** What -mem-budget is spent on. Every part that grows with load has a bound of its own; what they leave is the state's.
+ *
+ *  Not in it: the runtime itself (code, heap of objects that do not grow with state), which is there without a state too.
+ */
+import { formatSize } from '../../../core/quantity.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';
+import { engineError } from '../../errors.ts';
+import { LATE_BYTES_MAX } from '../../output/late/side-output.ts';
+import { MERGE_PAGES_BYTES } from '../../state/rows.ts';
+
+const MIB = 1024 * 1024;
+
+export interface BatchSizes {
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+export interface MemoryShares {
+  /** Live tables and sorted runs. */
+  readonly stateBytes: number;
+  /** Cache and memtables of the store of pieces, and of that of fired windows. */
+  readonly spillStoreBytes: number;
+  readonly firedStoreBytes: number;
+  /** Changelog that waits for the disk. */
+  readonly changelogBytes: number;
+  /** Records that were read ahead. */
+  readonly fetchBytes: number;
+  /** Copies of refused events that wait for the late topic; 0 where there is none. */
+  readonly lateBytes: number;
+}
+
+/** Of the budget, for each of the shares but the state's. */
+const SHARE = 1 / 16;
+const STORE_BYTES_MAX = 64 * MIB;
+const CHANGELOG_BYTES_MIN = 2 * MIB;
+const CHANGELOG_BYTES_MAX = 64 * MIB;
+const FETCH_BYTES_MIN = 4 * MIB;
+const FETCH_BYTES_MAX = 128 * MIB;
+const LATE_BYTES_MIN = 4 * MIB;
+/** Copies on their way, as records and as what the broker client makes of them. */
+const LATE_SEND_BYTES = 8 * MIB;
+/** Rows that a sink is given at once, as rows and as what it makes of them. */
+const SINK_WRITE_BYTES = 32 * MIB;
+/** Below it a state is spilled as fast as it grows. */
+const STATE_BYTES_MIN = 16 * MIB;
+/** Columns, admission and deltas of a row of a batch; deltas are there encoded and not. */
+const BATCH_ROW_BYTES = 512;
+
+const between = (least: number, value: number, most: number): number =>
+  Math.floor(Math.min(Math.max(least, value), most));
+
+/** `hasLate`: there is a late topic. @throws bad_setting where it is too small */
+export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
+  const shares = sharesAt(budgetBytes, batch, hasLate);
+  if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
+  let least = Math.ceil(budgetBytes / MIB) * MIB;
+  while (sharesAt(least, batch, hasLate).stateBytes < STATE_BYTES_MIN) least += MIB;
+  throw engineError(
+    'bad_setting',
+    `-mem-budget of ${formatSize(budgetBytes)} leaves no memory for state beside batches of ${batch.rows} rows and ${formatSize(batch.bytes)}, changelog and stores`,
+    { next: `give -mem-budget=${formatSize(least)} or more, or smaller batches (-batch-rows, -batch-bytes)` },
+  );
+}
+
+function sharesAt(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
+  const share = budgetBytes * SHARE;
+  const storeBytes = between(KV_BUDGET_MIN_BYTES, share, STORE_BYTES_MAX);
+  const changelogBytes = between(CHANGELOG_BYTES_MIN, share, CHANGELOG_BYTES_MAX);
+  const fetchBytes = between(FETCH_BYTES_MIN, share, FETCH_BYTES_MAX);
+  const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
+  const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
+  const lateBytes = hasLate ? between(LATE_BYTES_MIN, share, LATE_BYTES_MAX) : 0;
+  // The copies of one batch may come on top of what may wait.
+  const lateMemory = hasLate ? lateBytes + batch.bytes + LATE_SEND_BYTES : 0;
+  const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + lateMemory;
+  return {
+    stateBytes: budgetBytes - others,
+    ...{ spillStoreBytes: storeBytes, firedStoreBytes: storeBytes, changelogBytes, fetchBytes },
+    lateBytes,
+  };
+}

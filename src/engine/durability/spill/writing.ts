@@ -1,0 +1,204 @@
+/** Rows on their way into the store: in chunks, in runs that drivers can hold, with what a piece is told by. */
+import { crc32 } from 'node:zlib';
+import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import type { SpanRows } from '../../../core/rows.ts';
+import { fromWords } from '../../../core/time.ts';
+import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
+import type { RowsTaker } from '../../state/sweep.ts';
+import { ROW_BYTES } from '../../window/accumulator.ts';
+import { type StepHook, stepped } from '../checkpoint/steps.ts';
+
+/** Rows under one key. */
+export const CHUNK_ROWS = 256;
+export const CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES;
+/** Written with one call, and read with one where rows are looked through. */
+export const WRITE_ROWS = 16_384;
+/** The same of a sweep, which writes several pieces at once. */
+const APPEND_ROWS = 4096;
+/** A run of the store has at most so many rows: drivers without files of their own hold one in memory. */
+const RUN_ROWS_MAX = 16 * WRITE_ROWS;
+export const ID_BYTES = 8;
+
+/** Of the rows of a piece: by account_id, no key twice, or sessions by account_id and start. */
+export type PieceOrder = 'key' | 'start';
+
+/** How a piece is named elsewhere, so that whoever reads it can tell that it is the one. */
+export interface PieceEntry {
+  readonly id: number;
+  /** Start of the slice, 0 for sessions. */
+  readonly part: number;
+  readonly rows: number;
+  /** Of all rows. */
+  readonly crc32: number;
+}
+
+export interface Piece extends PieceEntry {
+  /** First account of each chunk. */
+  readonly firsts: BigUint64Array;
+  /** Of sessions: least time of a last event, and of a first one. */
+  readonly leastLast: number;
+  readonly leastFirst: number;
+}
+
+const timeAt = (view: DataView, at: number): number =>
+  fromWords(view.getInt32(at, true), view.getInt32(at + 4, true));
+
+export function prefixOf(id: number): Uint8Array {
+  const prefix = new Uint8Array(ID_BYTES);
+  new DataView(prefix.buffer).setBigUint64(0, BigInt(id));
+  return prefix;
+}
+
+/** Takes down what a piece is while its rows go by. */
+export class Tally {
+  rows = 0;
+  crc = 0;
+  private readonly order: PieceOrder;
+  private readonly firsts: bigint[] = [];
+  private leastLast = Number.POSITIVE_INFINITY;
+  private leastFirst = Number.POSITIVE_INFINITY;
+
+  constructor(order: PieceOrder) {
+    this.order = order;
+  }
+
+  /** Whole chunks, but for the last. */
+  add(rows: Uint8Array, count: number): void {
+    this.crc = crc32(rows.subarray(0, count * ROW_BYTES), this.crc);
+    const view = new DataView(rows.buffer, rows.byteOffset, count * ROW_BYTES);
+    for (let row = (CHUNK_ROWS - (this.rows % CHUNK_ROWS)) % CHUNK_ROWS; row < count; row += CHUNK_ROWS)
+      this.firsts.push(view.getBigUint64(row * ROW_BYTES, true));
+    this.rows += count;
+    if (this.order === 'key') return;
+    for (let at = 0; at < view.byteLength; at += ROW_BYTES) {
+      this.leastLast = Math.min(this.leastLast, timeAt(view, at + ACCUMULATOR.LAST_UPDATE_TS));
+      this.leastFirst = Math.min(this.leastFirst, timeAt(view, at + ACCUMULATOR.SPARE));
+    }
+  }
+
+  piece(id: number, part: number): Piece {
+    const { rows, crc, leastLast, leastFirst } = this;
+    return { id, part, rows, crc32: crc, leastLast, leastFirst, firsts: BigUint64Array.from(this.firsts) };
+  }
+}
+
+/** Rows on their way into the store, in runs of their own. */
+export class Writing {
+  rows = 0;
+  private readonly store: KvStore;
+  private readonly family: string;
+  private readonly order: PieceOrder;
+  private readonly prefix: Uint8Array;
+  private readonly hook: StepHook;
+  private run: KvRun | undefined;
+  private inRun = 0;
+  private keyed = new Uint8Array(0);
+
+  constructor(store: KvStore, family: string, order: PieceOrder, id: number, hook: StepHook) {
+    this.store = store;
+    this.family = family;
+    this.order = order;
+    this.prefix = prefixOf(id);
+    this.hook = hook;
+  }
+
+  /** Whole chunks, but for the last. */
+  async put(rows: Uint8Array, count: number): Promise<void> {
+    this.run ??= this.store.openRun(this.family);
+    const { run, prefix } = this;
+    const records = { shape: 'records', recordBytes: ROW_BYTES, wordAt: 0, perValue: CHUNK_ROWS } as const;
+    const some =
+      this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.numbered(rows, count);
+    this.rows += count;
+    this.inRun += count;
+    await stepped(this.hook, 'spill write', () => run.append(some));
+    if (this.inRun >= RUN_ROWS_MAX) await this.ingest();
+  }
+
+  /** What was put is durable. */
+  async ingest(): Promise<void> {
+    const { run } = this;
+    if (run === undefined) return;
+    await stepped(this.hook, 'spill ingest', () => run.finish());
+    this.close();
+    this.inRun = 0;
+  }
+
+  close(): void {
+    this.run?.close();
+    this.run = undefined;
+  }
+
+  /** Chunks under the number that each has in its piece. */
+  private numbered(rows: Uint8Array, count: number): SpanRows {
+    const chunks = Math.ceil(count / CHUNK_ROWS);
+    const bytes = chunks * 2 * ID_BYTES + count * ROW_BYTES;
+    if (this.keyed.length < bytes) this.keyed = new Uint8Array(bytes);
+    const ends = new Uint32Array(2 * chunks);
+    let to = 0;
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const from = chunk * CHUNK_BYTES;
+      const some = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
+      this.keyed.set(chunkKey(this.prefix, this.rows / CHUNK_ROWS + chunk), to);
+      this.keyed.set(some, to + 2 * ID_BYTES);
+      ends[2 * chunk] = to + 2 * ID_BYTES;
+      to += 2 * ID_BYTES + some.length;
+      ends[2 * chunk + 1] = to;
+    }
+    return { shape: 'spans', count: chunks, bytes: this.keyed.subarray(0, to), ends };
+  }
+}
+
+export function chunkKey(prefix: Uint8Array, number: number | bigint): Uint8Array {
+  const key = new Uint8Array(2 * ID_BYTES);
+  key.set(prefix);
+  new DataView(key.buffer).setBigUint64(ID_BYTES, BigInt(number));
+  return key;
+}
+
+/** Rows of a sweep as a piece, or on their way to the sink. */
+export class Appended<K> implements RowsTaker {
+  private readonly writing: Writing;
+  private readonly tally: Tally | undefined;
+  private readonly end: (rows: number, tally: Tally | undefined) => K;
+  private page = new Uint8Array(0);
+  private used = 0;
+
+  constructor(
+    writing: Writing,
+    tally: Tally | undefined,
+    end: (rows: number, tally: Tally | undefined) => K,
+  ) {
+    this.writing = writing;
+    this.tally = tally;
+    this.end = end;
+  }
+
+  async append(rows: Uint8Array): Promise<void> {
+    if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * ROW_BYTES);
+    for (let from = 0; from < rows.length; ) {
+      const some = rows.subarray(from, from + this.page.length - this.used);
+      this.page.set(some, this.used);
+      this.used += some.length;
+      from += some.length;
+      if (this.used === this.page.length) await this.flush();
+    }
+  }
+
+  async finish(): Promise<K> {
+    if (this.used > 0) await this.flush();
+    await this.writing.ingest();
+    return this.end(this.writing.rows, this.tally);
+  }
+
+  close(): void {
+    this.writing.close();
+  }
+
+  private async flush(): Promise<void> {
+    const count = this.used / ROW_BYTES;
+    this.used = 0;
+    this.tally?.add(this.page, count);
+    await this.writing.put(this.page, count);
+  }
+}

@@ -1,0 +1,152 @@
+/** How fired rows stand in a store: values are the 64-byte accumulators, keys are numbers that sort as they are.
+ *
+ *  `windows`   window_start | window_end | account_id. A window is one stretch of keys that ascend as its rows do, so a
+ *              large one is taken in as a run, behind the ones before it; one key of a known window is looked up.
+ *  `sessions`  bucket | account_id | window_start | window_end. A bucket is a stretch of event time that holds the ends
+ *              of its sessions, so those of one account stand together in it, and a bucket is dropped whole.
+ *
+ *  Times are 64 bits big-endian with the sign flipped, account_id is 64 bits big-endian without a sign.
+ */
+import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { getOrdered, putOrdered } from '../../../core/ordered.ts';
+import type { FixedRows } from '../../../core/rows.ts';
+import { floorTo } from '../../../core/time.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import type { FiredPage } from '../../window/firing.ts';
+import { ResultRows } from '../sink/rows.ts';
+import { sessionOrder } from './session-order.ts';
+
+export const VALUE_BYTES = ACCUMULATOR.BYTES;
+const VALUE_WORDS = VALUE_BYTES / 4;
+export const WINDOW_KEY_BYTES = 24;
+export const SESSION_KEY_BYTES = 32;
+/** What a window has in front of the account. */
+const WINDOW_PREFIX_BYTES = 16;
+
+/** The key's first 8 bytes alone: what begins there or later. */
+export function placeKey(place: number): Uint8Array {
+  const key = new Uint8Array(8);
+  putOrdered(new DataView(key.buffer), 0, place);
+  return key;
+}
+
+export const placeOf = (key: Uint8Array): number =>
+  getOrdered(new DataView(key.buffer, key.byteOffset, 8), 0);
+
+export function windowPrefix(start: number, end: number): Uint8Array {
+  const prefix = new Uint8Array(WINDOW_PREFIX_BYTES);
+  const view = new DataView(prefix.buffer);
+  putOrdered(view, 0, start);
+  putOrdered(view, 8, end);
+  return prefix;
+}
+
+export function putWindowKey(
+  view: DataView,
+  at: number,
+  start: number,
+  end: number,
+  accountId: bigint,
+): void {
+  putOrdered(view, at, start);
+  putOrdered(view, at + 8, end);
+  view.setBigUint64(at + 16, accountId);
+}
+
+/** The first key of an account in a bucket whose session starts at `start` or later. */
+export function sessionKey(bucket: number, accountId: bigint, start: number, end?: number): Uint8Array {
+  const key = new Uint8Array(end === undefined ? 24 : SESSION_KEY_BYTES);
+  const view = new DataView(key.buffer);
+  putOrdered(view, 0, bucket);
+  view.setBigUint64(8, accountId);
+  putOrdered(view, 16, start);
+  if (end !== undefined) putOrdered(view, 24, end);
+  return key;
+}
+
+type PutKey = (view: DataView, at: number, rows: ResultRows, row: number) => void;
+
+/** Rows with their keys in front, in the order that `orderOf` says, or as they come. */
+function keyed(
+  pages: readonly FiredPage[],
+  keyBytes: number,
+  putKey: PutKey,
+  orderOf?: (rows: ResultRows) => Uint32Array,
+): FixedRows {
+  const stride = keyBytes + VALUE_BYTES;
+  const count = pages.reduce((sum, page) => sum + page.rowCount, 0);
+  const bytes = new Uint8Array(count * stride);
+  const view = new DataView(bytes.buffer);
+  const words = new Int32Array(bytes.buffer);
+  let at = 0;
+  for (const page of pages) {
+    const rows = new ResultRows(page);
+    const order = orderOf?.(rows);
+    for (let i = 0; i < page.rowCount; i++) {
+      const row = order === undefined ? i : (order[i] as number);
+      putKey(view, at, rows, row);
+      const to = (at + keyBytes) / 4;
+      for (let word = 0; word < VALUE_WORDS; word++)
+        words[to + word] = rows.words[row * VALUE_WORDS + word] as number;
+      at += stride;
+    }
+  }
+  return { shape: 'fixed', count, bytes, keyBytes, valueBytes: VALUE_BYTES };
+}
+
+/** account_id of a row without making a number of it. */
+function putAccount(view: DataView, at: number, rows: ResultRows, row: number): void {
+  view.setInt32(at, rows.words[row * VALUE_WORDS + 1] as number);
+  view.setInt32(at + 4, rows.words[row * VALUE_WORDS] as number);
+}
+
+export const keyedWindows = (pages: readonly FiredPage[]): FixedRows =>
+  keyed(pages, WINDOW_KEY_BYTES, (view, at, rows, row) => {
+    putOrdered(view, at, rows.windowStart(row));
+    putOrdered(view, at + 8, rows.windowEnd(row));
+    putAccount(view, at + 16, rows, row);
+  });
+
+const sessionKeys =
+  (bucketMs: number): PutKey =>
+  (view, at, rows, row) => {
+    const end = rows.windowEnd(row);
+    putOrdered(view, at, floorTo(end, bucketMs));
+    putAccount(view, at + 8, rows, row);
+    putOrdered(view, at + 16, rows.windowStart(row));
+    putOrdered(view, at + 24, end);
+  };
+
+export const keyedSessions = (pages: readonly FiredPage[], bucketMs: number): FixedRows =>
+  keyed(pages, SESSION_KEY_BYTES, sessionKeys(bucketMs));
+
+/** The same for a run, whose keys ascend. */
+export const sortedSessions = (page: FiredPage, bucketMs: number): FixedRows =>
+  keyed([page], SESSION_KEY_BYTES, sessionKeys(bucketMs), (rows) => sessionOrder(rows, bucketMs));
+
+/** A value and the bounds of its key as a result. */
+export function resultAt(view: DataView, at: number, start: number, end: number): WindowResult {
+  const sum = view.getBigInt64(at + ACCUMULATOR.SUM_LOW, true);
+  return {
+    accountId: view.getBigUint64(at + ACCUMULATOR.ACCOUNT_ID, true),
+    windowStart: start,
+    windowEnd: end,
+    count: view.getBigUint64(at + ACCUMULATOR.COUNT, true),
+    sum,
+    min: view.getBigInt64(at + ACCUMULATOR.MIN, true),
+    max: view.getBigInt64(at + ACCUMULATOR.MAX, true),
+    lastUpdateTs: view.getBigInt64(at + ACCUMULATOR.LAST_UPDATE_TS, true),
+    overflow: view.getBigInt64(at + ACCUMULATOR.SUM_HIGH, true) !== (sum < 0n ? -1n : 0n),
+  };
+}
+
+/** The rows of a page of a scan over a family. */
+export function resultsOf(page: Uint8Array, count: number, keyBytes: number): WindowResult[] {
+  const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
+  const bounds = keyBytes === WINDOW_KEY_BYTES ? 0 : 16;
+  return Array.from({ length: count }, (_, row) => {
+    const at = row * (keyBytes + VALUE_BYTES);
+    const start = getOrdered(view, at + bounds);
+    return resultAt(view, at + keyBytes, start, getOrdered(view, at + bounds + 8));
+  });
+}

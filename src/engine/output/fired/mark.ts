@@ -1,0 +1,74 @@
+/** What a store of fired windows says of itself, so that it is never opened for what it is not. */
+import { DURATION_MS_MAX } from '../../../core/time.ts';
+import type { KvStore } from '../../../io/rocksdb/port.ts';
+import { engineError } from '../../errors.ts';
+
+/** The windows of a job, as far as their keys depend on it. */
+export type FiredShape =
+  | { readonly kind: 'windows'; readonly sizeMs: number; readonly slideMs: number }
+  | { readonly kind: 'sessions'; readonly gapMs: number };
+
+export interface Mark {
+  readonly shape: FiredShape;
+  /** Event time that a bucket of sessions covers; never changes. */
+  readonly bucketMs: number;
+  readonly role: 'sink' | 'beside';
+  /** Rows have been forgotten. */
+  readonly trimmed: boolean;
+}
+
+const FORM = 1;
+const KEY = new TextEncoder().encode('fired');
+
+export function shapeText(shape: FiredShape): string {
+  if (shape.kind === 'sessions') return `sessions with a gap of ${shape.gapMs} ms`;
+  const { sizeMs, slideMs } = shape;
+  return sizeMs === slideMs
+    ? `tumbling windows of ${sizeMs} ms`
+    : `windows of ${sizeMs} ms that slide by ${slideMs} ms`;
+}
+
+export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
+  const value = new TextEncoder().encode(JSON.stringify({ form: FORM, ...mark }));
+  const bytes = new Uint8Array(KEY.length + value.length);
+  bytes.set(KEY);
+  bytes.set(value, KEY.length);
+  const row = { shape: 'fixed', count: 1, bytes, keyBytes: KEY.length, valueBytes: value.length } as const;
+  await store.put('mark', row, 'sync');
+}
+
+/** Undefined in a fresh store. @throws state_corrupt */
+export async function readMark(store: KvStore): Promise<Mark | undefined> {
+  const found = await store.get('mark', { count: 1, bytes: KEY, keyBytes: KEY.length });
+  const length = found.length[0] as number;
+  if (length < 0) return undefined;
+  const text = new TextDecoder().decode(found.bytes.subarray(0, length));
+  const mark = parsed(text);
+  if (mark === undefined) {
+    throw engineError('state_corrupt', `${store.folder} does not say what windows it holds`, {
+      next: 'open it with the version that made it, or move it away',
+    });
+  }
+  return mark;
+}
+
+const isMs = (value: unknown): value is number =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= DURATION_MS_MAX;
+
+function parsed(text: string): Mark | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const mark = value as Partial<Mark> & { readonly form?: unknown };
+  const { shape, bucketMs, role, trimmed } = mark ?? {};
+  if (mark?.form !== FORM || !isMs(bucketMs) || typeof trimmed !== 'boolean') return undefined;
+  if (role !== 'sink' && role !== 'beside') return undefined;
+  const whole =
+    shape?.kind === 'sessions'
+      ? isMs(shape.gapMs)
+      : shape?.kind === 'windows' && isMs(shape.sizeMs) && isMs(shape.slideMs);
+  return whole && shape !== undefined ? { shape, bucketMs, role, trimmed } : undefined;
+}

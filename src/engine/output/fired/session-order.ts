@@ -1,0 +1,73 @@
+/** Sessions in the order of their keys, without a look at more than their words: they come ascending by their ends, so the
+ *  rows of a bucket stand together, and within it only the accounts are out of order.
+ */
+import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { floorTo } from '../../../core/time.ts';
+import type { ResultRows } from '../sink/rows.ts';
+
+const ROW_WORDS = ACCUMULATOR.BYTES / 4;
+const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
+const DIGIT_BITS = 16;
+const DIGITS = 2 ** DIGIT_BITS;
+/** Fewer rows are compared: counting digits would cost more. */
+const COUNTED_ROWS_MIN = 4096;
+
+/** Row numbers by bucket, account_id (unsigned) and, as the rows come, end. */
+export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
+  const { rowCount, words } = rows;
+  const order = Uint32Array.from({ length: rowCount }, (_, row) => row);
+  const spare = new Uint32Array(rowCount);
+  for (let from = 0; from < rowCount; ) {
+    const next = floorTo(rows.windowEnd(from), bucketMs) + bucketMs;
+    let to = from + 1;
+    while (to < rowCount && rows.windowEnd(to) < next) to++;
+    const some = order.subarray(from, to);
+    if (to - from < COUNTED_ROWS_MIN) some.sort((a, b) => byAccount(words, a, b));
+    else countingSort(words, some, spare.subarray(from, to));
+    from = to;
+  }
+  return order;
+}
+
+/** Rows of one account stay in their order. */
+function byAccount(words: Int32Array, a: number, b: number): number {
+  for (const word of [KEY + 1, KEY]) {
+    const difference =
+      ((words[a * ROW_WORDS + word] as number) >>> 0) - ((words[b * ROW_WORDS + word] as number) >>> 0);
+    if (difference !== 0) return difference;
+  }
+  return a - b;
+}
+
+/** By digits of the account, the lowest first; each pass keeps the order of equal ones. */
+function countingSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): void {
+  let from = order;
+  let into = spare;
+  const next = new Uint32Array(DIGITS);
+  for (let pass = 0; pass < 4; pass++) {
+    const word = KEY + (pass >> 1);
+    const shift = (pass & 1) * DIGIT_BITS;
+    const digitOf = (row: number): number =>
+      ((words[row * ROW_WORDS + word] as number) >>> shift) & (DIGITS - 1);
+    next.fill(0);
+    for (const row of from) {
+      const digit = digitOf(row);
+      next[digit] = (next[digit] as number) + 1;
+    }
+    // All alike: nothing to do.
+    if (next[digitOf(from[0] as number)] === from.length) continue;
+    let at = 0;
+    for (let digit = 0; digit < DIGITS; digit++) {
+      const count = next[digit] as number;
+      next[digit] = at;
+      at += count;
+    }
+    for (const row of from) {
+      const digit = digitOf(row);
+      into[next[digit] as number] = row;
+      next[digit] = (next[digit] as number) + 1;
+    }
+    [from, into] = [into, from];
+  }
+  if (from !== order) order.set(from);
+}

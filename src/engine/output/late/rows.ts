@@ -1,0 +1,127 @@
+/** Copies of the events that were refused, as bytes: in a record of the changelog until the late topic has acknowledged them.
+ *
+ *      0 bytes u32, these 8 included | 4 copies u32
+ *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 | timestamp i64 (-1: none) | bound i64 |
+ *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) | value had u32 | zero u32 | key | value
+ *
+ *  All little-endian. A valid event is 256 bytes; of what is longer the first PAYLOAD_BYTES_MAX are kept.
+ */
+import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../../core/layout/record-batch.ts';
+import { NO_BOUND, type RefusedBatch } from '../../../core/layout/refused-batch.ts';
+
+/** Bytes of a key, and of a value, that a copy keeps. */
+export const PAYLOAD_BYTES_MAX = 65_536;
+const HEAD_BYTES = 8;
+const COPY_BYTES = 48;
+const NO_TIMESTAMP = -1n;
+
+export interface LateCopy {
+  readonly partition: number;
+  readonly offset: bigint;
+  /** REFUSAL.* */
+  readonly reason: number;
+  /** Of the record; undefined where it has none. */
+  readonly timestampMs: bigint | undefined;
+  /** Least event_ts that would have been in time; undefined: any. */
+  readonly boundMs: bigint | undefined;
+  /** Borrowed. */
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array | null;
+  /** Bytes that the value had. */
+  readonly valueBytes: number;
+}
+
+/** Copies of one record of the changelog. */
+export interface LateRows {
+  readonly seq: number;
+  readonly bytes: Uint8Array;
+}
+
+const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8;
+const kept = (bytes: Uint8Array | null): Uint8Array | null =>
+  bytes === null || bytes.length <= PAYLOAD_BYTES_MAX ? bytes : bytes.subarray(0, PAYLOAD_BYTES_MAX);
+
+export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Array {
+  const { row: rows, reason, bound } = refused.columns;
+  const count = refused.rowCount;
+  let bytes = HEAD_BYTES;
+  for (let i = 0; i < count; i++) {
+    const row = rows[i] as number;
+    const key = records.columns.keyLength[row] as number;
+    const value = records.columns.valueLength[row] as number;
+    const keyBytes = Math.min(Math.max(0, key), PAYLOAD_BYTES_MAX);
+    bytes += padded(COPY_BYTES + keyBytes + Math.min(Math.max(0, value), PAYLOAD_BYTES_MAX));
+  }
+  const into = new Uint8Array(bytes);
+  const view = new DataView(into.buffer);
+  view.setUint32(0, bytes, true);
+  view.setUint32(4, count, true);
+  let at = HEAD_BYTES;
+  for (let i = 0; i < count; i++) {
+    const row = rows[i] as number;
+    const { partition, offset, timestamp, timestampType } = records.columns;
+    const key = kept(records.key(row));
+    const value = kept(records.value(row));
+    const hasTime = timestampType[row] !== TIMESTAMP_TYPE.NONE;
+    view.setUint32(at, partition[row] as number, true);
+    view.setUint32(at + 4, reason[i] as number, true);
+    view.setBigInt64(at + 8, offset[row] as bigint, true);
+    view.setBigInt64(at + 16, hasTime ? (timestamp[row] as bigint) : NO_TIMESTAMP, true);
+    view.setBigInt64(at + 24, bound[i] as bigint, true);
+    view.setInt32(at + 32, key === null ? -1 : key.length, true);
+    view.setInt32(at + 36, value === null ? -1 : value.length, true);
+    view.setUint32(at + 40, Math.max(0, records.columns.valueLength[row] as number), true);
+    if (key !== null) into.set(key, at + COPY_BYTES);
+    if (value !== null) into.set(value, at + COPY_BYTES + (key?.length ?? 0));
+    at += padded(COPY_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
+  }
+  return into;
+}
+
+/** How many copies there are. */
+export const lateCount = (bytes: Uint8Array): number =>
+  new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(4, true);
+
+/** The copies at the head of `bytes`, which they borrow, and how many bytes they are; or why they are none. Total. */
+export function decodeLate(
+  bytes: Uint8Array,
+): { readonly copies: readonly LateCopy[]; readonly bytes: number } | { readonly fault: string } {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (bytes.length < HEAD_BYTES) return { fault: 'its late copies are cut short' };
+  const end = view.getUint32(0, true);
+  const count = view.getUint32(4, true);
+  if (end > bytes.length || end % 8 !== 0 || count < 1 || count * COPY_BYTES > end - HEAD_BYTES)
+    return { fault: `it has ${count} late copies in ${end} bytes` };
+  const copies: LateCopy[] = [];
+  let at = HEAD_BYTES;
+  for (let i = 0; i < count; i++) {
+    if (end - at < COPY_BYTES) return { fault: 'its late copies are cut short' };
+    const reason = view.getUint32(at + 4, true);
+    const offset = view.getBigInt64(at + 8, true);
+    const timestamp = view.getBigInt64(at + 16, true);
+    const bound = view.getBigInt64(at + 24, true);
+    const keyLength = view.getInt32(at + 32, true);
+    const valueLength = view.getInt32(at + 36, true);
+    const isSound =
+      reason >= REFUSAL.LATE &&
+      reason <= REFUSAL.INVALID &&
+      offset >= 0n &&
+      [keyLength, valueLength].every((length) => length >= -1 && length <= PAYLOAD_BYTES_MAX);
+    const keyEnd = at + COPY_BYTES + Math.max(0, keyLength);
+    const valueEnd = keyEnd + Math.max(0, valueLength);
+    if (!isSound || valueEnd > end) return { fault: `late copy ${i} is none` };
+    copies.push({
+      partition: view.getUint32(at, true),
+      offset,
+      reason,
+      timestampMs: timestamp === NO_TIMESTAMP ? undefined : timestamp,
+      boundMs: bound === NO_BOUND ? undefined : bound,
+      key: keyLength < 0 ? null : bytes.subarray(at + COPY_BYTES, keyEnd),
+      value: valueLength < 0 ? null : bytes.subarray(keyEnd, valueEnd),
+      valueBytes: view.getUint32(at + 40, true),
+    });
+    at += padded(valueEnd - at);
+  }
+  return at === end ? { copies, bytes: end } : { fault: `its late copies end at byte ${at}, not ${end}` };
+}

@@ -1,0 +1,126 @@
+/** The late topic: a copy of each event that was refused, with the reason in its headers.
+ *
+ *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; its time is that of the copy. A copy may come more than
+ *  once, after a crash or a failed write: partition and offset tell it.
+ */
+import { REFUSAL } from '../../../core/layout/layouts.gen.ts';
+import { RecordBatch, type RecordHeader } from '../../../core/layout/record-batch.ts';
+import type { BatchProducer, BrokerDriver, BrokerEvent } from '../../../io/kafka/port.ts';
+import { engineError } from '../../errors.ts';
+import { FINAL_ANSWERS } from '../sink/kafka.ts';
+import { type LateCopy, PAYLOAD_BYTES_MAX } from './rows.ts';
+import type { LateTopic } from './side-output.ts';
+
+const BATCH_ROWS = 4096;
+/** Room for the largest copy, and for a few thousand usual ones. */
+const BATCH_BYTES = 4 * 1024 * 1024;
+/** After so long without the broker's acknowledgement a copy counts as not written. */
+const DELIVERY_MS = 15_000;
+
+const LATE_HEADER = {
+  reason: 'millrace.reason',
+  sourceTopic: 'millrace.source_topic',
+  sourcePartition: 'millrace.source_partition',
+  sourceOffset: 'millrace.source_offset',
+  /** Ms; what the event was measured by. Absent before there was one. */
+  watermark: 'millrace.watermark_ms',
+  /** Of the record; absent where it has none. */
+  timestamp: 'millrace.timestamp_ms',
+  /** Where the copy has less of the value. */
+  valueBytes: 'millrace.value_bytes',
+} as const;
+
+export const LATE_REASONS = new Map<number, string>([
+  [REFUSAL.LATE, 'late'],
+  [REFUSAL.LATE_AFTER_IDLE, 'late_after_idle'],
+  [REFUSAL.INVALID, 'invalid'],
+]);
+
+export interface KafkaLateTopicParts {
+  readonly driver: BrokerDriver;
+  readonly brokers: string;
+  readonly topic: string;
+  readonly sourceTopic: string;
+  /** Between the watermark and the least time that is taken. */
+  readonly latenessMs: number;
+}
+
+export class KafkaLateTopic implements LateTopic {
+  private readonly parts: KafkaLateTopicParts;
+  private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
+  private producer: BatchProducer | undefined;
+
+  constructor(parts: KafkaLateTopicParts) {
+    this.parts = parts;
+  }
+
+  async send(copies: readonly LateCopy[]): Promise<void> {
+    this.batch.clear();
+    for (const copy of copies) {
+      const { key, value } = copy;
+      const record = { key, value, headers: this.headers(copy) };
+      if (this.batch.append(record)) continue;
+      await this.write();
+      this.batch.append(record);
+    }
+    await this.write();
+  }
+
+  async close(): Promise<void> {
+    const { producer } = this;
+    this.producer = undefined;
+    await producer?.close(0);
+  }
+
+  private headers(copy: LateCopy): RecordHeader[] {
+    const { sourceTopic, latenessMs } = this.parts;
+    const watermark = copy.boundMs === undefined ? undefined : copy.boundMs + BigInt(latenessMs);
+    const isCut = copy.valueBytes > PAYLOAD_BYTES_MAX;
+    const values: ReadonlyArray<readonly [string, string | number | bigint | undefined]> = [
+      [LATE_HEADER.reason, LATE_REASONS.get(copy.reason)],
+      [LATE_HEADER.sourceTopic, sourceTopic],
+      [LATE_HEADER.sourcePartition, copy.partition],
+      [LATE_HEADER.sourceOffset, copy.offset],
+      [LATE_HEADER.watermark, watermark],
+      [LATE_HEADER.timestamp, copy.timestampMs],
+      [LATE_HEADER.valueBytes, isCut ? copy.valueBytes : undefined],
+    ];
+    return values.flatMap(([name, value]): RecordHeader[] =>
+      value === undefined ? [] : [[name, Buffer.from(String(value), 'utf8')]],
+    );
+  }
+
+  /** @throws late_failed, late_refused, and what the client throws */
+  private async write(): Promise<void> {
+    if (this.batch.rowCount === 0) return;
+    const { driver, brokers, topic } = this.parts;
+    this.producer ??= await driver.producer({
+      brokers,
+      clientId: 'millrace-engine-late',
+      acks: -1,
+      idempotence: true,
+      compression: 'lz4',
+      properties: { 'message.timeout.ms': DELIVERY_MS, 'linger.ms': 5 },
+    });
+    let failed: number;
+    let events: readonly BrokerEvent[];
+    try {
+      ({ failed, events } = await this.producer.produce(this.batch, [topic]));
+    } catch (thrown) {
+      await this.close();
+      throw thrown;
+    }
+    this.batch.clear();
+    if (failed === 0) return;
+    // A client that has given records up may refuse all that follow; another one starts clean.
+    await this.close();
+    const final = events.find((event) => FINAL_ANSWERS.has(event.name));
+    const event = final ?? (events[0] as BrokerEvent);
+    const line = `${failed} late events were not written to topic ${topic}: ${event.message}`;
+    if (final === undefined) throw engineError('late_failed', line, { details: { event } });
+    throw engineError('late_refused', line, {
+      next: 'mend what the broker names and start again: they are sent then',
+      details: { event },
+    });
+  }
+}

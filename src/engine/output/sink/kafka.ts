@@ -1,0 +1,333 @@
+/** The Kafka sink: a compacted topic that holds the newest value of each key.
+ *
+ *  A record's numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value, 42 bytes:
+ *  form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64, last_update_ts i64.
+ *  The partition is that of the key as the Java client picks it. Writing a result again appends an equal record, which
+ *  compaction removes.
+ */
+
+import { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { Logger } from '../../../core/log.ts';
+import { getOrdered } from '../../../core/ordered.ts';
+import type { FixedRows } from '../../../core/rows.ts';
+import { warnOfThinTopic } from '../../../core/topics.ts';
+import {
+  type BatchConsumer,
+  type BatchProducer,
+  type BrokerAdmin,
+  type BrokerDriver,
+  type BrokerEvent,
+  type DeliveryReport,
+  OFFSET_BEGINNING,
+} from '../../../io/kafka/port.ts';
+import type { KvStore } from '../../../io/rocksdb/port.ts';
+import { engineError } from '../../errors.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import type { FiredPage } from '../../window/firing.ts';
+import type { WindowSink } from './port.ts';
+import { ResultRows } from './rows.ts';
+
+export const SINK_TOPIC_NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
+const FORM = 1;
+const OVERFLOW = 1;
+const KEY_BYTES = 24;
+const VALUE_BYTES = 42;
+const RECORD_BYTES = KEY_BYTES + VALUE_BYTES;
+const WRITE_ROWS_MAX = 65_536;
+/** After so long without the broker's acknowledgement a row counts as not written. */
+const DELIVERY_MS = 15_000;
+const OFFSETS_MS = 10_000;
+const READ_WAIT_MS = 1_000;
+/** Without a record for so long, though some are left, the broker counts as away. */
+const READ_SILENCE_MS = 30_000;
+const READ_ARENA_BYTES = 8 * 1024 * 1024;
+/** Answers that will be the same again. */
+export const FINAL_ANSWERS = new Set([
+  'MSG_SIZE_TOO_LARGE',
+  '_MSG_SIZE_TOO_LARGE',
+  'TOPIC_AUTHORIZATION_FAILED',
+  'CLUSTER_AUTHORIZATION_FAILED',
+  'INVALID_TOPIC_EXCEPTION',
+  'INVALID_RECORD',
+  '_UNKNOWN_TOPIC',
+  '_UNKNOWN_PARTITION',
+]);
+
+/** What a read gathers in: the newest value of each key, on disk. */
+export const SCRATCH_FAMILIES = { newest: 'rows' } as const;
+
+export interface KafkaSinkParts {
+  readonly driver: BrokerDriver;
+  readonly brokers: string;
+  readonly topic: string;
+  /** Of a topic that migrate makes. */
+  readonly partitions: number;
+  /** 0: three, or as many as there are brokers where they are fewer. */
+  readonly replicationFactor: number;
+  /** Receives the warning about a topic that can lose acknowledged results. */
+  readonly log?: Logger;
+  /** An empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
+  readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
+}
+
+export class KafkaSink implements WindowSink {
+  readonly name = 'kafka';
+  readonly writeRowsMax = WRITE_ROWS_MAX;
+  private readonly parts: KafkaSinkParts;
+  private readonly batch = RecordBatch.create(WRITE_ROWS_MAX, WRITE_ROWS_MAX * RECORD_BYTES);
+  private producer: BatchProducer | undefined;
+
+  constructor(parts: KafkaSinkParts) {
+    this.parts = parts;
+    const { columns } = this.batch;
+    // What every record has alike.
+    columns.partition.fill(-1);
+    columns.keyLength.fill(KEY_BYTES);
+    columns.valueLength.fill(VALUE_BYTES);
+    for (let row = 0; row < WRITE_ROWS_MAX; row++) {
+      columns.keyStart[row] = row * RECORD_BYTES;
+      columns.valueStart[row] = row * RECORD_BYTES + KEY_BYTES;
+      columns.headersStart[row] = (row + 1) * RECORD_BYTES;
+    }
+  }
+
+  async migrate(): Promise<void> {
+    const { topic, partitions, replicationFactor } = this.parts;
+    await this.asAdmin((admin) =>
+      admin.createTopics([{ topic, partitions, replicationFactor, config: { 'cleanup.policy': 'compact' } }]),
+    );
+  }
+
+  async check(): Promise<void> {
+    const { topic } = this.parts;
+    const found = await this.asAdmin((admin) => admin.describeTopic(topic));
+    if (found === undefined) {
+      throw engineError('sink_missing', `the sink has no topic ${topic}`, {
+        next: 'run the engine with -migrate once',
+      });
+    }
+    if (this.parts.log !== undefined) warnOfThinTopic(this.parts.log, topic, found);
+    // A driver that cannot ask says nothing.
+    const policy = found.config?.get('cleanup.policy') ?? 'compact';
+    if (policy !== 'compact') {
+      throw engineError('sink_missing', `topic ${topic} is no sink: its cleanup.policy is ${policy}`, {
+        next: 'set cleanup.policy=compact on it, so that results are not deleted by age, or name another topic',
+      });
+    }
+  }
+
+  async write(pages: readonly FiredPage[]): Promise<void> {
+    this.batch.clear();
+    for (const page of pages) {
+      const rows = new ResultRows(page);
+      for (let from = 0; from < rows.rowCount; ) {
+        const count = Math.min(rows.rowCount - from, WRITE_ROWS_MAX - this.batch.rowCount);
+        this.append(rows, from, from + count);
+        from += count;
+        if (this.batch.rowCount === WRITE_ROWS_MAX) await this.send();
+      }
+    }
+    await this.send();
+  }
+
+  /** Reads the topic to the end it has now; the newest value of each key wins. Ascending by (account_id unsigned,
+   *  window_start, window_end). @throws sink_foreign for a record that is no result */
+  async *read(): AsyncIterable<readonly WindowResult[]> {
+    const { store, done } = await this.parts.scratch();
+    try {
+      await this.gather(store);
+      yield* inOrder(store);
+    } finally {
+      await done();
+    }
+  }
+
+  async close(): Promise<void> {
+    const { producer } = this;
+    this.producer = undefined;
+    await producer?.close(0);
+  }
+
+  private append(rows: ResultRows, from: number, to: number): void {
+    const { arena } = this.batch.columns;
+    const view = new DataView(arena.buffer, arena.byteOffset, arena.byteLength);
+    let row = this.batch.rowCount;
+    for (let i = from; i < to; i++, row++) {
+      const at = row * RECORD_BYTES;
+      view.setBigUint64(at, rows.accountId(i));
+      view.setBigInt64(at + 8, BigInt(rows.windowStart(i)));
+      view.setBigInt64(at + 16, BigInt(rows.windowEnd(i)));
+      view.setUint8(at + 24, FORM);
+      view.setUint8(at + 25, rows.overflow(i) ? OVERFLOW : 0);
+      view.setBigUint64(at + 26, rows.count(i));
+      view.setBigInt64(at + 34, rows.sum(i));
+      view.setBigInt64(at + 42, rows.min(i));
+      view.setBigInt64(at + 50, rows.max(i));
+      view.setBigInt64(at + 58, rows.lastUpdateTs(i));
+    }
+    this.batch.rowCount = row;
+    this.batch.arenaUsed = row * RECORD_BYTES;
+  }
+
+  /** @throws sink_missing, sink_failed, and what the client throws */
+  private async send(): Promise<void> {
+    if (this.batch.rowCount === 0) return;
+    const { driver, brokers, topic } = this.parts;
+    this.producer ??= await driver.producer({
+      brokers,
+      clientId: 'millrace-engine-sink',
+      acks: -1,
+      idempotence: true,
+      compression: 'lz4',
+      properties: { 'message.timeout.ms': DELIVERY_MS, 'linger.ms': 5 },
+    });
+    let report: DeliveryReport;
+    try {
+      report = await this.producer.produce(this.batch, [topic]);
+    } catch (thrown) {
+      await this.close();
+      throw thrown;
+    }
+    this.batch.clear();
+    if (report.failed === 0) return;
+    // A client that has given rows up may refuse all that follow; another one starts clean.
+    await this.close();
+    throw this.refused(report);
+  }
+
+  private refused({ failed, events }: DeliveryReport): Error {
+    const { topic } = this.parts;
+    const final = events.find((event) => FINAL_ANSWERS.has(event.name));
+    const event = final ?? (events[0] as BrokerEvent);
+    const line = `${failed} results were not written to topic ${topic}: ${event.message}`;
+    if (final === undefined) return engineError('sink_failed', line, { details: { event } });
+    return engineError('sink_missing', line, {
+      next: 'mend what the broker names; -migrate creates a topic that is missing',
+      details: { event },
+    });
+  }
+
+  private async asAdmin<T>(work: (admin: BrokerAdmin) => Promise<T>): Promise<T> {
+    const { driver, brokers } = this.parts;
+    const admin = await driver.admin({ brokers, clientId: 'millrace-engine-sink' });
+    try {
+      return await work(admin);
+    } finally {
+      await admin.close();
+    }
+  }
+
+  private async gather(into: KvStore): Promise<void> {
+    const { driver, brokers, topic } = this.parts;
+    const partitions = await this.asAdmin(
+      async (admin) => (await admin.describeTopic(topic))?.partitions ?? 0,
+    );
+    const consumer = await driver.consumer({
+      brokers,
+      clientId: 'millrace-engine-export',
+      partitionEof: true,
+    });
+    try {
+      const ends = new Map<number, bigint>();
+      for (let partition = 0; partition < partitions; partition++) {
+        const { low, high } = await consumer.watermarkOffsets({ topic, partition }, OFFSETS_MS);
+        if (high > low) ends.set(partition, high);
+      }
+      const starts = [...ends.keys()].map((partition) => ({ topic, partition, offset: OFFSET_BEGINNING }));
+      if (starts.length === 0) return;
+      await consumer.assign(starts);
+      await this.drain(consumer, ends, into);
+    } finally {
+      await consumer.close();
+    }
+  }
+
+  /** Compaction may have removed the last records before an end, so the broker's word that a partition ended counts too. */
+  private async drain(consumer: BatchConsumer, open: Map<number, bigint>, into: KvStore): Promise<void> {
+    const batch = RecordBatch.create(WRITE_ROWS_MAX, READ_ARENA_BYTES);
+    let silentMs = 0;
+    while (open.size > 0) {
+      const { rowCount, ends, events } = await consumer.consume(batch, READ_WAIT_MS);
+      silentMs = rowCount > 0 || ends.length > 0 ? 0 : silentMs + READ_WAIT_MS;
+      const fatal = events.find((event) => event.fatal || event.name === 'MILLRACE_OVERSIZE');
+      if (fatal !== undefined || silentMs >= READ_SILENCE_MS) {
+        const why = fatal?.message ?? events[0]?.message ?? `no record came for ${READ_SILENCE_MS} ms`;
+        throw engineError('sink_failed', `topic ${this.parts.topic} cannot be read to its end: ${why}`);
+      }
+      await this.keep(batch, into);
+      const { partition, offset } = batch.columns;
+      for (let row = 0; row < rowCount; row++) {
+        const end = open.get(partition[row] as number);
+        if (end !== undefined && (offset[row] as bigint) + 1n >= end) open.delete(partition[row] as number);
+      }
+      for (const end of ends) open.delete(end.partition);
+    }
+  }
+
+  /** Puts the records of a batch; a key without a value is gone. */
+  private async keep(batch: RecordBatch, into: KvStore): Promise<void> {
+    const bytes = new Uint8Array(batch.rowCount * RECORD_BYTES);
+    let count = 0;
+    const put = async (): Promise<void> => {
+      const rows: FixedRows = { shape: 'fixed', count, bytes, keyBytes: KEY_BYTES, valueBytes: VALUE_BYTES };
+      if (count > 0) await into.put('newest', rows, 'off');
+      count = 0;
+    };
+    for (let row = 0; row < batch.rowCount; row++) {
+      const key = batch.key(row);
+      const value = batch.value(row);
+      const whole = value === null || (value.length === VALUE_BYTES && value[0] === FORM);
+      if (key?.length !== KEY_BYTES || !whole) throw this.foreign(batch, row);
+      const at = count * RECORD_BYTES;
+      bytes.set(key, at);
+      // Signed numbers sort as their bytes do once the sign is flipped.
+      for (const cell of [8, 16]) bytes[at + cell] = (bytes[at + cell] as number) ^ 0x80;
+      if (value === null) {
+        const gone = bytes.slice(at, at + KEY_BYTES);
+        await put();
+        const to = new Uint8Array(KEY_BYTES + 1);
+        to.set(gone);
+        await into.deleteRange('newest', { from: gone, to }, 'off');
+        continue;
+      }
+      bytes.set(value, at + KEY_BYTES);
+      count++;
+    }
+    await put();
+  }
+
+  private foreign(batch: RecordBatch, row: number): Error {
+    const { partition, offset } = batch.columns;
+    const { topic } = this.parts;
+    return engineError(
+      'sink_foreign',
+      `topic ${topic} holds a record that is no window result, at offset ${offset[row]} of partition ${partition[row]}`,
+      { next: 'give the sink a topic of its own' },
+    );
+  }
+}
+
+async function* inOrder(store: KvStore): AsyncIterable<readonly WindowResult[]> {
+  const shape = { shape: 'fixed', keyBytes: KEY_BYTES, valueBytes: VALUE_BYTES } as const;
+  const scan = await store.scan('newest', { from: null, to: null }, shape);
+  try {
+    const bytes = new Uint8Array(8192 * RECORD_BYTES);
+    const view = new DataView(bytes.buffer);
+    for (let count = await scan.next({ bytes }); count > 0; count = await scan.next({ bytes }))
+      yield Array.from({ length: count }, (_, row) => resultAt(view, row * RECORD_BYTES));
+  } finally {
+    scan.close();
+  }
+}
+
+const resultAt = (view: DataView, at: number): WindowResult => ({
+  accountId: view.getBigUint64(at),
+  windowStart: getOrdered(view, at + 8),
+  windowEnd: getOrdered(view, at + 16),
+  overflow: (view.getUint8(at + 25) & OVERFLOW) !== 0,
+  count: view.getBigUint64(at + 26),
+  sum: view.getBigInt64(at + 34),
+  min: view.getBigInt64(at + 42),
+  max: view.getBigInt64(at + 50),
+  lastUpdateTs: view.getBigInt64(at + 58),
+});

@@ -1,0 +1,92 @@
+/** The rows of a fired page as results: the bounds from the page, everything else from the row. Built once a page; no
+ *  object a row unless a result is asked for.
+ */
+import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
+import { fromWords } from '../../../core/time.ts';
+import type { WindowResult } from '../../window/accumulator.ts';
+import type { FiredBounds, FiredPage } from '../../window/firing.ts';
+
+const CELLS = ACCUMULATOR.BYTES / 8;
+const KEY = ACCUMULATOR.ACCOUNT_ID / 8;
+const COUNT = ACCUMULATOR.COUNT / 8;
+const SUM_LOW = ACCUMULATOR.SUM_LOW / 8;
+const SUM_HIGH = ACCUMULATOR.SUM_HIGH / 8;
+const MIN = ACCUMULATOR.MIN / 8;
+const MAX = ACCUMULATOR.MAX / 8;
+const LAST = ACCUMULATOR.LAST_UPDATE_TS / 8;
+const START = ACCUMULATOR.SPARE / 8;
+
+export class ResultRows {
+  readonly rowCount: number;
+  /** The rows as 32-bit words, 16 a row. */
+  readonly words: Int32Array;
+  private readonly bounds: FiredBounds;
+  private readonly signed: BigInt64Array;
+  private readonly unsigned: BigUint64Array;
+
+  constructor(page: FiredPage) {
+    const { buffer, byteOffset } = page.rows;
+    this.rowCount = page.rowCount;
+    this.bounds = page.bounds;
+    this.words = new Int32Array(buffer, byteOffset, page.rowCount * CELLS * 2);
+    this.signed = new BigInt64Array(buffer, byteOffset, page.rowCount * CELLS);
+    this.unsigned = new BigUint64Array(buffer, byteOffset, page.rowCount * CELLS);
+  }
+
+  accountId(row: number): bigint {
+    return this.unsigned[row * CELLS + KEY] as bigint;
+  }
+  /** The key's 64 bits read as a signed number: the form PostgreSQL's int8 stores. */
+  accountIdBits(row: number): bigint {
+    return this.signed[row * CELLS + KEY] as bigint;
+  }
+  windowStart(row: number): number {
+    return this.bounds.kind === 'window' ? this.bounds.start : this.time(row * CELLS + START);
+  }
+  windowEnd(row: number): number {
+    return this.bounds.kind === 'window'
+      ? this.bounds.end
+      : this.time(row * CELLS + LAST) + this.bounds.gapMs;
+  }
+  count(row: number): bigint {
+    return this.unsigned[row * CELLS + COUNT] as bigint;
+  }
+  /** Low 64 bits, two's complement. */
+  sum(row: number): bigint {
+    return this.signed[row * CELLS + SUM_LOW] as bigint;
+  }
+  /** Whether the exact sum does not fit 64 bits: whether its high half is more than the sign of its low one. */
+  overflow(row: number): boolean {
+    const at = (row * CELLS + SUM_LOW) * 2;
+    const sign = (this.words[at + 1] as number) >> 31;
+    const high = (SUM_HIGH - SUM_LOW) * 2;
+    return this.words[at + high] !== sign || this.words[at + high + 1] !== sign;
+  }
+  min(row: number): bigint {
+    return this.signed[row * CELLS + MIN] as bigint;
+  }
+  max(row: number): bigint {
+    return this.signed[row * CELLS + MAX] as bigint;
+  }
+  lastUpdateTs(row: number): bigint {
+    return this.signed[row * CELLS + LAST] as bigint;
+  }
+
+  result(row: number): WindowResult {
+    return {
+      accountId: this.accountId(row),
+      windowStart: this.windowStart(row),
+      windowEnd: this.windowEnd(row),
+      count: this.count(row),
+      sum: this.sum(row),
+      min: this.min(row),
+      max: this.max(row),
+      lastUpdateTs: this.lastUpdateTs(row),
+      overflow: this.overflow(row),
+    };
+  }
+
+  private time(cell: number): number {
+    return fromWords(this.words[cell * 2] as number, this.words[cell * 2 + 1] as number);
+  }
+}

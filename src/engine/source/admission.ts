@@ -1,0 +1,274 @@
+/** Event time: how far it has come, and which events are in time. The rules are those of the admission kernel; here are its
+ *  cells, the decisions about partitions, and the accounts.
+ *
+ *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark - lateness. The
+ *  frontier is the running maximum of the least (watermark - lateness) over the partitions that are not idle.
+ *  Invariants: (1) neither ever falls; (2) they move row by row, so a verdict does not depend on where batches are cut;
+ *  (3) a partition without an event holds the frontier at -Infinity; (4) an admitted event has event_ts >= frontier, so it
+ *  cannot fall into a window that ended at or before it; (5) accepted + dropped + invalid = consumed, a partition.
+ */
+
+import type { WindowKernels } from '../../addon/window-surface.ts';
+import { invariant } from '../../core/errors.ts';
+import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
+import { EventBatch } from '../../core/layout/event-batch.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { RefusedBatch } from '../../core/layout/refused-batch.ts';
+import {
+  CLOCK_AT,
+  createClock,
+  createProgress,
+  PROGRESS_AT,
+  PROGRESS_CELLS,
+  type WindowTimes,
+} from '../../core/layout/window-clock.ts';
+import { copyCells } from '../durability/changelog/cells.ts';
+
+/** Position, watermark and counts of one partition. */
+export interface PartitionProgress {
+  readonly partition: number;
+  /** Next offset to read. */
+  readonly offset: number;
+  /** Greatest event_ts, as far as it counts; -Infinity: none. */
+  readonly maxSeenTs: number;
+  readonly consumed: number;
+  readonly accepted: number;
+  readonly droppedLate: number;
+  /** Those of them that the partition's own watermark would have let in. */
+  readonly droppedAfterIdle: number;
+  readonly invalid: number;
+  /** Events beyond their append time + max-future, accepted or not. */
+  readonly futureClamped: number;
+  readonly idle: boolean;
+}
+
+export type Totals = Pick<
+  PartitionProgress,
+  'consumed' | 'accepted' | 'droppedLate' | 'droppedAfterIdle' | 'invalid' | 'futureClamped'
+>;
+
+export interface WatermarkGenerator {
+  readonly mode: 'partition' | 'global';
+  readonly partitionCount: number;
+  /** Whether results depend on the order in which partitions are met, so that the changelog has to tell it. */
+  readonly dependsOnOrder: boolean;
+  /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed, and moved by every call. */
+  readonly clock: Float64Array;
+  readonly cells: Float64Array;
+  /** Every window that ends at or before it is final; -Infinity: none is. */
+  readonly frontier: number;
+  /** Least watermark; -Infinity before there is one. */
+  readonly watermark: number;
+  /** Least end of an open window, lowered by what is admitted; Infinity: none. Admission stops there. */
+  nextEnd: number;
+  /** Takes rows in order of arrival, from row `from` on, up to and with the one that makes a window due; returns how many,
+   *  0 when one was due before. `admitted` then has the rows in time. Rows at or behind a partition's limit are left alone
+   *  and not counted. `refused` gets those that are late or invalid. */
+  admit(
+    records: RecordBatch,
+    events: EventBatch,
+    from: number,
+    admitted: AdmittedBatch,
+    refused?: RefusedBatch,
+  ): number;
+  /** The partition holds nothing back until its next valid event. */
+  idle(partition: number): void;
+  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was saved. */
+  refresh(): void;
+  isIdle(partition: number): boolean;
+  /** One more partition, which starts at the frontier: what lies before would meet fired windows. */
+  added(offset: number): void;
+  /** Rows of the partition from this offset on are not taken. */
+  setLimit(partition: number, offset: number): void;
+  position(partition: number): number;
+  /** Valid events of the partition so far, late ones included. */
+  validCount(partition: number): number;
+  progress(): readonly PartitionProgress[];
+  totals(): Totals;
+  /** Goes on from cells that were saved; limits are gone. */
+  restore(cells: Float64Array, frontier: number, maxSeen: number): void;
+}
+
+const { NEXT_OFFSET: OFFSET, LIMIT, MAX_SEEN, IDLE } = PROGRESS_AT;
+const { CONSUMED, ACCEPTED, DROPPED_LATE, DROPPED_AFTER_IDLE, INVALID, FUTURE_CLAMPED } = PROGRESS_AT;
+const { FRONTIER, NEXT_END, MAX_SEEN: CLOCK_MAX_SEEN } = CLOCK_AT;
+
+/** Progress of partitions whose first records are those at the offsets. */
+export function freshCells(offsets: readonly number[]): Float64Array {
+  const cells = createProgress(offsets.length);
+  offsets.forEach((offset, partition) => {
+    cells[partition * PROGRESS_CELLS + OFFSET] = offset;
+  });
+  return cells;
+}
+
+/** Next offset of a partition in saved cells. */
+export const offsetIn = (cells: Float64Array, partition: number): number =>
+  cells[partition * PROGRESS_CELLS + OFFSET] as number;
+
+type Admit = Pick<WindowKernels, 'admit'>;
+
+class KernelWatermarks {
+  private readonly kernels: Admit;
+  private readonly times: WindowTimes;
+  readonly clock: Float64Array;
+  cells: Float64Array;
+  private readonly nothing = {
+    records: RecordBatch.create(1, 0),
+    events: EventBatch.create(1),
+    admitted: AdmittedBatch.create(1),
+  };
+
+  constructor(kernels: Admit, times: WindowTimes, partitionCount: number) {
+    invariant(partitionCount > 0, 'watermarks are those of at least one partition');
+    this.kernels = kernels;
+    this.times = times;
+    this.clock = createClock(times);
+    this.cells = createProgress(partitionCount);
+  }
+
+  get partitionCount(): number {
+    return this.cells.length / PROGRESS_CELLS;
+  }
+  get frontier(): number {
+    return this.clock[FRONTIER] as number;
+  }
+  get watermark(): number {
+    return this.frontier + this.times.latenessMs;
+  }
+  get nextEnd(): number {
+    return this.clock[NEXT_END] as number;
+  }
+  set nextEnd(end: number) {
+    this.clock[NEXT_END] = end;
+  }
+
+  admit(
+    records: RecordBatch,
+    events: EventBatch,
+    from: number,
+    admitted: AdmittedBatch,
+    refused?: RefusedBatch,
+  ): number {
+    return this.kernels.admit(this.clock, this.cells, records, events, from, admitted, refused);
+  }
+
+  idle(partition: number): void {
+    this.put(partition, IDLE, 1);
+    this.refresh();
+  }
+
+  refresh(): void {
+    const { records, events, admitted } = this.nothing;
+    this.admit(records, events, 0, admitted);
+  }
+
+  isIdle(partition: number): boolean {
+    return this.read(partition, IDLE) === 1;
+  }
+
+  added(offset: number): void {
+    const partition = this.partitionCount;
+    const cells = createProgress(partition + 1);
+    cells.set(this.cells);
+    this.cells = cells;
+    this.put(partition, OFFSET, offset);
+    this.put(partition, MAX_SEEN, this.frontier + this.times.skewMs + this.times.latenessMs);
+  }
+
+  setLimit(partition: number, offset: number): void {
+    this.put(partition, LIMIT, offset);
+  }
+
+  position(partition: number): number {
+    return this.read(partition, OFFSET);
+  }
+
+  validCount(partition: number): number {
+    return this.read(partition, CONSUMED) - this.read(partition, INVALID);
+  }
+
+  progress(): readonly PartitionProgress[] {
+    return Array.from({ length: this.partitionCount }, (_, partition) => this.progressOf(partition));
+  }
+
+  totals(): Totals {
+    const sum = (cell: number): number => {
+      let total = 0;
+      for (let p = 0; p < this.partitionCount; p++) total += this.read(p, cell);
+      return total;
+    };
+    return {
+      consumed: sum(CONSUMED),
+      accepted: sum(ACCEPTED),
+      droppedLate: sum(DROPPED_LATE),
+      droppedAfterIdle: sum(DROPPED_AFTER_IDLE),
+      invalid: sum(INVALID),
+      futureClamped: sum(FUTURE_CLAMPED),
+    };
+  }
+
+  restore(cells: Float64Array, frontier: number, maxSeen: number): void {
+    const partitions = cells.length / PROGRESS_CELLS;
+    invariant(partitions > 0, 'watermarks are restored for every partition');
+    this.cells = createProgress(partitions);
+    for (let partition = 0; partition < partitions; partition++)
+      copyCells(cells, partition, this.cells, partition);
+    this.clock[FRONTIER] = frontier;
+    this.clock[CLOCK_MAX_SEEN] = maxSeen;
+  }
+
+  private progressOf(partition: number): PartitionProgress {
+    const read = (cell: number): number => this.read(partition, cell);
+    const [consumed, accepted, droppedLate] = [read(CONSUMED), read(ACCEPTED), read(DROPPED_LATE)];
+    const [droppedAfterIdle, invalid] = [read(DROPPED_AFTER_IDLE), read(INVALID)];
+    invariant(accepted + droppedLate + invalid === consumed, 'accepted + dropped + invalid = consumed');
+    invariant(droppedAfterIdle <= droppedLate, 'drops after idleness are a part of the drops');
+    return {
+      partition,
+      offset: read(OFFSET),
+      maxSeenTs: read(MAX_SEEN),
+      consumed,
+      accepted,
+      droppedLate,
+      droppedAfterIdle,
+      invalid,
+      futureClamped: read(FUTURE_CLAMPED),
+      idle: this.isIdle(partition),
+    };
+  }
+
+  private read(partition: number, cell: number): number {
+    return this.cells[partition * PROGRESS_CELLS + cell] as number;
+  }
+
+  private put(partition: number, cell: number, value: number): void {
+    invariant(partition >= 0 && partition < this.partitionCount, 'a partition is one of those there are');
+    this.cells[partition * PROGRESS_CELLS + cell] = value;
+  }
+}
+
+type Times = Omit<WindowTimes, 'mode'>;
+
+/** A watermark a partition; the least one fires. Results do not depend on how partitions interleave. */
+export class PartitionWatermarks extends KernelWatermarks implements WatermarkGenerator {
+  readonly mode = 'partition';
+  readonly dependsOnOrder = false;
+
+  constructor(kernels: Admit, times: Times, partitionCount: number) {
+    super(kernels, { ...times, mode: 'partition' }, partitionCount);
+  }
+}
+
+/** One watermark over all partitions, from the greatest event_ts of any. */
+export class GlobalWatermarks extends KernelWatermarks implements WatermarkGenerator {
+  readonly mode = 'global';
+
+  constructor(kernels: Admit, times: Times, partitionCount: number) {
+    super(kernels, { ...times, mode: 'global' }, partitionCount);
+  }
+
+  get dependsOnOrder(): boolean {
+    return this.partitionCount > 1;
+  }
+}

@@ -1,0 +1,218 @@
+/** A consumer group as a lease on a topic: who has every partition of it may read.
+ *
+ *  The member reads nothing: its partitions are paused, and the engine reads over a client of its own from the offsets of its
+ *  changelog. So what the group does decides whether the engine reads, never what it reads.
+ *  Invariants: (1) the lease is whole only between a rebalance that gave the last partition and one that takes any; (2) offsets
+ *  are committed only while it is whole, and never lie behind where a restart goes on; (3) a member that was given a part,
+ *  and has not had all since it joined, leaves: so of two engines the one that reads keeps all.
+ */
+import type { Clock } from '../../core/clock.ts';
+import { findMillraceError } from '../../core/errors.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Logger } from '../../core/log.ts';
+import type { BatchConsumer, Rebalance } from '../../io/kafka/port.ts';
+
+const POLL_MS = 100;
+/** How long a member keeps a part: one that has read waits for the rest to come back, one that has not lets it go. */
+const PART_MS_READER = 30_000;
+const PART_MS_NEWCOMER = 1_000;
+/** A member that has left joins again after this and up to twice as much. */
+const REJOIN_MS = 5_000;
+/** What comes before a partition is paused is let go. */
+const UNREAD_ROWS = 16;
+const UNREAD_BYTES = 65_536;
+
+/** What the source needs of it. */
+export interface Lease {
+  /** Whether all of the first `partitions` are held. */
+  holds(partitions: number): boolean;
+  has(partition: number): boolean;
+  /** Offsets at which a restart goes on, at least: tools see them. */
+  commit(offsets: readonly number[]): void;
+}
+
+export interface GroupLeaseParts {
+  readonly topic: string;
+  readonly partitionCount: () => number;
+  readonly join: (onRebalance: (rebalance: Rebalance) => void) => Promise<BatchConsumer>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly sleep: (ms: number) => Promise<void>;
+  /** In [0, 1). */
+  readonly random: () => number;
+}
+
+export class GroupLease implements Lease {
+  private readonly parts: GroupLeaseParts;
+  private readonly held = new Set<number>();
+  private readonly unpaused = new Set<number>();
+  private readonly batch = RecordBatch.create(UNREAD_ROWS, UNREAD_BYTES);
+  private hasRead = false;
+  /** Monotonic ms since when it holds a part. */
+  private partSince: number | undefined;
+  private wanted: readonly number[] | undefined;
+  /** Offsets that were refused: they are tried again at the end only. */
+  private refused: readonly number[] | undefined;
+  private isClosing = false;
+  /** Monotonic ms until when the last offsets are tried again. */
+  private closeByMs = 0;
+  private running: Promise<void> | undefined;
+
+  constructor(parts: GroupLeaseParts) {
+    this.parts = parts;
+  }
+
+  get isWhole(): boolean {
+    return this.holds(this.parts.partitionCount());
+  }
+  holds(partitions: number): boolean {
+    for (let partition = 0; partition < partitions; partition++) if (!this.held.has(partition)) return false;
+    return true;
+  }
+  has(partition: number): boolean {
+    return this.held.has(partition);
+  }
+  commit(offsets: readonly number[]): void {
+    this.wanted = offsets;
+  }
+
+  /** Joins the group, and again whenever it has left it, until it is closed. */
+  start(): void {
+    this.running ??= this.run();
+  }
+
+  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that fails is tried again */
+  async close(withinMs = 0): Promise<void> {
+    this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
+    this.isClosing = true;
+    await this.running;
+  }
+
+  private async run(): Promise<void> {
+    const { log, sleep, random } = this.parts;
+    while (!this.isClosing) {
+      try {
+        await this.member();
+      } catch (thrown) {
+        log.warn({ error: String(thrown) }, 'the consumer group could not be held');
+      }
+      this.forget();
+      let left = this.isClosing ? 0 : REJOIN_MS * (1 + random());
+      for (; left > 0 && !this.isClosing; left -= POLL_MS) await sleep(Math.min(left, POLL_MS));
+    }
+  }
+
+  /** From joining to leaving. */
+  private async member(): Promise<void> {
+    const { join, topic, log } = this.parts;
+    const member = await join((rebalance) => this.turn(rebalance));
+    try {
+      await member.subscribe([topic]);
+      while (!this.isClosing) {
+        await this.read(member);
+        await this.commitTo(member);
+        if (this.isToLeave()) {
+          log.info(
+            { held: [...this.held] },
+            'another member has the rest of the partitions: leaving the group',
+          );
+          break;
+        }
+      }
+      if (this.isClosing) await this.commitLast(member);
+    } finally {
+      await member.close();
+    }
+  }
+
+  /** What a member must do to stay one, and to hear of rebalances. */
+  private async read(member: BatchConsumer): Promise<void> {
+    const { events } = await member.consume(this.batch, POLL_MS);
+    for (const { name, message } of events) this.parts.log.info({ event: name, message }, 'consumer group');
+    await this.pause(member);
+  }
+
+  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next run. */
+  private async commitLast(member: BatchConsumer): Promise<void> {
+    for (;;) {
+      await this.commitTo(member);
+      const isLate = this.parts.clock.monotonicMs() >= this.closeByMs;
+      if (this.wanted === undefined || !this.isWhole || isLate) return;
+      await this.read(member);
+    }
+  }
+
+  private turn({ kind, partitions }: Rebalance): void {
+    const { topic, log } = this.parts;
+    const wasWhole = this.isWhole;
+    for (const { partition } of partitions.filter((one) => one.topic === topic)) {
+      if (kind === 'assigned') {
+        this.held.add(partition);
+        this.unpaused.add(partition);
+      } else {
+        this.held.delete(partition);
+        this.unpaused.delete(partition);
+      }
+    }
+    if (this.isWhole) this.hasRead = true;
+    // Who was thought dead gives way to whoever took over.
+    if (kind === 'lost') this.hasRead = false;
+    this.partSince = undefined;
+    if (wasWhole !== this.isWhole && !this.isClosing)
+      log.info(
+        { kind, held: this.held.size },
+        wasWhole
+          ? 'the group takes partitions away: reading stops'
+          : 'the group gave every partition: reading',
+      );
+  }
+
+  private async pause(member: BatchConsumer): Promise<void> {
+    const { topic, log } = this.parts;
+    for (const partition of [...this.unpaused]) {
+      try {
+        await member.pause([{ topic, partition }]);
+        this.unpaused.delete(partition);
+      } catch (thrown) {
+        // It may have been taken away meanwhile; else it is tried again.
+        log.debug({ partition, error: String(thrown) }, 'a partition of the group is not paused yet');
+      }
+    }
+  }
+
+  private async commitTo(member: BatchConsumer): Promise<void> {
+    const { wanted } = this;
+    if (wanted === undefined || !this.isWhole) return;
+    if (wanted === this.refused && !this.isClosing) return;
+    const { topic, log } = this.parts;
+    try {
+      const outcome = await member.commit(
+        wanted.map((offset, partition) => ({ topic, partition, offset: BigInt(offset) })),
+      );
+      if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
+    } catch (thrown) {
+      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end tries again.
+      const isNew = this.refused !== wanted;
+      this.refused = wanted;
+      const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
+      if (isNew) log.info({ error }, 'offsets were not committed');
+    }
+  }
+
+  private isToLeave(): boolean {
+    if (this.held.size === 0 || this.isWhole) {
+      this.partSince = undefined;
+      return false;
+    }
+    const now = this.parts.clock.monotonicMs();
+    this.partSince ??= now;
+    return now - this.partSince >= (this.hasRead ? PART_MS_READER : PART_MS_NEWCOMER);
+  }
+
+  private forget(): void {
+    this.held.clear();
+    this.unpaused.clear();
+    this.hasRead = false;
+    this.partSince = undefined;
+  }
+}

@@ -1,0 +1,306 @@
+/** Sessions that ended, put into the order of their ends in bounded memory: sorted in chunks as they come, of which few stay
+ *  in memory, and merged when they are read.
+ *
+ *  They come ascending by account_id (unsigned), so a chunk needs its ends in order alone.
+ */
+import { invariant } from '../../core/errors.ts';
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import { fromWords } from '../../core/time.ts';
+import { ROW_BYTES } from '../window/accumulator.ts';
+import { pageRowsOf, type RowStream } from './rows.ts';
+
+const ROW_WORDS = ROW_BYTES / 4;
+const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
+const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
+/** 2 MiB. */
+const CHUNK_ROWS = 32_768;
+const CHUNKS_IN_MEMORY = 4;
+const PAGE_ROWS = 4096;
+const DIGIT_BITS = 16;
+const DIGITS = 2 ** DIGIT_BITS;
+/** Fewer rows are compared: counting digits would cost more. */
+const COUNTED_ROWS_MIN = 4096;
+
+/** Rows that were put away in their order. */
+export interface KeptRows {
+  readonly rowCount: number;
+  /** From the first on. */
+  rows(): Promise<RowStream>;
+  /** They are not needed any more. */
+  drop(): void;
+}
+
+/** Rows on their way to where they are kept. */
+export interface RowsWriter<K extends KeptRows = KeptRows> {
+  /** Whole rows, behind those before; borrowed until it settles. */
+  append(rows: Uint8Array): Promise<void>;
+  /** At least one row was appended. */
+  finish(): Promise<K>;
+  /** Gives up what is not finished; after finish it does nothing. */
+  close(): void;
+}
+
+export interface EndedOptions {
+  /** Where chunks go that are more than may stay in memory; left out, all stay. */
+  readonly spill?: () => RowsWriter;
+  readonly chunkRows?: number;
+  readonly chunksInMemory?: number;
+}
+
+export class EndedRows {
+  private readonly spill: (() => RowsWriter) | undefined;
+  private readonly chunkRows: number;
+  private readonly chunksInMemory: number;
+  private readonly chunks: KeptRows[] = [];
+  private inMemory = 0;
+  private filling = new Uint8Array(0);
+  private used = 0;
+  private rowsIn = 0;
+  private isRead = false;
+  private isClosed = false;
+
+  constructor({ spill, chunkRows = CHUNK_ROWS, chunksInMemory = CHUNKS_IN_MEMORY }: EndedOptions = {}) {
+    this.spill = spill;
+    this.chunkRows = chunkRows;
+    this.chunksInMemory = chunksInMemory;
+  }
+
+  get rowCount(): number {
+    return this.rowsIn;
+  }
+  /** Memory held between two calls, pages that a reader has of the chunks among it. */
+  get bytes(): number {
+    const { length } = this.chunks;
+    const pages = this.isRead && length > 1 ? length * pageRowsOf(length) * ROW_BYTES : 0;
+    return this.filling.length + this.inMemory + pages;
+  }
+
+  /** Whole rows, ascending by account_id; copied before it settles. One call at a time. */
+  async append(rows: Uint8Array): Promise<void> {
+    this.rowsIn += rows.length / ROW_BYTES;
+    for (let from = 0; from < rows.length; ) {
+      const room = this.chunkRows * ROW_BYTES - this.used;
+      const some = rows.subarray(from, from + room);
+      this.makeRoom(this.used + some.length);
+      this.filling.set(some, this.used);
+      this.used += some.length;
+      from += some.length;
+      if (this.used === this.chunkRows * ROW_BYTES) await this.putAway();
+    }
+  }
+
+  /** The rows ascending by end, those of one end by account_id (unsigned). After the last append, as often as wanted. */
+  async rows(): Promise<RowStream> {
+    invariant(!this.isClosed, 'rows that were let go are not read');
+    if (this.used > 0) await this.putAway();
+    this.filling = new Uint8Array(0);
+    this.isRead = true;
+    const streams = await Promise.all(this.chunks.map((chunk) => chunk.rows()));
+    const [only] = streams;
+    return only !== undefined && streams.length === 1 ? only : new ByEnd(streams);
+  }
+
+  /** Lets go of the rows; a second time it does nothing. */
+  close(): void {
+    this.isClosed = true;
+    for (const chunk of this.chunks.splice(0)) chunk.drop();
+    this.filling = new Uint8Array(0);
+    this.inMemory = 0;
+  }
+
+  private makeRoom(bytes: number): void {
+    if (this.filling.length >= bytes) return;
+    const size = Math.min(Math.max(2 * this.filling.length, bytes), this.chunkRows * ROW_BYTES);
+    const larger = new Uint8Array(size);
+    larger.set(this.filling.subarray(0, this.used));
+    this.filling = larger;
+  }
+
+  private async putAway(): Promise<void> {
+    const rows = this.filling.subarray(0, this.used);
+    const order = orderOfEnds(rows);
+    const toDisk = this.spill !== undefined && this.chunks.length >= this.chunksInMemory;
+    const chunk = toDisk ? await written(this.spill(), rows, order) : new MemoryRows(ordered(rows, order));
+    if (!toDisk) this.inMemory += rows.length;
+    this.used = 0;
+    if (this.isClosed) chunk.drop();
+    else this.chunks.push(chunk);
+  }
+}
+
+/** Rows in memory. */
+export class MemoryRows implements KeptRows {
+  readonly rowCount: number;
+  private bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+    this.rowCount = bytes.length / ROW_BYTES;
+  }
+
+  async rows(): Promise<RowStream> {
+    const { bytes } = this;
+    let at = 0;
+    return {
+      next: async (into) => {
+        const some = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
+        into.set(some);
+        at += some.length;
+        return some.length / ROW_BYTES;
+      },
+      close: () => {},
+    };
+  }
+
+  drop(): void {
+    this.bytes = new Uint8Array(0);
+  }
+}
+
+const wordsOf = (rows: Uint8Array): Int32Array =>
+  new Int32Array(rows.buffer, rows.byteOffset, Math.floor(rows.length / ROW_BYTES) * ROW_WORDS);
+
+/** Numbers of the rows by their last event, those of one as they stand. */
+function orderOfEnds(rows: Uint8Array): Uint32Array {
+  const words = wordsOf(rows);
+  const times = Float64Array.from({ length: rows.length / ROW_BYTES }, (_, row) => {
+    const at = row * ROW_WORDS + LAST;
+    return fromWords(words[at] as number, words[at + 1] as number);
+  });
+  const order = Uint32Array.from(times, (_, row) => row);
+  if (times.length < COUNTED_ROWS_MIN)
+    return order.sort((a, b) => (times[a] as number) - (times[b] as number) || a - b);
+  let least = Number.POSITIVE_INFINITY;
+  let most = Number.NEGATIVE_INFINITY;
+  for (const time of times) {
+    if (time < least) least = time;
+    if (time > most) most = time;
+  }
+  // By digits of the distance to the least, the lowest first; each pass keeps the order of equal ones.
+  let [from, into] = [order, new Uint32Array(order.length)];
+  for (let unit = 1; unit <= most - least; unit *= DIGITS) {
+    const digitOf = (row: number): number => Math.floor(((times[row] as number) - least) / unit) % DIGITS;
+    const next = new Uint32Array(DIGITS + 1);
+    for (const row of from) {
+      const digit = digitOf(row) + 1;
+      next[digit] = (next[digit] as number) + 1;
+    }
+    for (let digit = 1; digit < DIGITS; digit++)
+      next[digit] = (next[digit] as number) + (next[digit - 1] as number);
+    for (const row of from) {
+      const digit = digitOf(row);
+      into[next[digit] as number] = row;
+      next[digit] = (next[digit] as number) + 1;
+    }
+    [from, into] = [into, from];
+  }
+  return from;
+}
+
+function ordered(rows: Uint8Array, order: Uint32Array): Uint8Array {
+  const into = new Uint8Array(order.length * ROW_BYTES);
+  order.forEach((row, i) => {
+    into.set(rows.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES), i * ROW_BYTES);
+  });
+  return into;
+}
+
+async function written(writer: RowsWriter, rows: Uint8Array, order: Uint32Array): Promise<KeptRows> {
+  try {
+    for (let from = 0; from < order.length; from += PAGE_ROWS)
+      await writer.append(ordered(rows, order.subarray(from, from + PAGE_ROWS)));
+    return await writer.finish();
+  } finally {
+    writer.close();
+  }
+}
+
+/** A chunk under merge, at row `at` of its page. */
+interface Head {
+  readonly stream: RowStream;
+  readonly page: Uint8Array;
+  readonly words: Int32Array;
+  at: number;
+  rows: number;
+}
+
+/** Chunks in the order of ends as one, by a heap of their heads. */
+class ByEnd implements RowStream {
+  private readonly streams: readonly RowStream[];
+  /** Least first; undefined until the first read. */
+  private heap: Head[] | undefined;
+
+  constructor(streams: readonly RowStream[]) {
+    this.streams = streams;
+  }
+
+  async next(into: Uint8Array): Promise<number> {
+    this.heap ??= await this.opened();
+    const { heap } = this;
+    const room = Math.floor(into.length / ROW_BYTES);
+    let rows = 0;
+    while (rows < room && heap.length > 0) {
+      const least = heap[0] as Head;
+      into.set(least.page.subarray(least.at * ROW_BYTES, (least.at + 1) * ROW_BYTES), rows * ROW_BYTES);
+      rows++;
+      least.at++;
+      if (least.at === least.rows) await turned(least);
+      if (least.rows === 0) {
+        const last = heap.pop() as Head;
+        if (last !== least) heap[0] = last;
+      }
+      this.sink(0);
+    }
+    return rows;
+  }
+
+  close(): void {
+    for (const stream of this.streams) stream.close();
+  }
+
+  private async opened(): Promise<Head[]> {
+    const pageRows = pageRowsOf(this.streams.length);
+    const heads = this.streams.map((stream): Head => {
+      const page = new Uint8Array(pageRows * ROW_BYTES);
+      return { stream, page, words: wordsOf(page), at: 0, rows: 0 };
+    });
+    await Promise.all(heads.map(turned));
+    // A sorted array is a heap.
+    return heads.filter(({ rows }) => rows > 0).sort((a, b) => (isBefore(a, b) ? -1 : 1));
+  }
+
+  private sink(from: number): void {
+    const heap = this.heap as Head[];
+    const mine = heap[from];
+    if (mine === undefined) return;
+    let at = from;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && isBefore(heap[child + 1] as Head, heap[child] as Head)) child++;
+      if (isBefore(mine, heap[child] as Head)) break;
+      heap[at] = heap[child] as Head;
+      at = child;
+    }
+    heap[at] = mine;
+  }
+}
+
+async function turned(head: Head): Promise<void> {
+  head.rows = await head.stream.next(head.page);
+  head.at = 0;
+}
+
+function isBefore(a: Head, b: Head): boolean {
+  const [x, y] = [a.at * ROW_WORDS, b.at * ROW_WORDS];
+  const { words: v } = a;
+  const { words: w } = b;
+  // Times are signed, accounts are not.
+  const time = (v[x + LAST + 1] as number) - (w[y + LAST + 1] as number);
+  if (time !== 0) return time < 0;
+  for (const word of [LAST, KEY + 1, KEY]) {
+    const difference = ((v[x + word] as number) >>> 0) - ((w[y + word] as number) >>> 0);
+    if (difference !== 0) return difference < 0;
+  }
+  return false;
+}

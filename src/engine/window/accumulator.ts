@@ -1,0 +1,20 @@
+/** Accumulator rows, 64 bytes each, laid out as `Accumulator`: in a table, a checkpoint or a firing. */
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+
+export const ROW_BYTES = ACCUMULATOR.BYTES;
+
+/** One window's result: absolute values, so that writing it twice changes nothing. */
+export interface WindowResult {
+  /** Unsigned. */
+  readonly accountId: bigint;
+  readonly windowStart: number;
+  readonly windowEnd: number;
+  readonly count: bigint;
+  /** Low 64 bits, two's complement; exact unless `overflow`. */
+  readonly sum: bigint;
+  readonly min: bigint;
+  readonly max: bigint;
+  readonly lastUpdateTs: bigint;
+  /** The exact sum does not fit 64 bits. */
+  readonly overflow: boolean;
+}

@@ -1,0 +1,294 @@
+/** Where a decoder stands in an Avro payload, and the reading of the values that have no parts.
+ *
+ *  Invariants: (1) `start <= at <= end`, and no byte outside `[start, end)` is looked at; (2) what is read is bounded
+ *  before it is trusted: lengths by the bytes that are left, nesting and values without a byte by a number of their own.
+ *  Source: Apache Avro 1.12 specification, "Binary Encoding".
+ */
+import { isUtf8 } from 'node:buffer';
+import { invariant, type MillraceError } from '../../../core/errors.ts';
+import { formatError } from '../../errors.ts';
+
+/** Records, arrays and maps inside one another. */
+export const AVRO_PAYLOAD_DEPTH_MAX = 256;
+/** Values that take no byte (null outside a union, an empty record) a payload may hold. */
+const AVRO_EMPTY_VALUES_MAX = 65_536;
+/** Characters of a path that an error shows. */
+const PATH_CHARS_MAX = 500;
+
+/** Why a payload cannot be read, and at which byte; each value around it adds its step to the path. */
+export class Unreadable extends Error {
+  readonly code: 'malformed_payload' | 'incompatible_schema';
+  readonly at: number;
+  /** From the innermost outwards: `.field`, `[2]` of an array, `{2}` of a map. */
+  private readonly steps: string[] = [];
+
+  constructor(code: Unreadable['code'], why: string, at: number) {
+    super(why);
+    this.code = code;
+    this.at = at;
+  }
+
+  /** What was thrown while the value at `step` was read. */
+  static inside(step: string, thrown: unknown): unknown {
+    if (thrown instanceof Unreadable) thrown.steps.push(step);
+    return thrown;
+  }
+
+  /** @param root what the path begins with; @param start of the payload */
+  toError(root: string, start: number): MillraceError {
+    let path = '';
+    let left = this.steps.length;
+    for (const step of this.steps) {
+      if (path.length + step.length > PATH_CHARS_MAX) break;
+      path = step + path;
+      left--;
+    }
+    path = (left === 0 ? root : '…') + path;
+    const at = this.at - start;
+    return formatError(this.code, `${this.message}, in ${path} at byte ${at} of the payload`, {
+      details: { at, path },
+    });
+  }
+}
+
+/** Two words of a 64-bit integer, and the same bytes as one. */
+const words = new Int32Array(2);
+const wide = new BigInt64Array(words.buffer);
+
+export class AvroCursor {
+  private bytes: Buffer = Buffer.alloc(0);
+  private end = 0;
+  at = 0;
+  private depth = 0;
+  private emptyValues = 0;
+  /** Of the long that was read last. */
+  private low = 0;
+  private high = 0;
+
+  open(bytes: Buffer, start: number, end: number): void {
+    invariant(start >= 0 && start <= end && end <= bytes.length, 'a payload lies inside its buffer');
+    this.bytes = bytes;
+    this.at = start;
+    this.end = end;
+    this.depth = 0;
+    this.emptyValues = 0;
+  }
+
+  /** To be asked when the value has been read. */
+  close(): void {
+    if (this.at !== this.end)
+      throw this.malformed(`${this.end - this.at} bytes are left over behind the value`);
+  }
+
+  malformed(why: string, at = this.at): Unreadable {
+    return new Unreadable('malformed_payload', why, at);
+  }
+
+  unresolved(why: string, at = this.at): Unreadable {
+    return new Unreadable('incompatible_schema', why, at);
+  }
+
+  /** Takes the next `count` bytes and returns where they begin. */
+  private take(count: number, begun = this.at): number {
+    const from = this.at;
+    if (!(count >= 0 && count <= this.end - from))
+      throw this.malformed(
+        count < 0
+          ? `a length is ${count}`
+          : `the payload ends inside a value: ${this.end - from} of ${count} bytes are there`,
+        begun,
+      );
+    this.at = from + count;
+    return from;
+  }
+
+  boolean(): boolean {
+    const at = this.take(1);
+    const byte = this.bytes[at] as number;
+    if (byte > 1) throw this.malformed(`a boolean is ${byte}, neither 0 nor 1`, at);
+    return byte === 1;
+  }
+
+  int(): number {
+    const { bytes, end } = this;
+    let at = this.at;
+    let value = 0;
+    for (let shift = 0; shift < 35; shift += 7) {
+      if (at >= end) throw this.malformed('the payload ends inside an integer');
+      const byte = bytes[at++] as number;
+      // The fifth byte holds the last four bits.
+      if (shift === 28 && byte > 15) break;
+      value |= (byte & 0x7f) << shift;
+      if (byte < 128) {
+        this.at = at;
+        return (value >>> 1) ^ -(value & 1);
+      }
+    }
+    throw this.malformed('an integer has more than 32 bits');
+  }
+
+  /** Leaves the 64 bits in `low` and `high`. */
+  private readLong(): void {
+    const { bytes, end } = this;
+    let at = this.at;
+    // 28, 28 and 8 bits, so that each part is made by 32-bit operations.
+    let first = 0;
+    let second = 0;
+    let third = 0;
+    for (let i = 0; i < 10; i++) {
+      if (at >= end) throw this.malformed('the payload ends inside an integer');
+      const byte = bytes[at++] as number;
+      // The tenth byte holds the last bit.
+      if (i === 9 && byte > 1) break;
+      const bits = byte & 0x7f;
+      if (i < 4) first |= bits << (7 * i);
+      else if (i < 8) second |= bits << (7 * (i - 4));
+      else third |= bits << (7 * (i - 8));
+      if (byte < 128) {
+        this.at = at;
+        const low = first | (second << 28);
+        const high = (second >>> 4) | (third << 24);
+        const sign = -(low & 1);
+        this.low = ((low >>> 1) | (high << 31)) ^ sign;
+        this.high = (high >>> 1) ^ sign;
+        return;
+      }
+    }
+    throw this.malformed('an integer has more than 64 bits');
+  }
+
+  long(): bigint {
+    this.readLong();
+    words[0] = this.low;
+    words[1] = this.high;
+    return wide[0] as bigint;
+  }
+
+  /** Rounded beyond 2^53, as the conversion of a long to a double rounds. */
+  longAsDouble(): number {
+    this.readLong();
+    return this.high * 0x1_0000_0000 + (this.low >>> 0);
+  }
+
+  /** Rounded once, as the conversion of a long to a float rounds. */
+  longAsFloat(): number {
+    const double = this.longAsDouble();
+    if (Number.isSafeInteger(double)) return Math.fround(double);
+    // A double has no room for all the bits; one bit for those it leaves out keeps the second rounding right.
+    const low = (this.low & 0x7ff) === 0 ? this.low : (this.low & ~0x7ff) | 0x800;
+    return Math.fround(this.high * 0x1_0000_0000 + (low >>> 0));
+  }
+
+  float(): number {
+    return this.bytes.readFloatLE(this.take(4));
+  }
+
+  double(): number {
+    return this.bytes.readDoubleLE(this.take(8));
+  }
+
+  text(): string {
+    const begun = this.at;
+    const from = this.take(this.longAsDouble(), begun);
+    const text = this.bytes.toString('utf8', from, this.at);
+    // What is no UTF-8 becomes U+FFFD, which may also have been written.
+    if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
+      throw this.malformed('a text is not UTF-8', begun);
+    return text;
+  }
+
+  /** A copy: the payload's buffer is used again. */
+  blob(): Buffer {
+    const begun = this.at;
+    return Buffer.from(this.bytes.subarray(this.take(this.longAsDouble(), begun), this.at));
+  }
+
+  /** The bytes of a text. */
+  textBlob(): Buffer {
+    const begun = this.at;
+    const blob = this.blob();
+    if (!isUtf8(blob)) throw this.malformed('a text is not UTF-8', begun);
+    return blob;
+  }
+
+  fixed(size: number): Buffer {
+    return Buffer.from(this.bytes.subarray(this.take(size), this.at));
+  }
+
+  skip(size: number): void {
+    this.take(size);
+  }
+
+  skipBlob(): void {
+    const begun = this.at;
+    this.take(this.longAsDouble(), begun);
+  }
+
+  skipText(): void {
+    const begun = this.at;
+    const from = this.take(this.longAsDouble(), begun);
+    if (!isUtf8(this.bytes.subarray(from, this.at))) throw this.malformed('a text is not UTF-8', begun);
+  }
+
+  /** Begins a record, an array or a map. */
+  enter(): void {
+    if (++this.depth > AVRO_PAYLOAD_DEPTH_MAX)
+      throw this.malformed(`values are nested deeper than ${AVRO_PAYLOAD_DEPTH_MAX}`);
+  }
+
+  /** Ends a record that began at `begun` and has `nulls` fields that never take a byte. */
+  leaveRecord(begun: number, nulls: number): void {
+    this.depth--;
+    if (nulls > 0) this.countEmpty(nulls);
+    if (this.at === begun) this.countEmpty(1);
+  }
+
+  private countEmpty(values: number): void {
+    this.emptyValues += values;
+    if (this.emptyValues > AVRO_EMPTY_VALUES_MAX)
+      throw this.malformed(`more than ${AVRO_EMPTY_VALUES_MAX} values take no byte`);
+  }
+
+  /** The index of one of `count` symbols or branches. */
+  index(count: number, what: 'symbol' | 'branch'): number {
+    const begun = this.at;
+    const index = this.int();
+    if (index >= 0 && index < count) return index;
+    throw this.malformed(`there is no ${what} ${index}: the writer's schema has ${count}`, begun);
+  }
+
+  /** Reads the items of an array or a map: blocks of a count, or of a negative count and the bytes of the block; a
+   *  count of 0 ends them.
+   *  @param item reads one item and puts it into `into`; @param isEmpty whether items never take a byte */
+  blocks<Into>(
+    brackets: '[]' | '{}',
+    isEmpty: boolean,
+    into: Into,
+    item: (from: AvroCursor, into: Into) => void,
+  ): void {
+    this.enter();
+    let done = 0;
+    for (let count = this.longAsDouble(); count !== 0; count = this.longAsDouble()) {
+      const end = count < 0 ? this.blockEnd() : undefined;
+      if (isEmpty) this.countEmpty(Math.abs(count));
+      try {
+        for (let left = Math.abs(count); left > 0; left--) {
+          item(this, into);
+          done++;
+        }
+      } catch (thrown) {
+        throw Unreadable.inside(`${brackets[0]}${done}${brackets[1]}`, thrown);
+      }
+      if (end !== undefined && this.at !== end)
+        throw this.malformed(`a block ends ${Math.abs(this.at - end)} bytes off where it says`);
+    }
+    this.depth--;
+  }
+
+  private blockEnd(): number {
+    const begun = this.at;
+    const length = this.longAsDouble();
+    if (length >= 0 && length <= this.end - this.at) return this.at + length;
+    throw this.malformed(`a block says it has ${length} bytes; ${this.end - this.at} are left`, begun);
+  }
+}

@@ -1,0 +1,298 @@
+/** Reads what a writer's Avro schema wrote as a reader's schema wants it, in one pass over the bytes.
+ *
+ *  Each pair of types is compiled once to a function. What cannot be resolved is an error of the events that get there,
+ *  not of the pair: a branch that no reader takes hurts nobody who does not write it. Where a record as a whole cannot
+ *  be resolved (its name, a field that nobody wrote and that has no default) every event that holds it is refused.
+ *
+ *  A program gets: int, float, double as number, long as bigint, bytes and fixed as a Buffer of its own, an enum's
+ *  symbol as string, arrays, maps and records as plain objects, a record's fields in the reader's order, a union's value
+ *  plain or wrapped (avro-branch.ts).
+ *  Source: Apache Avro 1.12 specification, "Binary Encoding" and "Schema Resolution".
+ */
+
+import type { Decode } from '../../decode.ts';
+import {
+  type AvroEnumNode,
+  type AvroField,
+  type AvroNode,
+  type AvroPrimitive,
+  type AvroRecordNode,
+  type AvroUnionNode,
+  avroTypeName,
+} from '../syntax/tree.ts';
+import { branchKey } from './branch.ts';
+import { AvroCursor, Unreadable } from './cursor.ts';
+import { type Fill, fillOf, NoDefault } from './fill.ts';
+import {
+  doNamesMatch,
+  type FieldMatches,
+  isNamed,
+  isPromotable,
+  logicalDifference,
+  matchFields,
+  shortName,
+  shownName,
+  UnionBranches,
+} from './match.ts';
+import { Skips, type Slot, takesNoByte } from './skip.ts';
+
+/** Pairs of types, and fields in them, that one decoder compiles. A comparison that accepts a pair counts no less. */
+const COMPILE_STEPS_MAX = 1_000_000;
+
+type Read = Slot['read'];
+type Blank = Record<string, unknown>;
+
+/** Compiles any pair. The decoder throws malformed_payload for bytes that the writer's schema cannot have written, and
+ *  incompatible_schema where the reader's schema has no place for what was written; both say `at`, the byte of the
+ *  payload where it breaks, and `path`. */
+export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
+  const root = new Compiler().compile(reader, writer);
+  const rootName = shownName(shortName(avroTypeName(writer)));
+  const from = new AvroCursor();
+  return (bytes, start, end) => {
+    try {
+      from.open(bytes, start, end);
+      const value = root.read(from);
+      from.close();
+      return value;
+    } catch (thrown) {
+      throw thrown instanceof Unreadable ? thrown.toError(rootName, start) : thrown;
+    }
+  };
+}
+
+/** The pairs of one decoder. They wait in a list to be compiled: a chain of types may be longer than the stack is deep. */
+class Compiler {
+  private readonly slots = new Map<AvroNode, Map<AvroNode, Slot>>();
+  private readonly unions = new Map<AvroUnionNode, UnionBranches>();
+  private readonly waiting: Array<() => void> = [];
+  private readonly skips = new Skips(this.waiting);
+  private readonly fills = new Map<AvroField, Fill | NoDefault>();
+  private steps = 0;
+
+  compile(reader: AvroNode, writer: AvroNode): Slot {
+    const root = this.slot(reader, writer);
+    for (let next = this.waiting.pop(); next !== undefined; next = this.waiting.pop()) next();
+    return root;
+  }
+
+  private slot(reader: AvroNode, writer: AvroNode): Slot {
+    const ofReader = this.slots.get(reader) ?? new Map<AvroNode, Slot>();
+    this.slots.set(reader, ofReader);
+    const known = ofReader.get(writer);
+    if (known !== undefined) return known;
+    const slot: Slot = { read: tooMany() };
+    ofReader.set(writer, slot);
+    this.waiting.push(() => {
+      if (this.spend(1)) slot.read = this.pair(reader, writer);
+    });
+    return slot;
+  }
+
+  private spend(steps: number): boolean {
+    this.steps += steps;
+    return this.steps <= COMPILE_STEPS_MAX;
+  }
+
+  private pair(reader: AvroNode, writer: AvroNode): Read {
+    if (writer.kind === 'union') return this.writtenUnion(reader, writer);
+    if (reader.kind === 'union') return this.branchOf(reader, writer);
+    const logical = logicalDifference(reader, writer);
+    if (logical !== undefined) return refuse(logical);
+    if (isNamed(reader) && isNamed(writer) && reader.kind === writer.kind && !doNamesMatch(reader, writer))
+      return refuse(
+        `the writer's ${writer.kind} ${shownName(writer.name)} is ${shownName(reader.name)} for the reader, and no alias says they are the same`,
+      );
+    if (reader.kind === 'primitive' && writer.kind === 'primitive')
+      return primitive(reader.type, writer.type) ?? mismatch(reader, writer);
+    if (reader.kind === 'fixed' && writer.kind === 'fixed') {
+      const { size } = writer;
+      return reader.size === size
+        ? (from) => from.fixed(size)
+        : refuse(`${shownName(writer.name)} has ${size} bytes for the writer, ${reader.size} for the reader`);
+    }
+    if (reader.kind === 'enum' && writer.kind === 'enum') return enumeration(reader, writer);
+    if (reader.kind === 'array' && writer.kind === 'array') return this.array(reader.items, writer.items);
+    if (reader.kind === 'map' && writer.kind === 'map') return this.map(reader.values, writer.values);
+    if (reader.kind === 'record' && writer.kind === 'record') return this.record(reader, writer);
+    return mismatch(reader, writer);
+  }
+
+  /** Each written branch is resolved for itself, against the whole of the reader's type. */
+  private writtenUnion(reader: AvroNode, writer: AvroUnionNode): Read {
+    const count = writer.branches.length;
+    if (!this.spend(count)) return tooMany();
+    const branches = writer.branches.map((branch) => this.slot(reader, branch));
+    return (from) => (branches[from.index(count, 'branch')] as Slot).read(from);
+  }
+
+  private branchOf(reader: AvroUnionNode, writer: AvroNode): Read {
+    const index = this.branchesOf(reader).indexFor(writer);
+    if (index === undefined)
+      return refuse(`no branch of the reader's union takes the writer's ${typeName(writer)}`);
+    const slot = this.wrapped(reader, index, writer);
+    return (from) => slot.read(from);
+  }
+
+  private branchesOf(union: AvroUnionNode): UnionBranches {
+    const branches = this.unions.get(union) ?? new UnionBranches(union);
+    this.unions.set(union, branches);
+    return branches;
+  }
+
+  private wrapped(union: AvroUnionNode, index: number, writer: AvroNode): Slot {
+    const branch = union.branches[index] as AvroNode;
+    const slot = this.slot(branch, writer);
+    if (!this.branchesOf(union).isWrapped || (branch.kind === 'primitive' && branch.type === 'null'))
+      return slot;
+    const key = branchKey(branch);
+    return { read: (from) => ({ [key]: slot.read(from) }) };
+  }
+
+  private fillOf(field: AvroField): Fill | NoDefault {
+    const fill = this.fills.get(field) ?? fillOf(field);
+    this.fills.set(field, fill);
+    return fill;
+  }
+
+  private array(reader: AvroNode, writer: AvroNode): Read {
+    const slot = this.slot(reader, writer);
+    const isEmpty = takesNoByte(writer);
+    const item = (from: AvroCursor, into: unknown[]): void => {
+      into.push(slot.read(from));
+    };
+    return (from) => {
+      const items: unknown[] = [];
+      from.blocks('[]', isEmpty, items, item);
+      return items;
+    };
+  }
+
+  private map(reader: AvroNode, writer: AvroNode): Read {
+    const slot = this.slot(reader, writer);
+    const entry = (from: AvroCursor, into: Blank): void => {
+      const key = from.text();
+      const value = slot.read(from);
+      // An assignment to this one would change what the object inherits.
+      if (key === '__proto__') define(into, key, value);
+      else into[key] = value;
+    };
+    return (from) => {
+      const entries: Blank = {};
+      from.blocks('{}', false, entries, entry);
+      return entries;
+    };
+  }
+
+  private record(reader: AvroRecordNode, writer: AvroRecordNode): Read {
+    const aliases = reader.fields.reduce((sum, field) => sum + field.aliases.length, 0);
+    if (!this.spend(reader.fields.length + aliases + writer.fields.length)) return tooMany();
+    // A record reads itself field by field, whatever its aliases say.
+    const matches: FieldMatches | string =
+      reader === writer ? { taken: writer.fields, missing: [] } : matchFields(reader, writer);
+    if (typeof matches === 'string') return refuse(`${shownName(writer.name)}: ${matches}`);
+    const fills: Array<{ readonly into: string; readonly make: () => unknown }> = [];
+    const constants = new Map<string, unknown>();
+    for (const field of matches.missing) {
+      const fill = this.fillOf(field);
+      if (fill instanceof NoDefault) return refuse(`${shownName(writer.name)}: ${fill.message}`);
+      if (fill.make === undefined) constants.set(field.name, fill.value);
+      else fills.push({ into: field.name, make: fill.make });
+    }
+    // Has every field from the beginning, in the reader's order and, by name, safe to assign to.
+    const blank: Blank = {};
+    for (const { name } of reader.fields) define(blank, name, constants.get(name));
+    const fields = writer.fields.map((written, index) => {
+      const taken = matches.taken[index];
+      return taken === undefined
+        ? { name: written.name, into: undefined, slot: this.skips.slot(written.type) }
+        : { name: written.name, into: taken.name, slot: this.slot(taken.type, written.type) };
+    });
+    const nulls = writer.fields.filter((field) => takesNoByte(field.type)).length;
+    return (from) => {
+      const begun = from.at;
+      from.enter();
+      const value: Blank = { ...blank };
+      let i = 0;
+      try {
+        for (; i < fields.length; i++) {
+          const { into, slot } = fields[i] as (typeof fields)[number];
+          if (into === undefined) slot.read(from);
+          else value[into] = slot.read(from);
+        }
+      } catch (thrown) {
+        throw Unreadable.inside(`.${fields[i]?.name}`, thrown);
+      }
+      for (const { into, make } of fills) value[into] = make();
+      from.leaveRecord(begun, nulls);
+      return value;
+    };
+  }
+}
+
+const typeName = (node: AvroNode): string => shownName(avroTypeName(node));
+
+/** A reading that is an error of the event that gets there. */
+function refuse(why: string): Read {
+  return (from) => {
+    throw from.unresolved(why);
+  };
+}
+
+const tooMany = (): Read => refuse('the schemas combine their types in too many ways');
+
+function mismatch(reader: AvroNode, writer: AvroNode): Read {
+  return refuse(`a reader of type ${typeName(reader)} cannot read the writer's ${typeName(writer)}`);
+}
+
+function define(into: Blank, key: string, value: unknown): void {
+  Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
+}
+
+const SAME: Readonly<Record<AvroPrimitive, Read>> = {
+  null: () => null,
+  boolean: (from) => from.boolean(),
+  int: (from) => from.int(),
+  long: (from) => from.long(),
+  float: (from) => from.float(),
+  double: (from) => from.double(),
+  bytes: (from) => from.blob(),
+  string: (from) => from.text(),
+};
+
+/** Undefined where the reader's type cannot read the writer's. */
+function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Read | undefined {
+  if (reader === writer) return SAME[reader];
+  if (!isPromotable(writer, reader)) return undefined;
+  switch (reader) {
+    case 'long':
+      return (from) => BigInt(from.int());
+    case 'float':
+      return writer === 'int' ? (from) => Math.fround(from.int()) : (from) => from.longAsFloat();
+    case 'double':
+      if (writer === 'int') return SAME.int;
+      return writer === 'long' ? (from) => from.longAsDouble() : SAME.float;
+    case 'bytes':
+      return (from) => from.textBlob();
+    case 'string':
+      return SAME.string;
+    default:
+      return undefined;
+  }
+}
+
+function enumeration(reader: AvroEnumNode, writer: AvroEnumNode): Read {
+  const known = new Set(reader.symbols);
+  const symbols = writer.symbols.map((symbol) => (known.has(symbol) ? symbol : reader.defaultSymbol));
+  return (from) => {
+    const begun = from.at;
+    const index = from.index(symbols.length, 'symbol');
+    const symbol = symbols[index];
+    if (symbol === undefined)
+      throw from.unresolved(
+        `the reader's ${shownName(reader.name)} has no symbol ${shownName(writer.symbols[index] as string)} and no default`,
+        begun,
+      );
+    return symbol;
+  };
+}

@@ -1,0 +1,159 @@
+/** The scalar types of Protobuf: how each stands on the wire, and what its values are in a program. 64-bit integers are
+ *  bigint, other numbers number. Source: protobuf.dev, "Encoding" and "Scalar Value Types".
+ */
+import { invariant } from '../../../core/errors.ts';
+import { type ProtoInput, WIRE } from './input.ts';
+import type { ProtoOutput } from './output.ts';
+
+declare global {
+  interface String {
+    /** Whether no half of a surrogate pair stands alone. */
+    isWellFormed(): boolean;
+  }
+}
+
+export interface ProtoScalar {
+  readonly wire: number;
+  /** What an absent field without presence holds. */
+  readonly zero: unknown;
+  readonly read: (input: ProtoInput) => unknown;
+  /** Whether a value is of this type and in its range. */
+  readonly fits: (value: unknown) => boolean;
+  /** @param value one that fits */
+  readonly write: (output: ProtoOutput, value: never) => void;
+}
+
+const number =
+  (least: number, most: number) =>
+  (value: unknown): boolean =>
+    Number.isInteger(value) && (value as number) >= least && (value as number) <= most;
+const long =
+  (least: bigint, most: bigint) =>
+  (value: unknown): boolean =>
+    typeof value === 'bigint' && value >= least && value <= most;
+
+const isInt32 = number(-(2 ** 31), 2 ** 31 - 1);
+const isUint32 = number(0, 2 ** 32 - 1);
+const isInt64 = long(-(2n ** 63n), 2n ** 63n - 1n);
+const isUint64 = long(0n, 2n ** 64n - 1n);
+const isNumber = (value: unknown): boolean => typeof value === 'number';
+
+const int32: ProtoScalar = {
+  wire: WIRE.VARINT,
+  zero: 0,
+  read: (input) => input.int32(),
+  fits: isInt32,
+  write: (output, value) => output.int32(value),
+};
+
+/** Enums are on the wire what int32 is. */
+export const ENUM_NUMBER = int32;
+
+const SCALARS: Readonly<Record<string, ProtoScalar>> = {
+  int32,
+  uint32: {
+    wire: WIRE.VARINT,
+    zero: 0,
+    read: (input) => input.uint32(),
+    fits: isUint32,
+    write: (output, value) => output.uint32(value),
+  },
+  sint32: {
+    wire: WIRE.VARINT,
+    zero: 0,
+    read: (input) => input.sint32(),
+    fits: isInt32,
+    write: (output, value) => output.sint32(value),
+  },
+  bool: {
+    wire: WIRE.VARINT,
+    zero: false,
+    read: (input) => input.bool(),
+    fits: (value) => typeof value === 'boolean',
+    write: (output, value) => output.uint32(value ? 1 : 0),
+  },
+  int64: {
+    wire: WIRE.VARINT,
+    zero: 0n,
+    read: (input) => input.int64(),
+    fits: isInt64,
+    write: (output, value) => output.varint64(value),
+  },
+  uint64: {
+    wire: WIRE.VARINT,
+    zero: 0n,
+    read: (input) => input.uint64(),
+    fits: isUint64,
+    write: (output, value) => output.varint64(value),
+  },
+  sint64: {
+    wire: WIRE.VARINT,
+    zero: 0n,
+    read: (input) => input.sint64(),
+    fits: isInt64,
+    write: (output, value) => output.sint64(value),
+  },
+  fixed32: {
+    wire: WIRE.FIXED32,
+    zero: 0,
+    read: (input) => input.fixed32(),
+    fits: isUint32,
+    write: (output, value) => output.fixed32(value),
+  },
+  sfixed32: {
+    wire: WIRE.FIXED32,
+    zero: 0,
+    read: (input) => input.sfixed32(),
+    fits: isInt32,
+    write: (output, value) => output.fixed32(value),
+  },
+  fixed64: {
+    wire: WIRE.FIXED64,
+    zero: 0n,
+    read: (input) => input.fixed64(),
+    fits: isUint64,
+    write: (output, value) => output.fixed64(value),
+  },
+  sfixed64: {
+    wire: WIRE.FIXED64,
+    zero: 0n,
+    read: (input) => input.sfixed64(),
+    fits: isInt64,
+    write: (output, value) => output.fixed64(value),
+  },
+  float: {
+    wire: WIRE.FIXED32,
+    zero: 0,
+    read: (input) => input.float(),
+    fits: isNumber,
+    write: (output, value) => output.float(value),
+  },
+  double: {
+    wire: WIRE.FIXED64,
+    zero: 0,
+    read: (input) => input.double(),
+    fits: isNumber,
+    write: (output, value) => output.double(value),
+  },
+  string: {
+    wire: WIRE.LENGTH,
+    zero: '',
+    read: (input) => input.text(),
+    fits: (value) => typeof value === 'string' && value.isWellFormed(),
+    write: (output, value) => output.text(value),
+  },
+  bytes: {
+    wire: WIRE.LENGTH,
+    zero: Buffer.alloc(0),
+    read: (input) => input.blob(),
+    fits: (value) => value instanceof Uint8Array,
+    write: (output, value) => output.blob(value),
+  },
+};
+
+/** @param type name of a scalar type, as the language has it */
+export function scalarOf(type: string): ProtoScalar {
+  const scalar = SCALARS[type];
+  invariant(scalar !== undefined, `${type} is a scalar type`);
+  return scalar;
+}

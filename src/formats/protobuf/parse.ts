@@ -1,0 +1,59 @@
+/** A schema as a client sends it, from text or descriptor to linked files and the text that is stored. */
+
+import type { ResolvedReference } from '../content.ts';
+import { formatError } from '../errors.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from '../format.ts';
+import type { ParseOptions } from '../options.ts';
+import { descriptorOf, fileOfDescriptor } from './descriptor/from-descriptor.ts';
+import { OptionDecoder } from './descriptor/option-read.ts';
+import { descriptorBytes } from './descriptor/to-descriptor.ts';
+import { checkProtoFile } from './link/check.ts';
+import { linkProto, type ProtoLink } from './link/resolve.ts';
+import { protoFail } from './syntax/lexer.ts';
+import { normalised } from './syntax/normal.ts';
+import { parseProtoFile } from './syntax/parser.ts';
+import { withoutDerivedJsonNames } from './syntax/plain.ts';
+import { printProto } from './syntax/print.ts';
+
+export interface ParsedProto {
+  readonly link: ProtoLink;
+  /** Canonical, or normalised where that was asked for. */
+  readonly text: string;
+  /** Without the JSON names that follow from the names of fields; absent where the text states none of these. */
+  readonly lookupText?: string;
+}
+
+/** @throws invalid_schema, schema_too_large */
+export function protoLink(source: string, options: ParseOptions = {}): ParsedProto {
+  if (source.length > SCHEMA_TEXT_CHARS_MAX) {
+    throw formatError(
+      'schema_too_large',
+      `the schema has ${source.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`,
+    );
+  }
+  const references = options.references ?? [];
+  const lenient = options.lenient === true;
+  const looseImports = options.looseImports === true;
+  const descriptor = descriptorOf(source);
+  const written = descriptor === undefined ? source : textOfDescriptor(descriptor, references);
+  const link = linkProto(parseProtoFile(written), { references, lenient, looseImports });
+  const { body } = link.root.node;
+  if (!lenient) {
+    checkProtoFile(link);
+    // Every option must be one and fit its type; one whose import is missing cannot be judged.
+    descriptorBytes(link, link.root, 'default', looseImports ? 'custom' : 'none');
+    if (body.length === 0) protoFail('it declares no message, enum, extension or service');
+  }
+  const isNormalised = options.normalize === true;
+  const kept = isNormalised ? normalised(link) : link.root.node;
+  const text = printProto(kept, isNormalised);
+  const plain = withoutDerivedJsonNames(kept);
+  return { link, text, ...(plain === kept ? {} : { lookupText: printProto(plain, isNormalised) }) };
+}
+
+/** The places in later messages are those of this text, which is what is stored. */
+function textOfDescriptor(bytes: Buffer, references: readonly ResolvedReference[]): string {
+  const bare = fileOfDescriptor(bytes, () => []);
+  const decoder = new OptionDecoder(linkProto(bare, { references, lenient: true }));
+  return printProto(fileOfDescriptor(bytes, (of, options) => decoder.read(of, options)));
+}

@@ -1,0 +1,121 @@
+/** A place in the words of a .proto text: looks one word ahead, and counts what it makes so that no text grows without bound. */
+
+import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../../format.ts';
+import { type NumberRange, type Position, PROTO_PATH_CHARS_MAX } from './ast.ts';
+import { integerOf, ProtoLexer, protoFail, type Token } from './lexer.ts';
+
+export class ProtoCursor {
+  readonly file: string | undefined;
+  private readonly lexer: ProtoLexer;
+  private ahead: Token;
+  private nodes = 0;
+  private depth = 0;
+
+  constructor(source: string, file?: string) {
+    this.file = file;
+    this.lexer = new ProtoLexer(source, file);
+    this.ahead = this.lexer.next();
+  }
+
+  get token(): Token {
+    return this.ahead;
+  }
+  get at(): Position {
+    return this.ahead.at;
+  }
+
+  fail(why: string, at: Position = this.at): never {
+    protoFail(why, at, this.file);
+  }
+
+  next(): Token {
+    const token = this.ahead;
+    this.ahead = this.lexer.next();
+    return token;
+  }
+
+  /** Whether the next word is this symbol or name. */
+  sees(text: string): boolean {
+    return this.ahead.text === text && (this.ahead.kind === 'symbol' || this.ahead.kind === 'name');
+  }
+
+  /** Takes the word if it is the next one. */
+  takes(text: string): boolean {
+    if (!this.sees(text)) return false;
+    this.next();
+    return true;
+  }
+
+  expect(text: string): void {
+    if (!this.takes(text)) this.unexpected(`"${text}"`);
+  }
+
+  unexpected(wanted: string): never {
+    const { kind, text } = this.ahead;
+    const met = kind === 'end' ? 'the text ends' : `${JSON.stringify(text.slice(0, 64))} stands`;
+    this.fail(`invalid syntax: ${met} where ${wanted} should`);
+  }
+
+  name(what: string): string {
+    if (this.ahead.kind !== 'name') this.unexpected(what);
+    return this.next().text;
+  }
+
+  /** A name with dots, perhaps with a leading one. */
+  path(what: string, mayLead = true): string {
+    let text = mayLead && this.takes('.') ? '.' : '';
+    text += this.name(what);
+    while (this.takes('.')) {
+      text += `.${this.name(what)}`;
+      if (text.length > PROTO_PATH_CHARS_MAX)
+        this.fail(`a name is longer than ${PROTO_PATH_CHARS_MAX} characters`);
+    }
+    return text;
+  }
+
+  /** Strings that stand side by side are one. */
+  string(what: string): Buffer {
+    if (this.ahead.kind !== 'string') this.unexpected(what);
+    const parts: Buffer[] = [];
+    while (this.ahead.kind === 'string') parts.push(this.next().bytes as Buffer);
+    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
+  }
+
+  /** @param least may be negative, and then a minus may stand before the number */
+  integer(what: string, least: number, most: number): number {
+    const { at } = this;
+    const negative = least < 0 && this.takes('-');
+    if (this.ahead.kind !== 'integer') this.unexpected(what);
+    const value = integerOf(this.next().text);
+    const signed = negative ? -value : value;
+    if (signed < BigInt(least) || signed > BigInt(most)) {
+      this.fail(`${what} ${signed} is out of its range, ${least} to ${most}`, at);
+    }
+    return Number(signed);
+  }
+
+  /** `5`, `5 to 9` or `5 to max`. */
+  range(what: string, least: number, most: number, max: number): NumberRange {
+    const { at } = this;
+    const from = this.integer(what, least, most);
+    if (!this.takes('to')) return { from, to: from, single: true, at };
+    const to = this.takes('max') ? max : this.integer(what, least, most);
+    if (to < from) this.fail(`the range ${from} to ${to} is empty`, at);
+    return { from, to, single: false, at };
+  }
+
+  /** One more thing of the tree. */
+  count(): void {
+    if (++this.nodes > SCHEMA_NODES_MAX)
+      this.fail(`it declares more than ${SCHEMA_NODES_MAX} things ${NODES_LIMIT}`);
+  }
+
+  /** One more pair of braces around. */
+  inside<T>(work: () => T): T {
+    if (++this.depth > SCHEMA_DEPTH_MAX)
+      this.fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks ${DEPTH_LIMIT}`);
+    const result = work();
+    this.depth--;
+    return result;
+  }
+}

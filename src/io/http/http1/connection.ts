@@ -1,0 +1,530 @@
+/** One connection of the node:net driver: its requests one after the other, in the order they came.
+ *
+ *      head ──► admitting ──► body ──► handling ──► sending ──► head …   over: the last answer is given, nothing is read any more
+ *
+ *  Invariants: (1) what comes while a request is under way is kept, not read, and only up to a bound; while its head is
+ *  judged the socket is paused; (2) a request is counted from its head to the last byte of its answer; (3) every state
+ *  but `admitting` and `handling` has a deadline; (4) after `over` no handler is called; (5) `held` is what this
+ *  connection has in memory of requests that are not answered, and every change of it is counted with the server.
+ */
+import type { Socket } from 'node:net';
+import type { Decision, Front } from '../front.ts';
+import type { HttpAdmission, HttpPeer, HttpResponse, HttpServerOptions } from '../port.ts';
+import { EMPTY, WholeRequest } from '../request.ts';
+import { type DateLine, type WireAnswer, wireAnswer } from './answer.ts';
+import { WireBody } from './body.ts';
+import { mayBegin, readWireHead, type WireHead } from './head.ts';
+
+const NO_BYTES = Buffer.alloc(0);
+const HEAD_END = Buffer.from('\r\n\r\n');
+const CR = 13;
+const LF = 10;
+
+/** A refused or last connection is read on this long, or this far: closing over unread bytes would take the answer away
+ *  from a client that is still sending. */
+const LINGER_MS = 500;
+const LINGER_BYTES_MAX = 1024 * 1024;
+/** A long answer leaves in pieces, so that a client that reads slowly can be told from one that does not read. */
+const PIECE_BYTES = 64 * 1024;
+const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
+const CLOSE = 'connection: close\r\n';
+const KEEP_ALIVE = 'connection: keep-alive\r\n';
+
+/** What a connection needs of its server. */
+export interface LineOwner {
+  readonly options: HttpServerOptions;
+  readonly front: Front;
+  readonly date: DateLine;
+  /** What may wait behind a request under way on one connection. */
+  readonly behindBytesMax: number;
+  /** Requests accepted and not yet answered. */
+  accepted: number;
+  gone(line: WireLine): void;
+}
+
+/** `admitted` lasts until the body is begun. */
+type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'over';
+
+export class WireLine {
+  readonly socket: Socket;
+  private readonly owner: LineOwner;
+  private readonly peer: HttpPeer | undefined;
+  private readonly address = (): string => this.socket.remoteAddress ?? '';
+  private phase: Phase = 'head';
+  private deadlineMs: number;
+  /** Came and was not read: the beginning of a head, or what is behind a request under way. */
+  private rest: Buffer | undefined;
+  /** Bytes counted with the server. */
+  private held = 0;
+  /** Bytes of the body that its handler has. */
+  private handledBytes = 0;
+  /** Where the search for the end of a head goes on. */
+  private searched = 0;
+  private running = false;
+  private startMs = 0;
+  private head: WireHead | undefined;
+  private decision: Decision | undefined;
+  private body: WireBody | undefined;
+  private request: WholeRequest | undefined;
+  /** What of an answer waits for its client, and whether the connection ends with it. */
+  private unsent: Uint8Array = EMPTY;
+  private last = false;
+  /** More came than may wait behind a request. */
+  private flooded = false;
+  private discarded = 0;
+
+  constructor(owner: LineOwner, socket: Socket, peer: HttpPeer | undefined) {
+    this.owner = owner;
+    this.socket = socket;
+    this.peer = peer;
+    this.deadlineMs = performance.now() + owner.options.keepAliveTimeoutMs;
+    socket.on('data', (chunk: Buffer) => this.receive(chunk));
+    socket.on('drain', () => this.sendOn());
+    socket.on('end', () => this.leftAlone());
+    // What broke it is told by `close`.
+    socket.on('error', () => {});
+    socket.on('close', () => this.closed());
+  }
+
+  private receive(chunk: Buffer): void {
+    if (this.phase === 'over') {
+      this.discarded += chunk.length;
+      if (this.discarded > LINGER_BYTES_MAX) this.socket.pause();
+      return;
+    }
+    const bytes = this.rest === undefined ? chunk : Buffer.concat([this.rest, chunk]);
+    if (this.phase === 'handling' || this.phase === 'sending' || this.phase === 'admitting')
+      this.keepBehind(bytes);
+    else this.run(bytes);
+  }
+
+  /** What a client sends on while its request is under way waits; too much of it ends the connection. */
+  private keepBehind(bytes: Buffer): void {
+    const held = this.setRest(bytes);
+    if (held && bytes.length <= this.owner.behindBytesMax) return;
+    this.flooded = true;
+    this.socket.pause();
+  }
+
+  /** Never keeps a large chunk alive for a few of its bytes. False where the server holds too many. */
+  private setRest(bytes: Buffer | undefined): boolean {
+    const small = bytes !== undefined && bytes.length * 4 < bytes.buffer.byteLength;
+    this.rest = small ? Buffer.from(bytes) : bytes;
+    return this.count();
+  }
+
+  /** Counts what is in memory by now. False where the server holds too many bytes. */
+  private count(): boolean {
+    const held = (this.rest?.length ?? 0) + (this.body?.heldBytes ?? 0) + this.handledBytes;
+    const more = held - this.held;
+    this.held = held;
+    return more === 0 || this.owner.front.held.hold(more);
+  }
+
+  /** Reads on, request by request, until one is under way or the bytes are all read. */
+  private run(bytes: Buffer): void {
+    this.running = true;
+    this.rest = undefined;
+    let at = 0;
+    while (
+      this.phase === 'admitted' ||
+      (at < bytes.length && (this.phase === 'head' || this.phase === 'body'))
+    ) {
+      if (this.phase === 'admitted') {
+        at = this.beginBody(bytes, at);
+        continue;
+      }
+      if (this.phase === 'body') {
+        at = this.readBody(bytes, at);
+        continue;
+      }
+      const next = this.readHead(bytes, at);
+      if (next < 0) break;
+      at = next;
+    }
+    this.running = false;
+    const left = at < bytes.length ? bytes.subarray(at) : undefined;
+    if (this.phase === 'over') this.setRest(undefined);
+    else if (left !== undefined && this.phase !== 'head') this.keepBehind(left);
+    else if (!this.setRest(left)) this.refuseFlood();
+  }
+
+  /** The server holds too many bytes to read on here. */
+  private overfull(): void {
+    const { method, url } = this.head ?? { method: '', url: '' };
+    this.refuse(503, this.owner.front.overfull(method, url));
+  }
+
+  /** Where the head ends; -1 where it has not come whole, or is refused. */
+  private readHead(bytes: Buffer, from: number): number {
+    let at = from;
+    // Empty lines before a request mean nothing.
+    while (bytes[at] === CR && bytes[at + 1] === LF) at += 2;
+    if (at === bytes.length) {
+      this.startMs = 0;
+      return at;
+    }
+    const max = this.owner.options.headerBytesMax;
+    const end = bytes.indexOf(HEAD_END, at + this.searched);
+    if (end < 0 || end + HEAD_END.length - at > max) {
+      if (this.startMs === 0) this.begin();
+      if (end >= 0 || bytes.length - at > max) this.refuse(431);
+      else if (!mayBegin(bytes, at)) this.refuse(400);
+      // Counted from the first byte of the head itself.
+      this.searched = Math.max(0, bytes.length - at - HEAD_END.length + 1);
+      return -1;
+    }
+    this.searched = 0;
+    if (this.startMs === 0) this.begin();
+    const head = readWireHead(bytes.toString('latin1', at, end + 2));
+    if (head === undefined) this.refuse(400);
+    else if (head.expectsMore) this.refuse(417);
+    else return this.accept(head, bytes, end + HEAD_END.length);
+    return end + HEAD_END.length;
+  }
+
+  /** The clock of a request begins. */
+  private begin(): void {
+    this.startMs = performance.now();
+    this.deadlineMs = this.startMs + this.owner.options.requestTimeoutMs;
+  }
+
+  /** Begins a request; returns what is read of `bytes` with it. */
+  private accept(head: WireHead, bytes: Buffer, at: number): number {
+    const { front, options } = this.owner;
+    this.owner.accepted++;
+    this.head = head;
+    const decision = front.decide(head.method, head.url, head.rawHeaders, head.hostsMin);
+    this.decision = decision;
+    const { length } = head;
+    if (length > options.bodyBytesMax) {
+      this.refuseUpload(front.tooLarge(head.method, head.url));
+      return at;
+    }
+    if (decision.kind === 'answer') return this.beginBody(bytes, at);
+    const { method, rawHeaders } = head;
+    const { target, params, route } = decision;
+    const request = new WholeRequest(
+      { method, target, rawHeaders, remoteAddress: this.address, peer: this.peer },
+      params,
+    );
+    this.request = request;
+    if (route.admit === undefined) return this.beginBody(bytes, at);
+    const admission = front.admit(route, request);
+    if (admission instanceof Promise) {
+      request.keepAddress();
+      this.phase = 'admitting';
+      this.socket.pause();
+      void admission.then(this.admitted);
+      return at;
+    }
+    this.judge(admission);
+    return this.beginBody(bytes, at);
+  }
+
+  private judge(admission: HttpAdmission): void {
+    if (admission === undefined) return;
+    const { route } = this.decision as Decision & { kind: 'handle' };
+    this.request = undefined;
+    this.decision = { kind: 'answer', response: admission, route };
+  }
+
+  private readonly admitted = (admission: HttpAdmission): void => {
+    if (this.phase !== 'admitting') return;
+    this.judge(admission);
+    this.phase = 'admitted';
+    this.deadlineMs = performance.now() + this.owner.options.requestTimeoutMs;
+    this.run(this.rest ?? NO_BYTES);
+    if (this.flooded) this.refuseFlood();
+    else this.socket.resume();
+  };
+
+  /** Reads the body of the request that was judged, as far as it came. */
+  private beginBody(bytes: Buffer, at: number): number {
+    const head = this.head as WireHead;
+    const { length } = head;
+    const decision = this.decision as Decision;
+    const isRefused = decision.kind === 'answer';
+    if (head.expectsContinue) {
+      if (isRefused) {
+        this.refuseUpload(decision.response);
+        return at;
+      }
+      if (at === bytes.length && length !== 0) this.socket.write(CONTINUE, 'latin1');
+    }
+    if (length === 0) {
+      this.act(EMPTY);
+      return at;
+    }
+    // Nearly every body is there with its head.
+    if (length > 0 && at + length <= bytes.length) {
+      this.act(isRefused ? EMPTY : bytes.subarray(at, at + length));
+      return at + length;
+    }
+    const { bodyBytesMax, headerBytesMax } = this.owner.options;
+    this.body = new WireBody(length, bodyBytesMax, headerBytesMax, isRefused);
+    this.phase = 'body';
+    return at;
+  }
+
+  private readBody(bytes: Buffer, from: number): number {
+    const body = this.body as WireBody;
+    const at = body.take(bytes, from);
+    switch (body.state) {
+      case 'more':
+        break;
+      case 'done':
+        this.body = undefined;
+        this.act(body.bytes, body.heldBytes);
+        break;
+      case 'too_large': {
+        const { method, url } = this.head as WireHead;
+        this.refuseUpload(this.owner.front.tooLarge(method, url));
+        break;
+      }
+      case 'malformed':
+        this.refuse(400);
+        break;
+      case 'overhead_too_large':
+        this.refuse(431);
+        break;
+    }
+    return at;
+  }
+
+  /** @param heldBytes memory of the body */
+  private act(body: Uint8Array, heldBytes = body.length): void {
+    const decision = this.decision as Decision;
+    if (decision.kind === 'answer') {
+      this.answer(decision.response, decision.route?.path ?? '');
+      return;
+    }
+    if (heldBytes > 0) {
+      this.handledBytes = heldBytes;
+      if (!this.count()) {
+        this.handledBytes = 0;
+        this.phase = 'body';
+        this.overfull();
+        return;
+      }
+    }
+    const request = this.request as WholeRequest;
+    request.body = body;
+    this.phase = 'handling';
+    let given: HttpResponse | Promise<HttpResponse>;
+    try {
+      given = decision.route.handler(request);
+    } catch (thrown) {
+      this.failed(thrown);
+      return;
+    }
+    if (given instanceof Promise) {
+      request.keepAddress();
+      given.then(this.settled, this.failed);
+    } else this.settled(given);
+  }
+
+  /** One request is under way at a time, so its outcome needs no name. */
+  private readonly settled = (response: HttpResponse): void => {
+    if (this.handledBytes > 0) {
+      this.handledBytes = 0;
+      this.count();
+    }
+    if (this.phase !== 'handling') return;
+    this.request = undefined;
+    this.answer(response, (this.decision as Decision & { kind: 'handle' }).route.path);
+    this.readOn();
+  };
+
+  private readonly failed = (thrown: unknown): void => {
+    if (this.phase !== 'handling') return;
+    const { method, url } = this.head as WireHead;
+    this.settled(this.owner.front.failed(method, url.split('?', 1)[0] as string, thrown));
+  };
+
+  private answer(response: HttpResponse, route: string): void {
+    const { front, date } = this.owner;
+    const head = this.head as WireHead;
+    const { method } = head;
+    const startMs = this.startMs;
+    const nowMs = performance.now();
+    this.last = head.last || front.draining;
+    const connection = this.last ? CLOSE : head.saysKeepAlive ? KEEP_ALIVE : '';
+    let status = 500;
+    let answer: WireAnswer;
+    try {
+      answer = wireAnswer(response, method, connection, date.at(nowMs));
+      status = response.status;
+    } catch (thrown) {
+      this.owner.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
+      answer = this.bare(500, method, connection, nowMs);
+    }
+    this.head = undefined;
+    this.decision = undefined;
+    this.startMs = 0;
+    this.send(answer, nowMs);
+    front.report(method, route, status, startMs, nowMs);
+  }
+
+  /** What our own fallbacks say, and where they cannot be written the status alone. */
+  private bare(status: number, method: string, connection: string, nowMs: number): WireAnswer {
+    const { front, date } = this.owner;
+    try {
+      return wireAnswer(front.refusal(status, method, ''), method, connection, date.at(nowMs));
+    } catch {
+      return wireAnswer({ status }, method, connection, date.at(nowMs));
+    }
+  }
+
+  private send(answer: WireAnswer, nowMs: number): void {
+    const { first, rest } = answer;
+    const all = typeof first === 'string' ? this.socket.write(first, 'latin1') : this.socket.write(first);
+    if (all && rest.length === 0) {
+      this.sent(nowMs);
+      return;
+    }
+    this.unsent = rest;
+    this.phase = 'sending';
+    this.deadlineMs = nowMs + this.owner.options.requestTimeoutMs;
+    if (all) this.sendOn();
+  }
+
+  /** The client's side has room again. */
+  private sendOn(): void {
+    if (this.phase !== 'sending') return;
+    const nowMs = performance.now();
+    while (this.unsent.length > 0) {
+      const piece = this.unsent.subarray(0, PIECE_BYTES);
+      this.unsent = this.unsent.subarray(PIECE_BYTES);
+      if (this.socket.write(piece)) continue;
+      this.deadlineMs = nowMs + this.owner.options.requestTimeoutMs;
+      return;
+    }
+    this.sent(nowMs);
+    this.readOn();
+  }
+
+  private sent(nowMs: number): void {
+    this.owner.accepted--;
+    if (this.last) {
+      this.finish(nowMs);
+      return;
+    }
+    this.phase = 'head';
+    this.deadlineMs = nowMs + this.owner.options.keepAliveTimeoutMs;
+  }
+
+  /** Takes up what waited behind the request that has its answer. */
+  private readOn(): void {
+    if (this.running || this.phase !== 'head') return;
+    const { rest } = this;
+    if (rest !== undefined) {
+      this.rest = undefined;
+      this.run(rest);
+    }
+    if (this.flooded) this.refuseFlood();
+  }
+
+  private refuseFlood(): void {
+    if (this.phase === 'head' || this.phase === 'body') this.overfull();
+  }
+
+  /** The answer leaves at once, the rest of the body is not read, the connection closes. */
+  private refuseUpload(response: HttpResponse): void {
+    const { method } = this.head as WireHead;
+    const { startMs } = this;
+    const route = this.decision?.route?.path ?? '';
+    this.owner.accepted--;
+    this.lastAnswer(response, method);
+    this.owner.front.report(method, route, response.status, startMs);
+  }
+
+  /** The connection cannot go on: this status, and it closes. */
+  private refuse(status: number, given?: HttpResponse): void {
+    if (this.phase === 'body') this.owner.accepted--;
+    const { method, url } = this.head ?? { method: '', url: '' };
+    const path = url.split('?', 1)[0] as string;
+    const { front } = this.owner;
+    const { startMs } = this;
+    const response = given ?? front.refusal(status, method, path);
+    this.lastAnswer(response, method);
+    const nowMs = performance.now();
+    front.report(method, '', response.status, startMs === 0 ? nowMs : startMs, nowMs);
+  }
+
+  private lastAnswer(response: HttpResponse, method: string): void {
+    const nowMs = performance.now();
+    let answer: WireAnswer;
+    try {
+      answer = wireAnswer(response, method, CLOSE, this.owner.date.at(nowMs));
+    } catch {
+      answer = this.bare(response.status, method, CLOSE, nowMs);
+    }
+    const { first, rest } = answer;
+    if (typeof first === 'string') this.socket.write(first, 'latin1');
+    else this.socket.write(first);
+    if (rest.length > 0) this.socket.write(rest);
+    this.finish(nowMs);
+  }
+
+  private finish(nowMs: number): void {
+    this.phase = 'over';
+    this.deadlineMs = nowMs + this.owner.options.requestTimeoutMs;
+    this.body = undefined;
+    this.head = undefined;
+    this.socket.end(() => {
+      this.deadlineMs = performance.now() + LINGER_MS;
+    });
+    // What came behind is read as far as lingering allows, so that the answer arrives.
+    if (this.flooded) this.socket.resume();
+    if (!this.running) this.setRest(undefined);
+  }
+
+  /** The client sends no more: it counts as gone, but for what is on its way to it. */
+  private leftAlone(): void {
+    if (this.phase === 'sending') {
+      this.last = true;
+      this.setRest(undefined);
+      return;
+    }
+    this.abandon();
+    this.socket.end();
+  }
+
+  private closed(): void {
+    this.abandon();
+    this.setRest(undefined);
+    this.owner.gone(this);
+  }
+
+  /** Nobody waits for what is under way. */
+  private abandon(): void {
+    if (this.phase !== 'head' && this.phase !== 'over') this.owner.accepted--;
+    const { request } = this;
+    this.phase = 'over';
+    this.deadlineMs = performance.now() + this.owner.options.requestTimeoutMs;
+    this.body = undefined;
+    this.request = undefined;
+    this.unsent = EMPTY;
+    request?.abort();
+  }
+
+  /** Ends what has waited too long. */
+  sweep(nowMs: number): void {
+    if (nowMs < this.deadlineMs) return;
+    if (this.phase === 'head' && this.startMs === 0) this.close();
+    else if (this.phase === 'head' || this.phase === 'body') this.refuse(408);
+    else if (this.phase !== 'handling' && this.phase !== 'admitting') this.socket.destroy();
+  }
+
+  /** A drain begins: a connection that has nothing under way ends. */
+  drain(): void {
+    if (this.phase === 'head') this.close();
+  }
+
+  private close(): void {
+    this.phase = 'over';
+    this.deadlineMs = performance.now() + LINGER_MS;
+    this.socket.destroySoon();
+  }
+}

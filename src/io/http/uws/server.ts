@@ -1,0 +1,516 @@
+/** The uWebSockets.js driver.
+ *
+ *  Its C++ ends the process where a callback throws or returns with neither an answer nor an abort handler, and reuses
+ *  what it lends as soon as a callback returns. So here: (1) everything of a request is copied before anything else
+ *  runs; (2) no callback throws; (3) each `Exchange` is answered once, or aborted, and is not touched after.
+ */
+import { lookup } from 'node:dns/promises';
+import { STATUS_CODES } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
+import { coreError } from '../../../core/errors.ts';
+import { BYTES, busyPort, type Decision, Front, TEXT } from '../front.ts';
+import type {
+  HttpAdmission,
+  HttpDriver,
+  HttpResponse,
+  HttpServer,
+  HttpServerOptions,
+  HttpTls,
+} from '../port.ts';
+import { EMPTY, WholeRequest } from '../request.ts';
+import { addressText, checkedHeader, readHead, type UwsHead } from './head.ts';
+import { loadUws, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './load.ts';
+
+/** A refused upload is read on this long, or this far, before its answer: closing over unread bytes would take the
+ *  answer away from a client that is still sending. */
+const LINGER_MS = 500;
+const LINGER_BYTES_MAX = 1024 * 1024;
+/** An answer up to this size may wait in a closing connection's memory. */
+const SMALL_BYTES = 64 * 1024;
+const SWEEP_MS_MAX = 250;
+
+class Exchange {
+  readonly response: UwsResponse;
+  readonly head: UwsHead;
+  readonly startMs = performance.now();
+  /** Pattern of the route, for metrics; empty where none matched. */
+  route = '';
+  request: WholeRequest | undefined;
+  chunks: Uint8Array[] = [];
+  bodyBytes = 0;
+  /** The body came whole. */
+  whole = false;
+  /** Bytes of the body that the server counts as held. */
+  heldBytes = 0;
+  /** Counted with the connections of this address. */
+  address: string | undefined;
+  /** Decision about the request; undefined while its head is judged. */
+  decision: Decision | undefined;
+  /** The answer to an upload that is refused, while it is read on. */
+  refusal: HttpResponse | undefined;
+  /** What an answer under way has left to send. */
+  rest: Uint8Array | undefined;
+  /** When it has waited too long for its client. */
+  deadlineMs = 0;
+  /** The handler has the body. */
+  handling = false;
+  /** Inside a callback of its own, where what is written leaves together. */
+  corked = false;
+  /** What it is answered with is decided; `done` when that has left, or nobody waits for it. */
+  answered = false;
+  done = false;
+
+  constructor(response: UwsResponse, head: UwsHead) {
+    this.response = response;
+    this.head = head;
+  }
+}
+
+/** An answer that can be written without a surprise. */
+interface Prepared {
+  readonly line: string;
+  readonly headers: ReadonlyArray<readonly [string, string | Uint8Array]>;
+  readonly body: string | Uint8Array;
+}
+
+/** @throws internal for what HTTP cannot say */
+function prepare(response: HttpResponse): Prepared {
+  const { status, body = EMPTY } = response;
+  if (!Number.isInteger(status) || status < 200 || status > 999)
+    throw coreError('internal', `${status} is no status of an answer`);
+  const headers: Array<readonly [string, string | Uint8Array]> = [];
+  let typed = body.length === 0 || status === 204 || status === 304;
+  for (const name in response.headers) {
+    const lower = name.toLowerCase();
+    if (lower === 'content-length' || lower === 'date') continue;
+    if (lower === 'content-type') typed = true;
+    headers.push([name, checkedHeader(name, response.headers[name] as string)]);
+  }
+  if (!typed) headers.push(['content-type', typeof body === 'string' ? TEXT : BYTES]);
+  return { line: `${status} ${STATUS_CODES[status] ?? ''}`, headers, body };
+}
+
+class UwsServer implements HttpServer {
+  readonly host: string;
+  port = 0;
+  private readonly uws: Uws;
+  private readonly app: UwsApp;
+  private readonly options: HttpServerOptions;
+  private readonly front: Front;
+  private token: object | undefined;
+  private accepted = 0;
+  /** Those that wait for their client. */
+  private readonly slow = new Set<Exchange>();
+  private sweeper: NodeJS.Timeout | undefined;
+  private onIdle = (): void => {};
+  private drained: Promise<void> | undefined;
+
+  constructor(uws: Uws, host: string, options: HttpServerOptions) {
+    this.uws = uws;
+    this.host = host;
+    this.options = options;
+    this.front = new Front(options, host);
+    this.app = uws.App().any('/*', (response, request) => this.accept(response, request));
+  }
+
+  /** Whether the address could be taken. */
+  listen(): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.app.listen(this.host, this.options.port, (token) => {
+        if (token !== false) {
+          this.token = token;
+          this.port = this.uws.us_socket_local_port(token);
+        }
+        resolve(token !== false);
+      });
+    });
+  }
+
+  inFlight(): number {
+    return this.accepted;
+  }
+
+  connections(): number {
+    return this.front.connections.size;
+  }
+
+  heldBytes(): number {
+    return this.front.held.used;
+  }
+
+  reloadTls(_tls: HttpTls): void {
+    throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS');
+  }
+
+  private accept(response: UwsResponse, request: UwsRequest): void {
+    let head: UwsHead;
+    try {
+      head = readHead(request, this.options.headerBytesMax);
+    } catch (thrown) {
+      this.options.log.error({ error: String(thrown) }, 'http head could not be read');
+      response.close();
+      return;
+    }
+    const exchange = new Exchange(response, head);
+    this.accepted++;
+    this.within(exchange, () => this.begin(exchange));
+    if (!exchange.done) response.onAborted(() => this.ended(exchange, true));
+  }
+
+  /** Runs a part of an exchange inside a callback of it; a bug of ours costs the connection, not the process. */
+  private within(exchange: Exchange, part: () => void): void {
+    exchange.corked = true;
+    try {
+      part();
+    } catch (thrown) {
+      this.options.log.error({ error: String(thrown) }, 'http exchange failed');
+      if (!exchange.done) {
+        this.ended(exchange, true);
+        exchange.response.close();
+      }
+    }
+    exchange.corked = false;
+  }
+
+  private begin(exchange: Exchange): void {
+    const { method, url, rawHeaders, refused, body } = exchange.head;
+    if (refused !== undefined) {
+      this.answer(exchange, this.front.refusal(refused, '', ''), true);
+      return;
+    }
+    const decision = this.front.decide(method, url, rawHeaders, 1);
+    if (decision.kind === 'handle') exchange.route = decision.route.path;
+    if (body !== undefined) this.expectBody(exchange, body.bytes ?? 0);
+    const judged = this.judge(exchange, decision);
+    if (!(judged instanceof Promise)) {
+      this.proceed(exchange, judged);
+      return;
+    }
+    exchange.request?.keepAddress();
+    if (body !== undefined) exchange.response.pause();
+    void judged.then((later) => {
+      if (exchange.done) return;
+      if (body !== undefined) exchange.response.resume();
+      if (!exchange.answered)
+        exchange.response.cork(() => this.within(exchange, () => this.proceed(exchange, later)));
+    });
+  }
+
+  /** Reads a body beside whatever else becomes of its request. */
+  private expectBody(exchange: Exchange, bytes: number): void {
+    const { head, response } = exchange;
+    this.wait(exchange, this.options.requestTimeoutMs);
+    const address = addressText(response.getRemoteAddress());
+    const refusal = this.front.connect(address);
+    if (refusal === undefined) exchange.address = address;
+    else this.refuseUpload(exchange, refusal);
+    if (bytes > this.options.bodyBytesMax)
+      this.refuseUpload(exchange, this.front.tooLarge(head.method, head.url));
+    response.onData((chunk, isLast) => {
+      if (!exchange.done && !exchange.answered)
+        this.within(exchange, () => this.receive(exchange, chunk, isLast));
+    });
+  }
+
+  /** Decides by the head what happens to the request. */
+  private judge(exchange: Exchange, decision: Decision): Decision | Promise<Decision> {
+    if (decision.kind === 'answer') return decision;
+    const { response, head } = exchange;
+    const { target, params, route } = decision;
+    const { method, rawHeaders } = head;
+    const remoteAddress = (): string => (exchange.done ? '' : addressText(response.getRemoteAddress()));
+    const request = new WholeRequest({ method, target, rawHeaders, remoteAddress, peer: undefined }, params);
+    exchange.request = request;
+    if (exchange.refusal !== undefined || route.admit === undefined) return decision;
+    const judged = (answer: HttpAdmission): Decision =>
+      answer === undefined ? decision : { kind: 'answer', response: answer, route };
+    const admission = this.front.admit(route, request);
+    return admission instanceof Promise ? admission.then(judged) : judged(admission);
+  }
+
+  /** The head is judged: acts where the body has come, and discards it where no handler gets it. */
+  private proceed(exchange: Exchange, decision: Decision): void {
+    exchange.decision = decision;
+    if (decision.kind === 'answer') this.drop(exchange);
+    if (exchange.head.body === undefined || exchange.whole) this.act(exchange, decision);
+  }
+
+  /** Forgets the body. */
+  private drop(exchange: Exchange): void {
+    exchange.chunks = [];
+    this.front.held.hold(-exchange.heldBytes);
+    exchange.heldBytes = 0;
+  }
+
+  private refuseUpload(exchange: Exchange, response: HttpResponse): void {
+    exchange.refusal = response;
+    this.drop(exchange);
+    this.wait(exchange, LINGER_MS);
+  }
+
+  private receive(exchange: Exchange, chunk: ArrayBuffer, isLast: boolean): void {
+    const { head, decision } = exchange;
+    exchange.bodyBytes += chunk.byteLength;
+    if (exchange.refusal === undefined && exchange.bodyBytes > this.options.bodyBytesMax)
+      this.refuseUpload(exchange, this.front.tooLarge(head.method, head.url));
+    else if (exchange.refusal === undefined && decision?.kind !== 'answer') this.keep(exchange, chunk);
+    if (exchange.refusal !== undefined) {
+      const enough = exchange.bodyBytes > this.options.bodyBytesMax + LINGER_BYTES_MAX;
+      if (isLast || enough) this.answer(exchange, exchange.refusal, true);
+      return;
+    }
+    if (!isLast) return;
+    this.slow.delete(exchange);
+    exchange.whole = true;
+    if (decision !== undefined) this.act(exchange, decision);
+  }
+
+  private keep(exchange: Exchange, chunk: ArrayBuffer): void {
+    if (chunk.byteLength === 0) return;
+    exchange.chunks.push(new Uint8Array(chunk.slice(0)));
+    exchange.heldBytes += chunk.byteLength;
+    if (!this.front.held.hold(chunk.byteLength))
+      this.refuseUpload(exchange, this.front.overfull(exchange.head.method, exchange.head.url));
+  }
+
+  private act(exchange: Exchange, decision: Decision): void {
+    if (decision.kind === 'answer') {
+      this.answer(exchange, decision.response, exchange.head.last);
+      return;
+    }
+    const { target, route } = decision;
+    const { method } = exchange.head;
+    const request = exchange.request as WholeRequest;
+    const { chunks } = exchange;
+    if (chunks.length > 0)
+      request.body = chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks);
+    exchange.chunks = [];
+    exchange.handling = true;
+    const settle = (response: HttpResponse): void => {
+      this.drop(exchange);
+      exchange.handling = false;
+      this.answer(exchange, response, exchange.head.last);
+    };
+    const fail = (thrown: unknown): void => settle(this.front.failed(method, target.path, thrown));
+    let response: HttpResponse | Promise<HttpResponse>;
+    try {
+      response = route.handler(request);
+    } catch (thrown) {
+      fail(thrown);
+      return;
+    }
+    if (response instanceof Promise) {
+      request.keepAddress();
+      response.then(settle, fail);
+    } else settle(response);
+  }
+
+  /** `last`: the connection ends with this answer. */
+  private answer(exchange: Exchange, response: HttpResponse, last: boolean): void {
+    if (exchange.done || exchange.answered) return;
+    exchange.answered = true;
+    this.slow.delete(exchange);
+    const { method } = exchange.head;
+    let status = 500;
+    let prepared: Prepared;
+    try {
+      prepared = prepare(response);
+      status = response.status;
+    } catch (thrown) {
+      this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
+      prepared = { line: '500 Internal Server Error', headers: [], body: EMPTY };
+      try {
+        prepared = prepare(this.front.refusal(500, method, ''));
+      } catch {
+        // A fallback that cannot be written leaves the bare status.
+      }
+    }
+    this.front.report(method, exchange.route, status, exchange.startMs);
+    const close = last || (this.front.draining && prepared.body.length <= SMALL_BYTES);
+    // Inside the backend's reading of this connection it would hand over what is pipelined behind before it closes;
+    // a request that arrives while an answer is due closes the connection instead.
+    if (close) setImmediate(() => this.send(exchange, prepared, status, true));
+    else this.send(exchange, prepared, status, false);
+  }
+
+  /** Never throws. */
+  private send(exchange: Exchange, prepared: Prepared, status: number, close: boolean): void {
+    if (exchange.done) return;
+    const write = (): void => this.write(exchange, prepared, status, close);
+    try {
+      if (exchange.corked) write();
+      else exchange.response.cork(write);
+    } catch (thrown) {
+      this.options.log.error({ error: String(thrown) }, 'http answer could not be written');
+      if (exchange.done) return;
+      this.ended(exchange, true);
+      exchange.response.close();
+    }
+  }
+
+  private write(exchange: Exchange, prepared: Prepared, status: number, close: boolean): void {
+    const { response, head } = exchange;
+    const { body } = prepared;
+    const bodiless = status === 204 || status === 304;
+    response.writeStatus(prepared.line);
+    for (const [name, value] of prepared.headers) response.writeHeader(name, value);
+    // Where the backend ends the connection by itself it does not say so.
+    if (head.closes || (this.front.draining && !close)) response.writeHeader('connection', 'close');
+    if ((bodiless || head.method === 'HEAD') && (!close || head.closes)) {
+      if (!bodiless) response.writeHeader('content-length', String(Buffer.byteLength(body)));
+      response.endWithoutBody();
+    } else if (close) {
+      response.end(bodiless || head.method === 'HEAD' ? EMPTY : body, true);
+    } else {
+      const [, complete] = response.tryEnd(body);
+      if (!complete) {
+        this.sendOn(exchange, typeof body === 'string' ? Buffer.from(body, 'utf8') : body);
+        return;
+      }
+    }
+    this.ended(exchange, false);
+  }
+
+  /** The client's side is full: the rest follows as it reads, or the connection ends. */
+  private sendOn(exchange: Exchange, whole: Uint8Array): void {
+    const { response } = exchange;
+    exchange.rest = whole;
+    this.wait(exchange, this.options.requestTimeoutMs);
+    response.onWritable((offset) => {
+      this.wait(exchange, this.options.requestTimeoutMs);
+      const [taken, complete] = response.tryEnd(whole.subarray(offset), whole.length);
+      if (complete) this.ended(exchange, false);
+      return taken;
+    });
+  }
+
+  private ended(exchange: Exchange, aborted: boolean): void {
+    if (exchange.done) return;
+    exchange.done = true;
+    this.slow.delete(exchange);
+    this.accepted--;
+    if (aborted) exchange.request?.abort();
+    exchange.request = undefined;
+    if (!exchange.handling) this.drop(exchange);
+    if (exchange.address !== undefined) this.front.connections.close(exchange.address);
+    exchange.rest = undefined;
+    if (this.accepted === 0) this.onIdle();
+  }
+
+  private wait(exchange: Exchange, forMs: number): void {
+    exchange.deadlineMs = performance.now() + forMs;
+    this.slow.add(exchange);
+    if (this.sweeper !== undefined) return;
+    const everyMs = Math.min(SWEEP_MS_MAX, Math.max(20, this.options.requestTimeoutMs / 4));
+    this.sweeper = setInterval(() => this.sweep(), everyMs);
+  }
+
+  private sweep(): void {
+    const nowMs = performance.now();
+    for (const exchange of this.slow) {
+      if (nowMs < exchange.deadlineMs) continue;
+      if (exchange.rest !== undefined) exchange.response.close();
+      else {
+        const { method, url } = exchange.head;
+        this.answer(exchange, exchange.refusal ?? this.front.refusal(408, method, url), true);
+      }
+    }
+    if (this.slow.size > 0) return;
+    clearInterval(this.sweeper);
+    this.sweeper = undefined;
+  }
+
+  drain(timeoutMs: number): Promise<void> {
+    this.drained ??= this.end(timeoutMs);
+    return this.drained;
+  }
+
+  private async end(timeoutMs: number): Promise<void> {
+    this.front.draining = true;
+    if (this.token !== undefined) this.uws.us_listen_socket_close(this.token);
+    this.token = undefined;
+    if (this.accepted > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, timeoutMs);
+        this.onIdle = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    // Not from within a callback of a connection that it closes.
+    await new Promise((resolve) => setImmediate(resolve));
+    this.app.close();
+    clearInterval(this.sweeper);
+  }
+}
+
+/** Free ports that are tried one after the other. */
+const FREE_PORTS_MAX = 8;
+
+/** The port to listen on, free at this moment. The backend shares a port that it is given with any other process of its
+ *  kind, so whether somebody listens there is found out before; and one that the system chose for it cannot be taken
+ *  again after a restart until its old connections are forgotten, so it is never asked to let the system choose. */
+function freePort(host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer();
+    probe.once('error', reject);
+    probe.listen(port, host, () => {
+      const taken = (probe.address() as AddressInfo).port;
+      probe.close(() => resolve(taken));
+    });
+  });
+}
+
+/** @throws busy_port, bad_value, addon_missing */
+async function listen(options: HttpServerOptions): Promise<HttpServer> {
+  if (options.tls !== undefined) {
+    throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS', { next: 'run with -http=net' });
+  }
+  const uws = loadUws();
+  let host: string;
+  try {
+    host = (await lookup(options.host)).address;
+  } catch (cause) {
+    throw busyPort(options, cause as NodeJS.ErrnoException);
+  }
+  // Whoever leaves the port to us gets another one where a connection of somebody has taken it meanwhile.
+  for (let left = options.port === 0 ? FREE_PORTS_MAX : 1; left > 0; left--) {
+    let port: number;
+    try {
+      port = await freePort(host, options.port);
+    } catch (cause) {
+      throw busyPort(options, cause as NodeJS.ErrnoException);
+    }
+    const server = new UwsServer(uws, host, { ...options, port });
+    if (await server.listen()) return server;
+  }
+  throw busyPort(options, new Error('the address was busy for a moment'));
+}
+
+export const uwsDriver: HttpDriver = {
+  name: 'uWebSockets.js',
+  limits: {
+    half_close: 'a client that shuts down its sending side counts as gone',
+    parallel_pipeline: 'requests of one connection are handled one after the other',
+    pipeline_waits:
+      'a request pipelined behind one whose handler waits closes the connection, both unanswered',
+    malformed_answered: 'a malformed head gets no answer; its connection closes, after 12 s at the latest',
+    header_bytes:
+      'a header value with bytes above ASCII is refused with 400; at its ends they are dropped unseen',
+    rare_forms:
+      'HTTP/1.0, targets in absolute form, "OPTIONS *" and methods beyond those of RFC 9110 and PATCH get no answer, their connection closes',
+    long_heads:
+      'a head that arrives in parts closes the connection beyond 4 KB, one of 49 header lines or more gets no answer',
+    exact_chunks:
+      'a body in chunks is the last of its connection: chunk extensions are refused, chunk ends are not checked',
+    continue_refused: 'Expect: 100-continue is granted before the request is judged',
+    refusal_arrives: 'an upload that goes on far beyond the limit is cut off and may miss its answer',
+    own_timeouts: 'idle connections, heads, and bodies slower than 16 KB/s close after 10 to 12 s',
+    connection_limits:
+      'a connection counts while a request with a body is in flight on it; idle ones close after 10 to 12 s',
+    drain_ends_idle: 'idle connections end when the drain does',
+    tls: 'no TLS',
+  },
+  listen,
+};

@@ -1,0 +1,216 @@
+/** Topics and cluster facts through node-rdkafka; serves both data drivers. */
+import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
+import { coreError } from '../../../core/errors.ts';
+import { newTopicConfig } from '../../../core/topics.ts';
+import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from '../errors.ts';
+import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from '../port.ts';
+import { topicConfig } from '../topic-config.ts';
+
+const ANSWER_TIMEOUT_MS = 15_000;
+/** A topic that was created is usable when the broker names a leader for each partition. */
+const LEADERS_TIMEOUT_MS = 15_000;
+/** Copies of a topic where nobody says how many. */
+const USUAL_COPIES = 3;
+const CLUSTER_ID_TIMEOUT_MS = 5000;
+/** The id of a topic is logged before the metadata that has it is answered; the line travels on its own. */
+const TOPIC_ID_TIMEOUT_MS = 2000;
+const TOPIC_ID_AGAIN_MS = 100;
+/** Who asks is about to ask again. */
+const LED_TIMEOUT_MS = 5000;
+const POLL_MS = 20;
+
+const isGiven = (copies: number | undefined): copies is number => copies !== undefined && copies > 0;
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+export class NodeAdmin implements BrokerAdmin {
+  private readonly client: Producer;
+  private readonly openControl: () => IAdminClient;
+  private control: IAdminClient | undefined;
+  private readonly openLogging: (seen: (clusterId: string) => void) => Promise<Producer>;
+  private readonly openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>;
+  private readonly options: BrokerOptions;
+  private topicLog: Promise<Producer> | undefined;
+  private readonly topicIds = new Map<string, string>();
+  private closing: Promise<void> | undefined;
+
+  constructor(
+    client: Producer,
+    openControl: () => IAdminClient,
+    openLogging: (seen: (clusterId: string) => void) => Promise<Producer>,
+    openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>,
+    options: BrokerOptions,
+  ) {
+    this.client = client;
+    this.openControl = openControl;
+    this.openLogging = openLogging;
+    this.openTopicLog = openTopicLog;
+    this.options = options;
+  }
+
+  async clusterId(): Promise<string> {
+    this.checkOpen();
+    let seen: string | undefined;
+    const client = await this.openLogging((clusterId) => {
+      seen = clusterId;
+    });
+    try {
+      for (let waited = 0; waited < CLUSTER_ID_TIMEOUT_MS; waited += POLL_MS) {
+        if (seen !== undefined) return seen;
+        client.poll();
+        await sleep(POLL_MS);
+      }
+    } finally {
+      await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
+    }
+    throw unreachable(this.options, 'it did not tell its cluster id');
+  }
+
+  async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
+    this.checkOpen();
+    const created: boolean[] = [];
+    // A topic with fewer copies than the cluster's min.insync.replicas would refuse every record.
+    const usualCopies = specs.every((spec) => isGiven(spec.replicationFactor))
+      ? 0
+      : Math.min(USUAL_COPIES, await this.brokerCount());
+    for (const spec of specs) {
+      const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies;
+      const error = await this.ask((control, done) =>
+        control.createTopic(
+          {
+            topic: spec.topic,
+            num_partitions: spec.partitions,
+            replication_factor: copies,
+            config: newTopicConfig(copies, spec.config),
+          },
+          ANSWER_TIMEOUT_MS,
+          done,
+        ),
+      );
+      if (error !== undefined && error.code !== ERR.TOPIC_ALREADY_EXISTS) {
+        throw errorOfEvent(`create topic ${spec.topic}`, thrownEvent(error));
+      }
+      created.push(error === undefined);
+    }
+    for (const [i, spec] of specs.entries()) if (created[i] === true) await this.untilLed(spec);
+    return created;
+  }
+
+  async deleteTopics(topics: readonly string[]): Promise<void> {
+    this.checkOpen();
+    for (const topic of topics) {
+      const error = await this.ask((control, done) => control.deleteTopic(topic, ANSWER_TIMEOUT_MS, done));
+      if (error !== undefined && error.code !== ERR.UNKNOWN_TOPIC_OR_PART)
+        throw errorOfEvent(`delete topic ${topic}`, thrownEvent(error));
+    }
+  }
+
+  async listTopics(): Promise<readonly TopicInfo[]> {
+    this.checkOpen();
+    const metadata = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    return metadata.topics
+      .map((topic) => ({
+        topic: topic.name,
+        partitions: topic.partitions.map((one) => one.id).sort((a, b) => a - b),
+      }))
+      .sort((a, b) => (a.topic < b.topic ? -1 : 1));
+  }
+
+  async describeTopic(topic: string): Promise<TopicDescription | undefined> {
+    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    this.checkOpen();
+    const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const found = topics.find((one) => one.name === topic);
+    if (found === undefined) return undefined;
+    return {
+      partitions: found.partitions.length,
+      replicas: found.partitions.reduce(
+        (least, { replicas }) => Math.min(least, replicas.length),
+        found.partitions[0]?.replicas.length ?? 0,
+      ),
+      config: await topicConfig(this.options, topic, ANSWER_TIMEOUT_MS),
+    };
+  }
+
+  async topicId(topic: string): Promise<string | undefined> {
+    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    if ((await this.listTopics()).every((one) => one.topic !== topic)) return undefined;
+    this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
+    this.topicLog.catch(() => {
+      this.topicLog = undefined;
+    });
+    const client = await this.topicLog;
+    const isFirst = !this.topicIds.has(topic);
+    await this.metadata({ topic, allTopics: false, timeout: ANSWER_TIMEOUT_MS }, client);
+    // Only a change is logged: what is known already stands unless a line follows.
+    for (let waited = 0; waited < (isFirst ? TOPIC_ID_TIMEOUT_MS : TOPIC_ID_AGAIN_MS); waited += POLL_MS) {
+      client.poll();
+      await sleep(POLL_MS);
+      if (isFirst && this.topicIds.has(topic)) break;
+    }
+    return this.topicIds.get(topic);
+  }
+
+  async isLed(topic: string): Promise<boolean> {
+    this.checkOpen();
+    const { topics } = await this.metadata({ allTopics: true, timeout: LED_TIMEOUT_MS });
+    const partitions = topics.find((one) => one.name === topic)?.partitions ?? [];
+    return partitions.length > 0 && partitions.every((one) => one.leader >= 0);
+  }
+
+  async brokerCount(): Promise<number> {
+    this.checkOpen();
+    return (await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS })).brokers.length;
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  private async end(): Promise<void> {
+    this.control?.disconnect();
+    const topicLog = await this.topicLog?.catch(() => undefined);
+    for (const client of [this.client, topicLog])
+      if (client !== undefined) await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
+  }
+
+  private checkOpen(): void {
+    if (this.closing !== undefined) throw closedError('admin client');
+  }
+
+  private ask(
+    act: (control: IAdminClient, done: (error: LibrdKafkaError | undefined) => void) => void,
+  ): Promise<LibrdKafkaError | undefined> {
+    this.control ??= this.openControl();
+    const control = this.control;
+    return new Promise((resolve) => act(control, (error) => resolve(error ?? undefined)));
+  }
+
+  private metadata(
+    what: { topic?: string; allTopics?: boolean; timeout: number },
+    client = this.client,
+  ): Promise<Metadata> {
+    return new Promise((resolve, reject) => {
+      client.getMetadata(what, (error, metadata) =>
+        error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(metadata),
+      );
+    });
+  }
+
+  private async untilLed(spec: TopicSpec): Promise<void> {
+    const deadline = performance.now() + LEADERS_TIMEOUT_MS;
+    while (performance.now() < deadline) {
+      const metadata = await this.metadata({
+        topic: spec.topic,
+        allTopics: false,
+        timeout: ANSWER_TIMEOUT_MS,
+      });
+      const partitions = metadata.topics.find((one) => one.name === spec.topic)?.partitions ?? [];
+      if (partitions.length === spec.partitions && partitions.every((one) => one.leader >= 0)) return;
+      await sleep(POLL_MS);
+    }
+    throw coreError('timeout', `topic ${spec.topic} has no leader for every partition`, {
+      next: 'see whether all brokers run',
+    });
+  }
+}

@@ -1,0 +1,158 @@
+/** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
+import { isMainThread } from 'node:worker_threads';
+import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
+import { badProperty, thrownEvent, unreachable } from '../errors.ts';
+import type {
+  BatchConsumer,
+  BatchProducer,
+  BrokerAdmin,
+  BrokerDriver,
+  BrokerOptions,
+  ConsumerOptions,
+  ProducerOptions,
+  TransactionalOptions,
+  TransactionalProducer,
+} from '../port.ts';
+import {
+  CONNECT_TIMEOUT_MS,
+  clientProperties,
+  consumerProperties,
+  producerProperties,
+  transactionalProperties,
+} from '../properties.ts';
+import { NodeAdmin } from './admin.ts';
+import { mainThreadOnly, NodeConsumer } from './consumer.ts';
+import { loadNodeRdkafka } from './load.ts';
+import { NodeProducer } from './producer.ts';
+import { NodeTransactionalProducer } from './transactions.ts';
+
+/** node-rdkafka replaces the topic defaults of the global configuration, so these have to travel on their own. */
+const TOPIC_PROPERTIES = new Set([
+  'acks',
+  'request.required.acks',
+  'request.timeout.ms',
+  'message.timeout.ms',
+  'delivery.timeout.ms',
+  'queuing.strategy',
+  'partitioner',
+  'compression.level',
+  'auto.offset.reset',
+  'offset.store.path',
+  'offset.store.sync.interval.ms',
+  'offset.store.method',
+  'consume.callback.max.messages',
+]);
+
+type Properties = Record<string, string>;
+
+function split(properties: Properties): { global: Properties; topic: Properties } {
+  const global: Properties = {};
+  const topic: Properties = {};
+  for (const [name, value] of Object.entries(properties))
+    (TOPIC_PROPERTIES.has(name) ? topic : global)[name] = value;
+  return { global, topic };
+}
+
+/** Makes a client and waits for the first answer of a broker. @throws bad_broker_property, unreachable */
+async function connect<C extends KafkaConsumer | Producer>(
+  make: () => C,
+  options: BrokerOptions,
+): Promise<C> {
+  let client: C;
+  try {
+    client = make();
+  } catch (thrown) {
+    throw badProperty(options.properties, thrownEvent(thrown).message);
+  }
+  await new Promise<void>((resolve, reject) => {
+    const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
+    client.connect(metadata, (error: LibrdKafkaError | undefined) => {
+      if (error) reject(unreachable(options, thrownEvent(error).message));
+      else resolve();
+    });
+  });
+  return client;
+}
+
+async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
+  mainThreadOnly(isMainThread);
+  const { KafkaConsumer: Consumer } = await loadNodeRdkafka();
+  const { global, topic } = split(consumerProperties(options));
+  const callbacks = { rebalance_cb: () => {}, offset_commit_cb: true };
+  const client = await connect(
+    () => new Consumer({ ...global, ...callbacks } as never, topic as never),
+    options,
+  );
+  return new NodeConsumer(client, options);
+}
+
+async function producer(options: ProducerOptions): Promise<BatchProducer> {
+  mainThreadOnly(isMainThread);
+  const { Producer: Client } = await loadNodeRdkafka();
+  const { global, topic } = split(producerProperties(options));
+  const client = await connect(
+    () => new Client({ ...global, dr_cb: true } as never, topic as never),
+    options,
+  );
+  return new NodeProducer(client, options);
+}
+
+async function transactional(options: TransactionalOptions): Promise<TransactionalProducer> {
+  mainThreadOnly(isMainThread);
+  const { Producer: Client } = await loadNodeRdkafka();
+  const { global, topic } = split(transactionalProperties(options));
+  const client = await connect(
+    () => new Client({ ...global, dr_cb: true } as never, topic as never),
+    options,
+  );
+  return new NodeTransactionalProducer(client, options);
+}
+
+async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
+  mainThreadOnly(isMainThread);
+  const library = await loadNodeRdkafka();
+  const properties = clientProperties(options);
+  const client = await connect(() => new library.Producer({ ...properties } as never), options);
+  return new NodeAdmin(
+    client,
+    () => library.AdminClient.create({ ...properties, log_level: '0' } as never),
+    // node-rdkafka has no call for the cluster id; librdkafka logs it when it learns it. A client that logs this much
+    // while it starts can end the process: node-rdkafka publishes its event handle before it is initialized. So only
+    // who asks for the id pays for it, with a client of its own.
+    async (seen) => {
+      return connect(() => {
+        const made = new library.Producer({ ...properties, debug: 'generic' } as never);
+        made.on('event.log', (line: { fac?: string; message?: string }) => {
+          const found = line.fac === 'CLUSTERID' ? /-> "([^"]+)"/.exec(line.message ?? '') : null;
+          if (found !== null) seen(found[1] as string);
+        });
+        return made;
+      }, options);
+    },
+    // There is no call for the id of a topic either; librdkafka logs the ids of the topics a client asks for.
+    async (seen) => {
+      return connect(() => {
+        const made = new library.Producer({ ...properties, debug: 'topic' } as never);
+        made.on('event.log', (line: { fac?: string; message?: string }) => {
+          const found =
+            line.fac === 'METADATA'
+              ? /Topic (\S+) changed id from \S+ to (\S+)/.exec(line.message ?? '')
+              : null;
+          // As Kafka's own tools print it.
+          const id = found?.[2]?.replaceAll('+', '-').replaceAll('/', '_');
+          if (id !== undefined) seen(found?.[1] as string, id);
+        });
+        return made;
+      }, options);
+    },
+    options,
+  );
+}
+
+export const nodeRdkafkaDriver: BrokerDriver = {
+  name: 'node-rdkafka',
+  consumer,
+  producer,
+  transactional,
+  admin,
+};

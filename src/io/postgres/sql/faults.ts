@@ -1,0 +1,147 @@
+/** What every driver makes of the server's and the socket's faults. */
+import { coreError, MillraceError } from '../../../core/errors.ts';
+import { Secrets } from '../../../core/secrets.ts';
+import { type SqlOptions, sqlError } from './port.ts';
+
+/** Classes and codes that say the connection, not the statement, is at fault; 25P03 and what follows it end a session that
+ *  was idle, or in its transaction, for too long. */
+const GONE = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
+/** Answers to a connection attempt that only its settings can cure. */
+const REFUSED = /^(28|3D000$)/;
+const SOCKET_CODES = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOENT',
+  'EACCES',
+]);
+/** pg reports these by their text alone; each is also covered by a contract test. */
+const LOST_TEXTS =
+  /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Query read timeout|Cannot use a pool after calling end)/;
+
+/** What the server says of a refused statement. */
+export interface ServerFault {
+  readonly sqlstate?: string | undefined;
+  readonly message: string;
+  readonly detail?: unknown;
+  readonly constraint?: unknown;
+  readonly table?: unknown;
+}
+
+/** The server, and what an operator gave its address with. */
+export interface Where {
+  /** host:port */
+  readonly address: string;
+  readonly flag: string;
+  /** Credentials of the address, which a message of a server or library may quote. */
+  readonly secrets: Secrets;
+}
+
+/** The row of the tables for a fault. @param lost the connection is gone, whatever the sqlstate */
+export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: unknown): MillraceError {
+  const { sqlstate } = fault;
+  const message = where.secrets.hide(fault.message);
+  if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
+    return coreError('unreachable', `PostgreSQL at ${where.address} refuses the connection: ${message}`, {
+      next: `check user, password and database in ${where.flag}`,
+      cause,
+      details: { sqlstate },
+    });
+  }
+  if (lost || (sqlstate !== undefined && GONE.test(sqlstate))) {
+    return coreError('unreachable', `PostgreSQL at ${where.address} is not reachable: ${message}`, {
+      next: `check ${where.flag} and that the server accepts connections`,
+      cause,
+      details: sqlstate === undefined ? {} : { sqlstate },
+    });
+  }
+  return sqlError('sql_failed', `PostgreSQL refused a statement: ${message}`, {
+    cause,
+    details: { sqlstate, constraint: fault.constraint, table: fault.table, detail: fault.detail },
+  });
+}
+
+/** Turns whatever pg rejects with into a row of the tables; never loses the sqlstate. */
+export function toError(thrown: unknown, where: Where): MillraceError {
+  if (thrown instanceof MillraceError) return thrown;
+  // Several addresses of one name that all failed arrive as one error without a text.
+  const first =
+    thrown instanceof AggregateError && thrown.errors.length > 0 ? (thrown.errors[0] as unknown) : thrown;
+  const fault = (typeof first === 'object' && first !== null ? first : { message: String(first) }) as Record<
+    string,
+    unknown
+  >;
+  const code = typeof fault['code'] === 'string' ? fault['code'] : '';
+  const message = typeof fault['message'] === 'string' ? fault['message'] : String(first);
+  const sqlstate = /^[0-9A-Z]{5}$/.test(code) && !SOCKET_CODES.has(code) ? code : undefined;
+  const { detail, constraint, table } = fault;
+  return errorOf(
+    { sqlstate, message, detail, constraint, table },
+    where,
+    SOCKET_CODES.has(code) || LOST_TEXTS.test(message),
+    thrown,
+  );
+}
+
+/** The transaction is whole or absent, and nobody said which. */
+export function commitUnknown(lost: MillraceError): MillraceError {
+  return sqlError('commit_unknown', 'the connection was lost while the transaction committed', {
+    next: 'read back what it would have written before trying again',
+    cause: lost,
+    details: lost.details,
+  });
+}
+
+/** A failed transaction answers COMMIT with ROLLBACK and no error: a caller that swallowed the failure. */
+export function rolledBackAtCommit(): MillraceError {
+  return sqlError('sql_failed', 'the transaction was rolled back at COMMIT', {
+    details: { sqlstate: '25P02' },
+  });
+}
+
+/** Parameters of an address whose values are secret. */
+const SECRET_PARAMS = ['password', 'sslpassword'];
+
+function badAddress(why: string, next = 'give postgres://user:password@host:port/database'): MillraceError {
+  return coreError('bad_value', `the PostgreSQL address ${why}`, { next });
+}
+
+/** The credentials in an address. @throws bad_value for those that readers of URLs would take for something else */
+function secretsOf(url: string, parsed: URL): Secrets {
+  const behindHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
+  if (behindHost.includes('@')) {
+    throw badAddress(
+      'has an @ behind the host',
+      'write / ? # and @ of a user or password as %2F %3F %23 %40',
+    );
+  }
+  const secrets = [parsed.password, ...SECRET_PARAMS.map((name) => parsed.searchParams.get(name) ?? '')];
+  try {
+    for (const text of [parsed.username, parsed.password, parsed.pathname]) decodeURIComponent(text);
+  } catch {
+    throw badAddress('has a percent sign that begins no character', 'write %25 for a percent sign');
+  }
+  return new Secrets(secrets);
+}
+
+/** @throws bad_value */
+export function whereOf({ url, flag = '-postgres' }: Pick<SqlOptions, 'url' | 'flag'>): Where {
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch {
+    throw badAddress('is not a URL');
+  }
+  if (parsed.protocol !== 'postgres:' && parsed.protocol !== 'postgresql:') {
+    throw badAddress('does not start with postgres://');
+  }
+  const host = parsed.searchParams.get('host') ?? (parsed.hostname === '' ? 'localhost' : parsed.hostname);
+  const secrets = secretsOf(url, parsed);
+  return { address: `${host}:${parsed.port === '' ? 5432 : parsed.port}`, flag, secrets };
+}

@@ -1,0 +1,256 @@
+/** The load client: takes what is due from the schedule, sends it, and writes down what comes back.
+ *
+ *  Whatever brings no final answer (no reply, 5xx, 408, 425, 429) is sent again with the same key, later and later,
+ *  until it is answered or the time to give up has come. Latency counts from the due time of a send to its final
+ *  answer, so waiting for a connection and resending count too.
+ */
+import { createHash } from 'node:crypto';
+import type { Clock } from '../core/clock.ts';
+import { findMillraceError } from '../core/errors.ts';
+import type { HttpClient, HttpClientReply } from '../io/http/client-port.ts';
+import {
+  isFinalStatus,
+  type LedgerEntry,
+  type LedgerIntent,
+  type LedgerWriter,
+} from '../outbox/reconcile/client-ledger.ts';
+import type { Intent, Intents } from './intents.ts';
+import { LatencyHistogram } from './latency.ts';
+import type { Schedule, Send } from './schedule.ts';
+
+type SendOutcome = 'acknowledged' | 'refused' | 'failed';
+
+export interface LoadOptions {
+  readonly intents: Intents;
+  readonly schedule: Schedule;
+  readonly client: HttpClient;
+  readonly ledger: LedgerWriter;
+  readonly clock: Clock;
+  readonly sleep: (ms: number) => Promise<void>;
+  /** Aborted: no new intent is sent; what was begun is brought to its end. */
+  readonly signal: AbortSignal;
+  readonly path: string;
+  /** Wait before the first resend; it doubles up to the second. */
+  readonly resendFirstMs: number;
+  readonly resendMaxMs: number;
+  /** How long after the last intent unanswered requests are still sent again. */
+  readonly giveUpMs: number;
+  /** The same, counted from the moment `signal` was aborted. */
+  readonly giveUpDrainingMs: number;
+  /** Requests under way above which due ones wait. Their latency counts all the same. */
+  readonly underWayMax: number;
+  readonly onAnswer?: (outcome: SendOutcome, latencyMs: number) => void;
+}
+
+export interface LoadResult {
+  readonly seconds: number;
+  readonly intents: number;
+  readonly requests: number;
+  readonly replies: number;
+  readonly acknowledged: number;
+  readonly replayed: number;
+  readonly refused: number;
+  /** Requests without a final answer; each was sent again, until the end. */
+  readonly failures: number;
+  /** Intents without a 2xx reply. */
+  readonly unknown: number;
+  /** How late the latest request left, ms after its due time. */
+  readonly sendLagMsMax: number;
+  readonly latency: LatencyHistogram;
+}
+
+const WAIT_MAX_MS = 20;
+const WAIT_MIN_MS = 1;
+const LEDGER_BUFFER_ENTRIES = 256;
+
+export class LoadRun {
+  private readonly options: LoadOptions;
+  private readonly latency = new LatencyHistogram();
+  /** Intents that were sent and have no 2xx reply yet. */
+  private readonly unsettled = new Set<number>();
+  private readonly startMs: number;
+  private buffer: LedgerEntry[] = [];
+  /** What comes after the end is nobody's any more. */
+  private ended = false;
+  private failure: { readonly thrown: unknown } | undefined;
+  private underWay = 0;
+  private requests = 0;
+  private replies = 0;
+  private acknowledged = 0;
+  private replayed = 0;
+  private refused = 0;
+  private failures = 0;
+  private sendLagMsMax = 0;
+
+  constructor(options: LoadOptions) {
+    this.options = options;
+    this.startMs = options.clock.monotonicMs();
+  }
+
+  private nowMs(): number {
+    return this.options.clock.monotonicMs() - this.startMs;
+  }
+
+  /** @throws what the ledger throws */
+  async run(): Promise<LoadResult> {
+    const { schedule, signal, sleep, giveUpMs, giveUpDrainingMs, underWayMax } = this.options;
+    let plannedUntilMs = 0;
+    let planned = -1;
+    let drainUntilMs = Number.POSITIVE_INFINITY;
+    for (;;) {
+      if (this.failure !== undefined) throw this.failure.thrown;
+      const nowMs = this.nowMs();
+      if (signal.aborted) {
+        schedule.stop();
+        drainUntilMs = Math.min(drainUntilMs, nowMs + giveUpDrainingMs);
+      }
+      this.start(schedule.due(nowMs, underWayMax - this.underWay), nowMs);
+      this.flush();
+      if (schedule.planned !== planned) {
+        planned = schedule.planned;
+        plannedUntilMs = nowMs;
+      }
+      if (schedule.isDone && this.underWay === 0) break;
+      if (nowMs > drainUntilMs || (schedule.isPlanned && nowMs - plannedUntilMs > giveUpMs)) break;
+      const waitMs = Math.min(schedule.nextDueMs() - this.nowMs(), WAIT_MAX_MS);
+      await sleep(Math.max(waitMs, WAIT_MIN_MS));
+    }
+    this.flush();
+    this.ended = true;
+    return this.result();
+  }
+
+  private result(): LoadResult {
+    const { requests, replies, acknowledged, replayed, refused, failures, sendLagMsMax, latency } = this;
+    const intents = this.options.schedule.planned;
+    const unknown = this.unsettled.size;
+    const end: LedgerEntry = { type: 'end', intents, replies, failures, unknown };
+    this.options.ledger.append([end]);
+    const seconds = this.nowMs() / 1000;
+    return {
+      seconds,
+      intents,
+      requests,
+      replies,
+      acknowledged,
+      replayed,
+      refused,
+      failures,
+      unknown,
+      sendLagMsMax,
+      latency,
+    };
+  }
+
+  /** Writes the new intents down, then sends. */
+  private start(sends: readonly Send[], nowMs: number): void {
+    if (sends.length === 0) return;
+    const intents = sends.map((send) => this.options.intents.intent(send.index));
+    for (const [i, send] of sends.entries()) {
+      if (send.kind !== 'first') continue;
+      this.unsettled.add(send.index);
+      this.buffer.push(intentEntry(intents[i] as Intent, send.dueMs));
+    }
+    this.flush();
+    for (const [i, send] of sends.entries()) {
+      if (send.kind !== 'resend') this.sendLagMsMax = Math.max(this.sendLagMsMax, nowMs - send.dueMs);
+      void this.send(send, intents[i] as Intent);
+    }
+  }
+
+  private async send(send: Send, intent: Intent): Promise<void> {
+    this.underWay++;
+    this.requests++;
+    try {
+      const reply = await this.options.client.send({
+        method: 'POST',
+        path: this.options.path,
+        headers: { 'content-type': 'application/json', 'idempotency-key': intent.key },
+        body: `{"account_id":${intent.accountId},"amount_cents":${intent.amountCents}}`,
+      });
+      this.receive(send, reply);
+    } catch (thrown) {
+      if (this.ended) return;
+      const known = findMillraceError(thrown);
+      if (known?.kind !== 'unavailable') {
+        this.failure ??= { thrown };
+        return;
+      }
+      this.note({
+        type: 'failure',
+        intent: send.index,
+        kind: send.kind,
+        error: String(known.details['reason'] ?? known.code),
+      });
+      this.again(send);
+    } finally {
+      this.underWay--;
+    }
+  }
+
+  private receive(send: Send, reply: HttpClientReply): void {
+    if (this.ended) return;
+    const latencyMs = this.nowMs() - send.dueMs;
+    this.replies++;
+    const header = reply.headers['idempotency-replayed'];
+    const replayed = header === undefined ? null : header === 'true';
+    this.note({
+      type: 'reply',
+      intent: send.index,
+      kind: send.kind,
+      status: reply.status,
+      sha256: createHash('sha256').update(reply.body).digest('hex'),
+      replayed,
+      latency_ms: Math.round(latencyMs * 1000) / 1000,
+    });
+    if (!isFinalStatus(reply.status)) {
+      this.again(send);
+      return;
+    }
+    this.latency.record(latencyMs);
+    if (reply.status >= 200 && reply.status <= 299) {
+      this.acknowledged++;
+      if (replayed === true) this.replayed++;
+      this.unsettled.delete(send.index);
+      this.options.onAnswer?.('acknowledged', latencyMs);
+    } else {
+      this.refused++;
+      this.options.onAnswer?.('refused', latencyMs);
+    }
+  }
+
+  private again(send: Send): void {
+    this.failures++;
+    const { schedule, resendFirstMs, resendMaxMs } = this.options;
+    const backoffMs = Math.min(resendMaxMs, resendFirstMs * 2 ** Math.min(send.failures, 30));
+    schedule.resend(send, this.nowMs() + backoffMs);
+    this.options.onAnswer?.('failed', this.nowMs() - send.dueMs);
+  }
+
+  private note(entry: LedgerEntry): void {
+    this.buffer.push(entry);
+    if (this.buffer.length >= LEDGER_BUFFER_ENTRIES) this.flush();
+  }
+
+  private flush(): void {
+    if (this.buffer.length === 0) return;
+    const entries = this.buffer;
+    this.buffer = [];
+    try {
+      this.options.ledger.append(entries);
+    } catch (thrown) {
+      this.failure ??= { thrown };
+    }
+  }
+}
+
+function intentEntry(intent: Intent, dueMs: number): LedgerIntent {
+  return {
+    type: 'intent',
+    intent: intent.index,
+    key: intent.key,
+    account_id: intent.accountId,
+    amount_cents: intent.amountCents,
+    due_ms: Math.round(dueMs * 1000) / 1000,
+  };
+}

@@ -1,0 +1,192 @@
+/** Appends events to an outbox, in the transaction that makes them true.
+ *
+ *  The ordering rule: ids are given when a row is inserted, and rows become visible when their transaction commits. Events of
+ *  one aggregate are published in the order in which they happened if every transaction that appends for it first takes a lock
+ *  that the others wait for, in a statement of its own, before it appends: the INSERT of the aggregate's row, SELECT … FOR UPDATE
+ *  of it, or `lockAggregates` where there is no such row. Then the second transaction appends after the first has committed.
+ */
+
+import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
+import { outboxError } from '../errors.ts';
+import { canonicalUuid } from '../ids.ts';
+import { plainTableName } from '../inbox/names.ts';
+import { isJsonText } from '../json-text.ts';
+import { systemIds } from '../system.ts';
+
+/** What JSON.stringify writes without loss. */
+export type Json =
+  | null
+  | boolean
+  | number
+  | string
+  | readonly Json[]
+  | { readonly [name: string]: Json | undefined };
+
+export interface OutboxEvent {
+  /** UUID of what the event is about: the record's key, and what order is kept by. */
+  readonly aggregateId: string;
+  /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
+  readonly eventType: string;
+  /** A JSON value, or one as UTF-8 text; it is copied into the record's value unchanged. Any object that JSON.stringify writes will do: a type
+   *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
+  readonly payload: Uint8Array | Json | object;
+  /** W3C trace context of whatever caused the event. */
+  readonly traceparent?: string;
+}
+
+/** Mints the msg_ids. */
+export interface MessageIds {
+  next(): string;
+}
+
+/** Rows of one call. */
+export const EVENTS_MAX = 10_000;
+/** A record must fit into the megabyte that a broker takes by default, headers included. */
+export const PAYLOAD_BYTES_MAX = 900_000;
+/** Payloads of one call together. */
+export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
+const LOCKS_MAX = 1000;
+
+const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
+const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** Adds one row an event, in their order, in one statement. Returns their msg_ids.
+ *  @param tx a transaction that is open, of our SqlSession or of a `pg` client
+ *  @param table `name` or `schema.name`
+ *  @param ids default: UUIDv7 by this machine's clock and randomness
+ *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; what the client throws */
+export async function append(
+  tx: OpenTransaction,
+  table: string,
+  events: readonly OutboxEvent[],
+  ids: MessageIds = systemIds,
+): Promise<readonly string[]> {
+  plainTableName(table, 'a plain name of an outbox table');
+  const columns = columnsOf(events, ids);
+  requireOpen(tx);
+  if (events.length === 0) return [];
+  // A table without the column takes events without a trace.
+  const traced = columns.traceparents.some((one) => one !== null);
+  const given = [columns.aggregateIds, columns.msgIds, columns.eventTypes, columns.payloads];
+  await tx.query(
+    traced ? insertSql(table, ', traceparent', ', $5::text[]') : insertSql(table, '', ''),
+    traced ? [...given, columns.traceparents] : given,
+  );
+  return columns.msgIds;
+}
+
+/** Ids are drawn in the order of the rows: the sort is below the defaults. */
+const insertSql = (table: string, column: string, parameter: string): string => `
+INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${column})
+SELECT aggregate_id, msg_id, event_type, payload${column}
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
+  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place) ORDER BY place`;
+
+/** Waits for every other transaction that locked one of these aggregates here, until each has ended; sorted, so that no circle
+ *  forms. A table is the same by every name. For events whose aggregate has no row to lock. @throws bad_table_name, bad_event */
+export async function lockAggregates(
+  tx: OpenTransaction,
+  table: string,
+  aggregateIds: readonly string[],
+): Promise<void> {
+  plainTableName(table, 'a plain name of an outbox table');
+  if (aggregateIds.length > LOCKS_MAX) {
+    throw bad(`at most ${LOCKS_MAX} aggregates are locked at once, not ${aggregateIds.length}`);
+  }
+  requireOpen(tx);
+  const ids = [...new Set(aggregateIds.map((id, index) => aggregateIdOf(id, index)))].sort();
+  if (ids.length === 0) return;
+  await tx.query(
+    `WITH named AS (SELECT 'millrace.aggregate.' || $1::regclass::oid || '.' AS locks)
+     SELECT count(pg_advisory_xact_lock(key))::text AS locked FROM (
+       SELECT DISTINCT hashtextextended(locks || id, 0) AS key FROM unnest($2::text[]) AS given(id), named ORDER BY key) AS keys`,
+    [table, ids],
+  );
+}
+
+interface Columns {
+  readonly aggregateIds: string[];
+  readonly msgIds: string[];
+  readonly eventTypes: string[];
+  readonly payloads: Buffer[];
+  readonly traceparents: Array<string | null>;
+}
+
+function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
+  if (!Array.isArray(events)) throw bad('the events are not an array');
+  if (events.length > EVENTS_MAX)
+    throw bad(`at most ${EVENTS_MAX} events are appended at once, not ${events.length}`);
+  const columns: Columns = { aggregateIds: [], msgIds: [], eventTypes: [], payloads: [], traceparents: [] };
+  let bytes = 0;
+  for (const [index, event] of (events as readonly OutboxEvent[]).entries()) {
+    if (typeof event !== 'object' || event === null) throw bad(`event ${index} is not an object`);
+    columns.aggregateIds.push(aggregateIdOf(event.aggregateId, index));
+    columns.eventTypes.push(eventTypeOf(event.eventType, index));
+    const payload = payloadOf(event.payload, index);
+    bytes += payload.length;
+    if (bytes > APPEND_BYTES_MAX)
+      throw bad(`the payloads have more than ${APPEND_BYTES_MAX} bytes together`, 'append in several calls');
+    columns.payloads.push(payload);
+    columns.traceparents.push(traceparentOf(event.traceparent, index));
+  }
+  // Only now: an id that was minted for nothing would still be minted.
+  for (const _ of columns.aggregateIds) columns.msgIds.push(ids.next());
+  return columns;
+}
+
+function bad(why: string, next = 'correct the event; no row was written') {
+  return outboxError('bad_event', why, { next });
+}
+
+const shown = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));
+
+function aggregateIdOf(value: unknown, index: number): string {
+  const id = typeof value === 'string' ? canonicalUuid(value) : undefined;
+  if (id === undefined) throw bad(`aggregateId of event ${index} is not a UUID: ${shown(value)}`);
+  return id;
+}
+
+function eventTypeOf(value: unknown, index: number): string {
+  if (typeof value === 'string' && EVENT_TYPE.test(value)) return value;
+  throw bad(
+    `eventType of event ${index} is not a text of 1 to 200 visible ASCII characters: ${shown(value)}`,
+  );
+}
+
+function traceparentOf(value: unknown, index: number): string | null {
+  if (value === undefined) return null;
+  if (typeof value === 'string' && TRACEPARENT.test(value)) return value;
+  throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
+}
+
+/** The payload as bytes of its own, so that what the caller does with its buffer meanwhile changes nothing. */
+function payloadOf(value: unknown, index: number): Buffer {
+  let bytes: Buffer;
+  if (value instanceof Uint8Array) {
+    bytes = Buffer.from(value);
+    if (bytes.length <= PAYLOAD_BYTES_MAX && !isJsonText(bytes))
+      throw bad(`payload of event ${index} is not JSON in UTF-8`);
+  } else {
+    let text: string | undefined;
+    try {
+      text = JSON.stringify(value, lossless);
+    } catch (thrown) {
+      throw bad(`payload of event ${index} is no JSON value: ${(thrown as Error).message.split('\n')[0]}`);
+    }
+    if (text === undefined) throw bad(`payload of event ${index} is no JSON value: ${typeof value}`);
+    bytes = Buffer.from(text, 'utf8');
+  }
+  if (bytes.length <= PAYLOAD_BYTES_MAX) return bytes;
+  throw bad(
+    `payload of event ${index} has ${bytes.length} bytes, at most ${PAYLOAD_BYTES_MAX} fit into a record`,
+    'put large contents elsewhere and their address into the event',
+  );
+}
+
+/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of indices. */
+function lossless(_name: string, value: unknown): unknown {
+  if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is no JSON number`);
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
+    throw new Error(`JSON has no ${value.constructor.name}`);
+  return value;
+}

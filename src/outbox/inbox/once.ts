@@ -1,0 +1,148 @@
+/** An inbox: which messages had their effect, in the same transaction as the effect.
+ *
+ *  Invariants: (1) an inbox row commits only with its effect; (2) an id that was expired is undecidable or seen, never unseen,
+ *  if it is a UUIDv7.
+ *
+ *  Why no drop slips through (2). A drop takes ACCESS EXCLUSIVE on the table, drops partitions, and raises the floor to their
+ *  upper end, in one transaction; no partition that is left begins below the floor. A claim inserts first, which takes ROW
+ *  EXCLUSIVE on the table until its transaction ends. The two locks conflict, so each drop either
+ *    (a) committed before the claim's INSERT had its lock: the row of a dropped id lands in a partition without a time, because
+ *        that of its time is gone; the floor is then read by a later statement, which sees the drop; or
+ *    (b) waits until the claim's transaction has ended: while it runs, no partition goes, and what it found stays true.
+ *  A row that lands in a partition by time is therefore not below the floor, and needs no look at it. A transaction that is
+ *  not READ COMMITTED reads all its statements in one snapshot, which may be older than the drop of (a): it locks the row of
+ *  the floor, and PostgreSQL refuses that (40001) when the row has changed since.
+ */
+import { invariant } from '../../core/errors.ts';
+import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
+import { outboxError } from '../errors.ts';
+import { canonicalUuid } from '../ids.ts';
+import { type InboxNames, inboxNames, isUuidV7 } from './names.ts';
+import type { Claim, InboxPort, Once } from './port.ts';
+
+/** Ids of one claim. */
+export const CLAIM_IDS_MAX = 100_000;
+
+const NONE: ReadonlySet<string> = new Set();
+
+export class Inbox implements InboxPort {
+  readonly names: InboxNames;
+  private readonly guarded: boolean;
+  private readonly insertSql: string;
+  private readonly removeSql: string;
+  private readonly floorSql: string;
+
+  /** @param floor `ignored`: a UUIDv7 below the floor without a row is unseen; a late duplicate has its effect twice
+   *  @throws bad_table_name */
+  constructor(table = 'inbox', floor: 'guarded' | 'ignored' = 'guarded') {
+    const names = inboxNames(table);
+    this.names = names;
+    this.guarded = floor === 'guarded';
+    // Sorted, so that two transactions that share ids cannot wait for each other in a circle.
+    this.insertSql = `
+INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
+ON CONFLICT (msg_id) DO NOTHING
+RETURNING msg_id::text AS msg_id,
+  (tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass))::text AS timeless`;
+    this.removeSql = `DELETE FROM ${names.table} WHERE msg_id = ANY ($1::uuid[])`;
+    this.floorSql = `SELECT floor::text AS floor, current_setting('transaction_isolation') AS isolation FROM ${names.floor}`;
+  }
+
+  /** The same table, for whoever knows from elsewhere that no effect took place. */
+  withoutFloor(): Inbox {
+    return new Inbox(this.names.table, 'ignored');
+  }
+
+  async claim(tx: OpenTransaction, msgIds: readonly string[]): Promise<Claim> {
+    const ids = sortedIds(msgIds);
+    requireOpen(tx);
+    if (ids.length === 0) return { unseen: NONE, seen: NONE, undecidable: NONE };
+    const { rows } = await tx.query(this.insertSql, [ids]);
+    const unseen = new Set<string>();
+    const doubtful: string[] = [];
+    for (const row of rows) {
+      const id = row['msg_id'] as string;
+      unseen.add(id);
+      if (this.guarded && row['timeless'] === 'true' && isUuidV7(id)) doubtful.push(id);
+    }
+    const undecidable = doubtful.length === 0 ? NONE : await this.belowFloor(tx, doubtful);
+    for (const id of undecidable) unseen.delete(id);
+    const seen = new Set<string>();
+    for (const id of ids) if (!unseen.has(id) && !undecidable.has(id)) seen.add(id);
+    return { unseen, seen, undecidable };
+  }
+
+  async once<T>(tx: OpenTransaction, msgId: string, effect: () => Promise<T>): Promise<Once<T>> {
+    const { unseen, undecidable } = await this.claim(tx, [msgId]);
+    if (unseen.size === 0) return { kind: undecidable.size > 0 ? 'undecidable' : 'seen' };
+    try {
+      return { kind: 'done', value: await effect() };
+    } catch (thrown) {
+      await spoil(tx);
+      throw thrown;
+    }
+  }
+
+  /** Ids below the floor, whose rows are taken out again. */
+  private async belowFloor(tx: OpenTransaction, ids: readonly string[]): Promise<ReadonlySet<string>> {
+    const { rows } = await tx.query(this.floorSql, []);
+    const [row] = rows;
+    if (row === undefined) {
+      throw outboxError(
+        'tables_missing',
+        `${this.names.floor} has no row, so nobody knows what was dropped`,
+        {
+          next: `put the row back with its last floor, or, where nothing was ever dropped: INSERT INTO ${this.names.floor} DEFAULT VALUES`,
+        },
+      );
+    }
+    if (row['isolation'] !== 'read committed') await tx.query(`${this.floorSql} FOR SHARE`, []);
+    const floor = row['floor'] as string;
+    const below = ids.filter((id) => id < floor);
+    if (below.length === 0) return NONE;
+    const { rowCount } = await tx.query(this.removeSql, [below]);
+    invariant(rowCount === below.length, 'an inbox row that this transaction inserted is gone');
+    return new Set(below);
+  }
+}
+
+const INBOXES = new Map<string, Inbox>();
+
+/** `Inbox.once` of an inbox by its name. */
+export function once<T>(
+  tx: OpenTransaction,
+  msgId: string,
+  effect: () => Promise<T>,
+  table = 'inbox',
+): Promise<Once<T>> {
+  const inbox = INBOXES.get(table) ?? new Inbox(table);
+  INBOXES.set(table, inbox);
+  return inbox.once(tx, msgId, effect);
+}
+
+/** Canonical, each once, in the order of PostgreSQL's uuid, which is that of the text. @throws bad_message_id */
+function sortedIds(msgIds: readonly string[]): string[] {
+  if (msgIds.length > CLAIM_IDS_MAX) {
+    throw outboxError('bad_message_id', `a claim takes at most ${CLAIM_IDS_MAX} ids, not ${msgIds.length}`, {
+      next: 'claim in several transactions',
+    });
+  }
+  const ids = new Set<string>();
+  for (const given of msgIds) {
+    const id = typeof given === 'string' ? canonicalUuid(given) : undefined;
+    if (id !== given) {
+      throw outboxError(
+        'bad_message_id',
+        `${JSON.stringify(String(given).slice(0, 60))} is not a message id; nothing was written`,
+        { next: 'give UUIDs as lower-case 8-4-4-4-12' },
+      );
+    }
+    ids.add(id);
+  }
+  return [...ids].sort();
+}
+
+/** Leaves the transaction in a state in which COMMIT rolls back. */
+async function spoil(tx: OpenTransaction): Promise<void> {
+  await tx.query(`DO $$ BEGIN RAISE EXCEPTION 'the effect of a message failed'; END $$`, []).catch(() => {});
+}

@@ -1,0 +1,184 @@
+/** The messages of orders.v1 as bytes (proto/orders/v1/orders.proto). Pure.
+ *
+ *  Reading is stricter than Protocol Buffers demand, so that both transports refuse the same things: a field that the
+ *  message does not have, a field given twice, or another wire type is an error, as an unknown or repeated member of
+ *  the JSON body is. Writing is deterministic: fields in the order of their numbers, zero values left out.
+ *  Source: the Protocol Buffers encoding guide.
+ */
+import { outboxError } from '../../errors.ts';
+import type { CreateRequest } from '../request.ts';
+import type { OrderView } from '../write/store.ts';
+
+const VARINT = 0;
+const LENGTH_DELIMITED = 2;
+/** Seven bits a byte: ten bytes hold 64 bits. */
+const VARINT_BYTES_MAX = 10;
+const NAMES: Readonly<Record<number, string>> = {
+  0: 'a varint',
+  1: 'fixed 64 bits',
+  2: 'length-delimited',
+  5: 'fixed 32 bits',
+};
+
+interface Field {
+  readonly number: number;
+  readonly name: string;
+  readonly wireType: typeof VARINT | typeof LENGTH_DELIMITED;
+}
+
+const CREATE_REQUEST: readonly Field[] = [
+  { number: 1, name: 'account_id', wireType: VARINT },
+  { number: 2, name: 'amount_cents', wireType: VARINT },
+];
+const GET_REQUEST: readonly Field[] = [{ number: 1, name: 'order_id', wireType: LENGTH_DELIMITED }];
+
+const malformed = (why: string, field?: string) =>
+  outboxError('bad_body', why, {
+    next: 'send the message of orders/v1/orders.proto',
+    details: field === undefined ? {} : { field },
+  });
+
+class Reader {
+  private readonly bytes: Uint8Array;
+  private at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+  }
+
+  done(): boolean {
+    return this.at >= this.bytes.length;
+  }
+
+  /** Unsigned 64 bits. */
+  varint(): bigint {
+    let low = 0;
+    let value = 0n;
+    for (let i = 0; i < VARINT_BYTES_MAX; i++) {
+      if (this.at >= this.bytes.length) throw malformed('the message ends within a number');
+      const byte = this.bytes[this.at++] as number;
+      // Four bytes fit a 32-bit integer; most numbers end there.
+      if (i < 4) {
+        low |= (byte & 0x7f) << (7 * i);
+        if (byte < 0x80) return BigInt(low);
+        if (i === 3) value = BigInt(low);
+      } else {
+        value |= BigInt(byte & 0x7f) << BigInt(7 * i);
+        if (byte < 0x80) {
+          if (value >> 64n !== 0n) break;
+          return value;
+        }
+      }
+    }
+    throw malformed('a number in the message is over 64 bits');
+  }
+
+  text(name: string): string {
+    const length = this.varint();
+    if (length > BigInt(this.bytes.length - this.at)) throw malformed('the message ends within a text', name);
+    const from = this.at;
+    this.at += Number(length);
+    try {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(
+        this.bytes.subarray(from, this.at),
+      );
+    } catch {
+      throw malformed(`${name} is not UTF-8`, name);
+    }
+  }
+}
+
+function readFields(bytes: Uint8Array, fields: readonly Field[]): ReadonlyMap<string, bigint | string> {
+  const reader = new Reader(bytes);
+  const values = new Map<string, bigint | string>();
+  while (!reader.done()) {
+    const tag = reader.varint();
+    const number = Number(tag >> 3n);
+    const wireType = Number(tag & 7n);
+    const field = fields.find((one) => one.number === number);
+    if (field === undefined) throw malformed(`the message has no field ${number}`, `field ${number}`);
+    const { name } = field;
+    if (wireType !== field.wireType) {
+      throw malformed(
+        `${name} is ${NAMES[wireType] ?? 'of no wire type'}, not ${NAMES[field.wireType]}`,
+        name,
+      );
+    }
+    if (values.has(name)) throw malformed(`${name} is given more than once`, name);
+    values.set(name, field.wireType === VARINT ? BigInt.asIntN(64, reader.varint()) : reader.text(name));
+  }
+  return values;
+}
+
+/** An absent field is zero: proto3 does not tell the two apart.
+ *  @throws bad_body, value_out_of_range */
+export function readCreateMessage(bytes: Uint8Array): CreateRequest {
+  const values = readFields(bytes, CREATE_REQUEST);
+  const amountCents = (values.get('amount_cents') ?? 0n) as bigint;
+  if (amountCents <= 0n) {
+    throw outboxError('value_out_of_range', 'amount_cents is not above zero', {
+      details: { field: 'amount_cents' },
+    });
+  }
+  return { accountId: (values.get('account_id') ?? 0n) as bigint, amountCents };
+}
+
+/** @throws bad_body */
+export function readGetMessage(bytes: Uint8Array): string {
+  return (readFields(bytes, GET_REQUEST).get('order_id') ?? '') as string;
+}
+
+function pushVarint(into: number[], value: bigint): void {
+  let rest = BigInt.asUintN(64, value);
+  while (rest > 0x7fn) {
+    into.push(Number(rest & 0x7fn) | 0x80);
+    rest >>= 7n;
+  }
+  into.push(Number(rest));
+}
+
+function pushInteger(into: number[], field: number, value: bigint): void {
+  if (value === 0n) return;
+  pushVarint(into, BigInt(field << 3));
+  pushVarint(into, value);
+}
+
+function pushBytes(into: number[], field: number, value: Uint8Array): void {
+  pushVarint(into, BigInt((field << 3) | LENGTH_DELIMITED));
+  pushVarint(into, BigInt(value.length));
+  for (const byte of value) into.push(byte);
+}
+
+function pushText(into: number[], field: number, value: string): void {
+  if (value !== '') pushBytes(into, field, new TextEncoder().encode(value));
+}
+
+const ORDER_ID_TAG = 0x0a;
+const STATUS_TAG = 0x12;
+
+/** The stored answer as a message. @throws internal when the stored text is not an answer of ours */
+export function writeCreateMessage(storedBody: string): Uint8Array {
+  const { order_id: orderId, status } = JSON.parse(storedBody) as { order_id: string; status: string };
+  const idBytes = Buffer.byteLength(orderId);
+  const statusBytes = Buffer.byteLength(status);
+  if (idBytes > 0x7f || statusBytes > 0x7f)
+    throw outboxError('bad_body', 'the stored answer is not one of ours');
+  const message = Buffer.allocUnsafe(4 + idBytes + statusBytes);
+  message[0] = ORDER_ID_TAG;
+  message[1] = idBytes;
+  message.write(orderId, 2, 'utf8');
+  message[2 + idBytes] = STATUS_TAG;
+  message[3 + idBytes] = statusBytes;
+  message.write(status, 4 + idBytes, 'utf8');
+  return message;
+}
+
+export function writeOrderMessage(order: OrderView): Uint8Array {
+  const into: number[] = [];
+  pushText(into, 1, order.orderId);
+  pushInteger(into, 2, order.accountId);
+  pushInteger(into, 3, order.amountCents);
+  pushText(into, 4, order.status);
+  pushText(into, 5, order.createdAt.toISOString());
+  return Uint8Array.from(into);
+}

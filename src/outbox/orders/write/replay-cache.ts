@@ -1,0 +1,69 @@
+/** Finished answers by key, so that a repeat needs no database: a stored answer never changes, so one that was seen is right
+ *  for as long as its key is kept.
+ *
+ *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the least recently asked goes
+ *  first; (3) nothing is answered past its key's expiry, which another process may have carried out.
+ */
+import { RecencyMap } from '../../../core/lru-map.ts';
+
+/** What is stored under a key. */
+export interface StoredAnswer {
+  /** SHA-256 of the canonical request, 64 hex digits. */
+  readonly requestHash: string;
+  readonly orderId: string;
+  readonly responseCode: number;
+  /** JSON text, served as it is. */
+  readonly responseBody: string;
+  /** Wall time at which the key may be gone. */
+  readonly expiresMs: number;
+}
+
+/** Objects and the map's own cells of an entry, beside the characters of its texts. */
+const ENTRY_BYTES = 248;
+
+const bytesOf = (key: string, answer: StoredAnswer): number =>
+  ENTRY_BYTES + key.length + answer.requestHash.length + answer.orderId.length + answer.responseBody.length;
+
+export class ReplayCache {
+  private readonly bytesMax: number;
+  private answers = new RecencyMap<string, StoredAnswer>();
+  private held = 0;
+
+  constructor(bytesMax: number) {
+    this.bytesMax = bytesMax;
+  }
+
+  get(key: string, nowMs: number): StoredAnswer | undefined {
+    const answer = this.answers.get(key);
+    if (answer === undefined || nowMs < answer.expiresMs) return answer;
+    this.answers.delete(key);
+    this.held -= bytesOf(key, answer);
+    return undefined;
+  }
+
+  put(key: string, answer: StoredAnswer): void {
+    const bytes = bytesOf(key, answer);
+    const known = bytes > this.bytesMax ? this.answers.delete(key) : this.answers.set(key, answer);
+    if (known !== undefined) this.held -= bytesOf(key, known);
+    if (bytes > this.bytesMax) return;
+    this.held += bytes;
+    while (this.held > this.bytesMax) {
+      const [oldest, gone] = this.answers.shift() as readonly [string, StoredAnswer];
+      this.held -= bytesOf(oldest, gone);
+    }
+  }
+
+  /** For a TTL that has changed: what is held knows when its key ends. */
+  clear(): void {
+    this.answers = new RecencyMap();
+    this.held = 0;
+  }
+
+  bytes(): number {
+    return this.held;
+  }
+
+  size(): number {
+    return this.answers.size;
+  }
+}

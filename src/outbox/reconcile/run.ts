@@ -1,0 +1,282 @@
+/** The reconciler: what was intended, ordered and charged, compared as sets in one snapshot of the database.
+ *
+ *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant holds when no class
+ *  has a member and the three counts are the same; (3) ids are listed up to a bound, counts are never bounded.
+ *  Ledgers are read first: what a client knows is committed before the snapshot is taken. Source: spec/outbox.txt 1.8.
+ *
+ *  The settle window makes this usable during load. Rows younger than the first comparison are not judged. Where that comparison
+ *  finds a difference and some of its rows are younger than the window, the same rows are compared again when the window is
+ *  over: what was in flight is then complete, and what is still different is a delta. No difference is hidden by its age.
+ */
+
+import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
+import { requireTables } from '../database/migrations.ts';
+import { requirePlainSchema } from '../database/schema-name.ts';
+import { outboxError } from '../errors.ts';
+import { ORDERS_TABLES } from '../orders/tables.ts';
+import { DELTA_CLASSES, type DeltaClass, type Tables, type TimeRange, tablesOf } from './deltas.ts';
+import { readKept } from './kept.ts';
+import { type LedgerEntries, loadLedgers } from './ledger.ts';
+
+export interface ReconcileOptions {
+  readonly pool: SqlPool;
+  readonly ordersSchema: string;
+  readonly paymentsSchema: string;
+  /** What the clients know; without any, the stored idempotency keys are the intents, and each order whose key has expired. */
+  readonly ledgers: readonly LedgerSource[];
+  /** After how long keys may be gone, whatever older ones are left; left out: what orders has in its database. */
+  readonly keyTtlMs?: number;
+  /** Ids listed for each class. */
+  readonly idsMax: number;
+  /** Only rows from this time on are judged. */
+  readonly from?: Date;
+  /** Only rows up to this time are judged. */
+  readonly to?: Date;
+  /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
+  readonly settleMs?: number;
+  /** Waits until the settle window is over; required with a settle window. */
+  readonly wait?: (ms: number) => Promise<void>;
+  readonly onEntry?: () => void;
+  readonly onClass?: (name: string) => void;
+  /** A class was compared, and has so many members. */
+  readonly onCompared?: (name: string, count: number) => void;
+}
+
+/** Opens a ledger; called once for each comparison, because a ledger grows while its client runs. */
+export type LedgerSource = () => LedgerEntries;
+
+export interface Delta {
+  readonly class: string;
+  readonly meaning: string;
+  readonly count: number;
+  readonly idsOf: DeltaClass['ids'];
+  /** The first ones in the order of their text. */
+  readonly ids: readonly string[];
+}
+
+export interface Reconciliation {
+  readonly holds: boolean;
+  readonly intents_from: 'ledger' | 'idempotency_keys';
+  readonly produced_intents: number;
+  readonly distinct_orders: number;
+  readonly distinct_charges: number;
+  /** Intents without an answer and without an order: neither an effect nor a promise. 0 without a ledger. */
+  readonly unanswered_intents: number;
+  /** Intents that were refused for good and have no effect. 0 without a ledger. */
+  readonly refused_intents: number;
+  /** Orders so old that their key may have expired, and whose key is gone: no deltas. */
+  readonly expired_keys: number;
+  /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no such record. */
+  readonly suppressed: Readonly<Record<string, number>>;
+  /** Records that payments has set aside, by reason. */
+  readonly parked: Readonly<Record<string, number>>;
+  /** Classes that were looked at, members or not. */
+  readonly classes: readonly string[];
+  /** Classes with members. */
+  readonly deltas: readonly Delta[];
+  /** Rows outside of these times were not judged; null: no bound. */
+  readonly from: string | null;
+  readonly to: string | null;
+  /** 2: the first one found differences, and rows that may have been in flight. */
+  readonly comparisons: number;
+}
+
+const PAYMENTS_TABLES = ['inbox', 'charges'] as const;
+/** Of the server, for each hash table of a comparison. */
+const WORK_MEM = '256MB';
+
+/** @throws tables_missing, bad_value, bad_file, unreachable */
+export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
+  const { pool, ordersSchema, paymentsSchema } = options;
+  requirePlainSchema(ordersSchema);
+  requirePlainSchema(paymentsSchema, '-payments-schema');
+  await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
+  await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
+  const { settleMs = 0, wait } = options;
+  if (settleMs > 0 && wait === undefined)
+    throw outboxError('bad_option', 'reconcile with settleMs needs wait, which lets the window pass', {
+      next: 'give wait: (ms) => a promise that resolves after ms, or leave settleMs out',
+    });
+  const startMs = settleMs > 0 ? await databaseNowMs(pool) : Number.POSITIVE_INFINITY;
+  const range = {
+    from: options.from?.toISOString(),
+    to: boundOf(Math.min(startMs, options.to?.getTime() ?? Number.POSITIVE_INFINITY)),
+  };
+  const first = await compareOnce(options, range, 1);
+  if (first.holds || settleMs === 0 || wait === undefined) return first;
+  const youngFromMs = startMs - settleMs;
+  if (!(await hasYoung(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
+  await wait(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
+  return compareOnce(options, range, 2);
+}
+
+const boundOf = (ms: number): string | undefined =>
+  Number.isFinite(ms) ? new Date(ms).toISOString() : undefined;
+
+async function databaseNowMs(pool: SqlPool): Promise<number> {
+  const { rows } = await pool.query<{ ms: number }>(
+    'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms',
+  );
+  return (rows[0] as { ms: number }).ms;
+}
+
+/** An outbox row in the range is younger than this: its order may still be in flight. By the database's clock, which `created_at` of
+ *  an order is not. */
+async function hasYoung(
+  pool: SqlPool,
+  outbox: string,
+  fromMs: number,
+  to: string | undefined,
+): Promise<boolean> {
+  const { rows } = await pool.query<{ young: boolean }>(
+    `SELECT EXISTS (SELECT FROM ${outbox} WHERE created_at > to_timestamp($1::float8 / 1000)
+       AND ($2::text IS NULL OR created_at <= $2::text::timestamptz)) AS young`,
+    [fromMs, to ?? null],
+  );
+  return rows[0]?.young === true;
+}
+
+/** One comparison, in one snapshot. */
+function compareOnce(
+  options: ReconcileOptions,
+  range: TimeRange,
+  comparisons: number,
+): Promise<Reconciliation> {
+  const { pool, ordersSchema, paymentsSchema, ledgers } = options;
+  return pool.transaction(async (session) => {
+    // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
+    await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+    // Whole tables are compared: a loop over one inside the other can only come from statistics that are not there yet.
+    await session.query('SET LOCAL enable_nestloop = off');
+    // Each class is a few joins of whole tables: hashing them in memory once beats spilling.
+    await session.query(`SET LOCAL work_mem = '${WORK_MEM}'`);
+    if (ledgers.length > 0) {
+      const opened = ledgers.map((open) => open());
+      await loadLedgers(session, opened, options.onEntry ?? (() => {}));
+    }
+    const tables = tablesOf(ordersSchema, paymentsSchema, {
+      hasLedger: ledgers.length > 0,
+      hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
+      kept: await readKept(session, ordersSchema, paymentsSchema, options.keyTtlMs),
+      range,
+    });
+    const compared = await compare(session, tables, options);
+    return { ...compared, from: range.from ?? null, to: range.to ?? null, comparisons };
+  });
+}
+
+async function compare(
+  session: SqlSession,
+  tables: Tables,
+  options: ReconcileOptions,
+): Promise<Omit<Reconciliation, 'from' | 'to' | 'comparisons'>> {
+  const counts = await readCounts(session, tables);
+  const hasSuppressed = await exists(session, tables.suppressed);
+  const classes = DELTA_CLASSES.filter(
+    (one) =>
+      (tables.hasLedger || !one.needsLedger) &&
+      (hasSuppressed || one.needsSuppressed !== true) &&
+      (tables.hasParked || one.needsParked !== true),
+  );
+  const suppressed = hasSuppressed ? await byReason(session, tables.suppressed) : {};
+  const parked = tables.hasParked ? await byReason(session, tables.parked) : {};
+  const deltas: Delta[] = [];
+  for (const one of classes) {
+    options.onClass?.(one.name);
+    const { count, ids } = await readDelta(session, one.sql(tables), options.idsMax);
+    options.onCompared?.(one.name, count);
+    if (count > 0) deltas.push({ class: one.name, meaning: one.meaning, count, idsOf: one.ids, ids });
+  }
+  const equal =
+    counts.produced_intents === counts.distinct_orders && counts.distinct_orders === counts.distinct_charges;
+  return {
+    holds: equal && deltas.length === 0,
+    intents_from: tables.hasLedger ? 'ledger' : 'idempotency_keys',
+    ...counts,
+    suppressed,
+    parked,
+    classes: classes.map((one) => one.name),
+    deltas,
+  };
+}
+
+async function exists(session: SqlSession, table: string): Promise<boolean> {
+  const { rows } = await session.query<{ found: boolean }>('SELECT to_regclass($1) IS NOT NULL AS found', [
+    table,
+  ]);
+  return rows[0]?.found === true;
+}
+
+async function byReason(session: SqlSession, table: string): Promise<Record<string, number>> {
+  const { rows } = await session.query<{ reason: string; n: bigint }>(
+    `SELECT reason, count(*) AS n FROM ${table} GROUP BY reason ORDER BY reason`,
+  );
+  return Object.fromEntries(rows.map(({ reason, n }) => [reason, Number(n)]));
+}
+
+type Counts = Pick<
+  Reconciliation,
+  | 'produced_intents'
+  | 'distinct_orders'
+  | 'distinct_charges'
+  | 'unanswered_intents'
+  | 'refused_intents'
+  | 'expired_keys'
+>;
+
+/** An intent is counted where its order is, a charge as well: their own times differ by the time between processes. */
+const countedIn = (t: Tables, own: string): string =>
+  // Without a bound the planner drops the join, as nothing refers to it.
+  t.range.from === undefined && t.range.to === undefined
+    ? 'true'
+    : `CASE WHEN o.order_id IS NULL THEN ${t.in(own)} ELSE ${t.in('o.created_at')} END`;
+
+function intentsSql(t: Tables): string {
+  if (!t.hasLedger) {
+    return `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused
+       FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE ${countedIn(t, 'k.created_at')}`;
+  }
+  return `count(DISTINCT key) FILTER (WHERE done) AS produced, count(DISTINCT key) FILTER (WHERE NOT done AND refused = 0) AS unanswered,
+       count(DISTINCT key) FILTER (WHERE NOT done AND refused > 0) AS refused
+       FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND k.idem_key IS NOT NULL) AS done
+             FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key LEFT JOIN ${t.orders} o USING (order_id)
+             WHERE ${countedIn(t, 'l.sent_at')}) AS intents`;
+}
+
+async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
+  const { rows } = await session.query<
+    Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges' | 'expired', bigint>
+  >(
+    `SELECT *, (SELECT count(*) FROM ${t.orders} o WHERE ${t.in('o.created_at')}) AS orders,
+       (SELECT count(DISTINCT c.order_id) FROM ${t.charges} c LEFT JOIN ${t.orders} o USING (order_id)
+          WHERE ${countedIn(t, 'c.created_at')}) AS charges,
+       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.kept.keysFrom} AND ${t.in('o.created_at')}
+          AND NOT EXISTS (SELECT FROM ${t.keys} k WHERE k.order_id = o.order_id)) AS expired
+     FROM (SELECT ${intentsSql(t)}) AS counted`,
+  );
+  const row = rows[0];
+  const expired = Number(row?.expired);
+  return {
+    // A key that has expired was an intent, too.
+    produced_intents: Number(row?.produced) + (t.hasLedger ? 0 : expired),
+    distinct_orders: Number(row?.orders),
+    distinct_charges: Number(row?.charges),
+    unanswered_intents: Number(row?.unanswered),
+    refused_intents: Number(row?.refused),
+    expired_keys: expired,
+  };
+}
+
+async function readDelta(
+  session: SqlSession,
+  sql: string,
+  idsMax: number,
+): Promise<{ readonly count: number; readonly ids: readonly string[] }> {
+  const { rows } = await session.query<{ count: bigint; ids: readonly string[] }>(
+    `WITH members AS MATERIALIZED (${sql})
+     SELECT (SELECT count(*) FROM members) AS count, ARRAY(SELECT id FROM members ORDER BY id LIMIT $1) AS ids`,
+    [idsMax],
+  );
+  const row = rows[0];
+  return { count: Number(row?.count), ids: row?.ids ?? [] };
+}

@@ -1,0 +1,101 @@
+/** What was accepted and is not yet marked or left, and who waits for it to become less. */
+import type { OutboxRow } from '../store.ts';
+
+/** What a row costs beside its payload. */
+const ROW_BYTES = 512;
+
+export const bytesOf = (row: OutboxRow): number => row.payload.length + ROW_BYTES;
+
+export interface UnderWayLimits {
+  /** At either of them a source waits; it asks before it brings more, so what it brings at once comes on top. */
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+/** Numbers hash in a fraction of the time of bigints. */
+const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
+
+export class UnderWay {
+  private readonly limits: UnderWayLimits;
+  private readonly ids = new Set<number | bigint>();
+  private readonly shardLoad: Int32Array;
+  private byteCount = 0;
+  private over = false;
+  private roomWaiters: Array<() => void> = [];
+  private idleWaiters: Array<() => void> = [];
+
+  constructor(shards: number, limits: UnderWayLimits) {
+    this.limits = limits;
+    this.shardLoad = new Int32Array(shards);
+  }
+
+  get size(): number {
+    return this.ids.size;
+  }
+
+  get bytes(): number {
+    return this.byteCount;
+  }
+
+  has(id: bigint): boolean {
+    return this.ids.has(numberOf(id));
+  }
+
+  isShardIdle(shard: number): boolean {
+    return this.shardLoad[shard] === 0;
+  }
+
+  add(row: OutboxRow, shard: number): void {
+    this.ids.add(numberOf(row.id));
+    this.byteCount += bytesOf(row);
+    this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
+  }
+
+  remove(row: OutboxRow, shard: number): void {
+    if (!this.ids.delete(numberOf(row.id))) return;
+    this.byteCount -= bytesOf(row);
+    this.shardLoad[shard] = (this.shardLoad[shard] as number) - 1;
+    this.wake();
+  }
+
+  /** Forgets all: nobody will say any more what became of it. */
+  clear(): void {
+    this.ids.clear();
+    this.byteCount = 0;
+    this.shardLoad.fill(0);
+    this.wake();
+  }
+
+  /** Ends every wait, now and later. */
+  end(): void {
+    this.over = true;
+    this.wake();
+  }
+
+  room(): Promise<void> {
+    if (this.hasRoom()) return Promise.resolve();
+    return new Promise((resolve) => this.roomWaiters.push(resolve));
+  }
+
+  idle(): Promise<void> {
+    if (this.over || this.ids.size === 0) return Promise.resolve();
+    return new Promise((resolve) => this.idleWaiters.push(resolve));
+  }
+
+  private hasRoom(): boolean {
+    return this.over || (this.ids.size < this.limits.rows && this.byteCount < this.limits.bytes);
+  }
+
+  private wake(): void {
+    if (this.roomWaiters.length > 0 && this.hasRoom()) {
+      const waiters = this.roomWaiters;
+      this.roomWaiters = [];
+      for (const wake of waiters) wake();
+    }
+    if (this.idleWaiters.length > 0 && (this.over || this.ids.size === 0)) {
+      const waiters = this.idleWaiters;
+      this.idleWaiters = [];
+      for (const wake of waiters) wake();
+    }
+  }
+}

@@ -1,0 +1,176 @@
+/** The relay's side to the broker: the topic, the producer that publishes, and the fencing of producers that others left behind. */
+
+import { createHash } from 'node:crypto';
+import type { Clock } from '../../../core/clock.ts';
+import { coreError, findMillraceError } from '../../../core/errors.ts';
+import type { Logger } from '../../../core/log.ts';
+import { warnOfThinTopic } from '../../../core/topics.ts';
+import type { BrokerDriver } from '../../../io/kafka/port.ts';
+import { eventTopicConfig } from '../../event-topic.ts';
+import type { OutboxTable } from '../store.ts';
+import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
+
+const FLIGHTS = 4;
+const RECORD_BYTES_DEFAULT = 1_048_588;
+/** What librdkafka takes for message.max.bytes. */
+const RECORD_BYTES_LEAST = 1000;
+export const RECORD_BYTES_MOST = 1_000_000_000;
+/** Of a batch that the broker counts and the client does not. */
+const BATCH_SLACK_BYTES = 1024;
+const TOPIC_AGAIN_MS = 2000;
+const TOPIC_WAIT_MS = 3000;
+const FENCE_TIMEOUT_MS = 30_000;
+
+export interface BrokerSideOptions {
+  readonly broker: BrokerDriver;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly settings: {
+    readonly brokers: string;
+    readonly topic: string;
+    readonly name: string;
+    readonly fence: 'mark' | 'broker';
+    readonly createTopic: TopicSettings | undefined;
+  };
+}
+
+export interface TopicSettings {
+  readonly partitions: number;
+  readonly replicationFactor: number;
+  readonly retentionMs: number;
+}
+
+export class BrokerSide {
+  private readonly options: BrokerSideOptions;
+  private readonly sleep: (ms: number) => Promise<void>;
+  private readonly drain: AbortSignal;
+  private topicAskedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: BrokerSideOptions, sleep: (ms: number) => Promise<void>, drain: AbortSignal) {
+    this.options = options;
+    this.sleep = sleep;
+    this.drain = drain;
+  }
+
+  /** What the broker knows this relay's producer by. */
+  transactionalId(table: OutboxTable): string {
+    const outbox = createHash('sha256')
+      .update(`${table.fullName} ${this.options.settings.topic}`)
+      .digest('hex');
+    return `millrace-relay-${outbox.slice(0, 8)}-${this.options.settings.name}`;
+  }
+
+  /** A sender whose first producer is open. @throws unreachable */
+  async sender(table: OutboxTable, recordBytesMax: number): Promise<Sender> {
+    const { broker, settings, log } = this.options;
+    const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
+    const shared = {
+      topic: settings.topic,
+      log,
+      sleep: this.sleep,
+      drain: this.drain,
+    };
+    const client = { brokers: settings.brokers, clientId: 'millrace-relay' };
+    const properties = {
+      // With none, librdkafka's thread spins while a request is under way and more rows wait: on a busy machine that took most of a
+      // core, ten times what it costs with this.
+      'linger.ms': 1,
+      // How long a topic that vanished is waited for before its rows are left and it is made again.
+      'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
+      'message.max.bytes': recordBytes,
+      'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
+    };
+    const sender =
+      settings.fence === 'broker'
+        ? new TransactionalSender(
+            () =>
+              broker.transactional({ ...client, transactionalId: this.transactionalId(table), properties }),
+            shared,
+          )
+        : new PlainSender(
+            () =>
+              broker.producer({
+                ...client,
+                acks: -1,
+                idempotence: true,
+                properties: { ...properties, ...PLAIN_PROPERTIES },
+              }),
+            FLIGHTS,
+            shared,
+          );
+    await sender.open();
+    return sender;
+  }
+
+  /** Shuts out the producers of relays that went silent. */
+  async fence(transactionalIds: readonly string[]): Promise<void> {
+    const { broker, settings, log } = this.options;
+    for (const transactionalId of transactionalIds) {
+      const producer = await broker.transactional({
+        brokers: settings.brokers,
+        clientId: 'millrace-relay-fence',
+        transactionalId,
+      });
+      try {
+        const failure = await producer.init(FENCE_TIMEOUT_MS);
+        if (failure !== undefined)
+          throw coreError('unreachable', `${transactionalId} was not fenced: ${failure.event.message}`);
+        log.info({ transactional_id: transactionalId }, 'fenced a relay that went silent');
+      } finally {
+        await producer.close(0);
+      }
+    }
+  }
+
+  /** Makes the topic when it is missing; returns the bytes a record may have. @throws unreachable */
+  async ensureTopic(): Promise<number> {
+    const { broker, settings, log } = this.options;
+    const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
+    try {
+      if (settings.createTopic !== undefined) {
+        const { partitions, replicationFactor, retentionMs } = settings.createTopic;
+        const [created] = await admin.createTopics([
+          {
+            topic: settings.topic,
+            partitions,
+            replicationFactor,
+            config: eventTopicConfig(retentionMs),
+          },
+        ]);
+        if (created === true) log.info({ topic: settings.topic }, 'topic created');
+      }
+      const found = await admin.describeTopic(settings.topic);
+      if (found === undefined && settings.createTopic === undefined) {
+        throw coreError('unreachable', `the topic ${settings.topic} does not exist`, {
+          next: 'create it, or leave -create-topics on',
+        });
+      }
+      warnOfThinTopic(log, settings.topic, found);
+      return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
+    } finally {
+      await admin.close();
+    }
+  }
+
+  /** What a client that knows nothing yet is told: whether there is a leader for each partition of the topic. */
+  async isLed(): Promise<boolean> {
+    const { broker, settings } = this.options;
+    const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
+    try {
+      return await admin.isLed(settings.topic);
+    } finally {
+      await admin.close();
+    }
+  }
+
+  /** The broker says that the topic is gone: makes it again, and not at each row. */
+  topicMissing(): void {
+    const { clock, log, settings } = this.options;
+    const nowMs = clock.monotonicMs();
+    if (settings.createTopic === undefined || nowMs - this.topicAskedMs < TOPIC_AGAIN_MS) return;
+    this.topicAskedMs = nowMs;
+    this.ensureTopic().catch((thrown: unknown) => {
+      log.warn({ topic: settings.topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
+    });
+  }
+}

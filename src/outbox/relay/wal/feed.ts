@@ -1,0 +1,311 @@
+/** From the stream's messages to the pipeline: decoded, registered, handed over in portions, confirmed when they are marked.
+ *
+ *  Invariants: (1) a row is registered in WalProgress when it is received; (2) what waits is bounded in rows and bytes: above
+ *  it the stream is not read; (3) a row that is not acknowledged is brought again before anything behind it, until the broker
+ *  takes others but not it: then it is parked, its key waits, and the stream goes on; (4) after stop() nothing is handed over.
+ */
+import type { Pipeline } from '../pipeline/contract.ts';
+import { bytesOf } from '../pipeline/in-flight.ts';
+import type { OutboxRow } from '../store.ts';
+import type { WalMetrics } from './metrics.ts';
+import type { WalParking } from './parking.ts';
+import { PgOutputDecoder, type PgOutputMessage, type Relation } from './pgoutput.ts';
+import { type Portion, WalProgress } from './progress.ts';
+import { WalRowReader } from './row.ts';
+import { StreamedTransactions } from './streamed.ts';
+
+/** Rows handed over in one call. */
+const PORTION_ROWS_MAX = 1000;
+/** What may wait for the pipeline before the stream is not read. */
+const WAITING_ROWS_MAX = 8000;
+/** Below this part of a limit the stream is read again. */
+const RESUME_AT = 0.5;
+const STREAMED_ROWS_MAX = 100_000;
+/** Rounds in which nothing that was left is taken, before other rows are tried in between. */
+const ROUNDS_ALONE = 3;
+const RETRY_FIRST_MS = 50;
+const RETRY_MAX_MS = 5000;
+
+export interface Throttle {
+  pause(): void;
+  resume(): void;
+}
+
+export interface WalFeedOptions {
+  readonly pipeline: Pipeline;
+  /** Rows of other tables are not ours. */
+  readonly schema: string;
+  readonly table: string;
+  readonly metrics: WalMetrics;
+  readonly parking: WalParking;
+  /** Payload bytes that may wait for the pipeline before the stream is not read. */
+  readonly waitingBytesMax: number;
+  readonly sleep: (ms: number) => Promise<void>;
+  /** The pipeline can do nothing more. */
+  readonly failed: (thrown: unknown) => void;
+}
+
+interface Left {
+  readonly portion: Portion;
+  rows: OutboxRow[];
+  /** Of the calls that took the portion's other rows. */
+  readonly marked: Array<Promise<void>>;
+}
+
+export class WalFeed {
+  readonly progress = new WalProgress();
+  private readonly options: WalFeedOptions;
+  private readonly decoder = new PgOutputDecoder();
+  private readonly streamed = new StreamedTransactions(STREAMED_ROWS_MAX);
+  private readers = new WeakMap<Relation, WalRowReader | null>();
+  private waiting: OutboxRow[] = [];
+  private waitingBytes = 0;
+  private throttle: Throttle | undefined;
+  private pumping = false;
+  private stopped = false;
+  private opened = false;
+  private paused = false;
+  private inFlight = 0;
+  private settled: (() => void) | undefined;
+  private left: Left[] = [];
+
+  constructor(options: WalFeedOptions) {
+    this.options = options;
+  }
+
+  /** The stream that this feed pauses and resumes. */
+  attach(throttle: Throttle): void {
+    this.throttle = throttle;
+    if (this.paused) throttle.pause();
+  }
+
+  /** @throws wal_undecodable */
+  readonly onMessage = (bytes: Buffer, start: number, end: number): void => {
+    this.take(this.decoder.decode(bytes, start, end));
+  };
+
+  readonly onKeepalive = (walEnd: bigint): void => {
+    this.progress.quiet(walEnd);
+  };
+
+  /** Hands rows over from now on: the slot that the stream has taken is the one that was judged. */
+  open(): void {
+    this.opened = true;
+    this.start();
+  }
+
+  /** Hands nothing over any more; what waits is forgotten, the slot still has it. */
+  stop(): void {
+    this.stopped = true;
+    this.waiting = [];
+    this.waitingBytes = 0;
+  }
+
+  /** Resolves when every call to the pipeline has settled and what it published is marked. */
+  async idle(): Promise<void> {
+    while (this.inFlight > 0)
+      await new Promise<void>((resolve) => {
+        this.settled = resolve;
+      });
+  }
+
+  private take(message: PgOutputMessage): void {
+    const { progress, options } = this;
+    switch (message.kind) {
+      case 'insert': {
+        const reader = this.readerOf(message.relation);
+        if (reader === null) return;
+        const row = reader.read(message.tuple);
+        if (this.streamed.isOpen) this.streamed.add(row, message.xid ?? 0);
+        else this.receive(row);
+        return;
+      }
+      case 'begin':
+        progress.begin();
+        return;
+      case 'commit':
+        options.metrics.transactions.add();
+        progress.commit(message.endLsn);
+        return;
+      case 'stream_start':
+        this.streamed.start(message.xid);
+        return;
+      case 'stream_stop':
+        this.streamed.stop();
+        return;
+      case 'stream_abort':
+        this.streamed.abort(message.xid, message.subXid);
+        return;
+      case 'stream_commit':
+        progress.begin();
+        for (const row of this.streamed.commit(message.xid)) this.receive(row);
+        options.metrics.transactions.add();
+        progress.commit(message.endLsn);
+        return;
+      default:
+        // Descriptions of tables and types are kept by the decoder; messages, origins and other changes are not for us.
+        return;
+    }
+  }
+
+  private readerOf(relation: Relation): WalRowReader | null {
+    const known = this.readers.get(relation);
+    if (known !== undefined) return known;
+    const { schema, table } = this.options;
+    const ours = relation.schema === schema && relation.name === table;
+    const reader = ours ? new WalRowReader(relation) : null;
+    this.readers.set(relation, reader);
+    return reader;
+  }
+
+  private receive(row: OutboxRow): void {
+    this.progress.row();
+    this.options.metrics.rows.add();
+    if (this.stopped) return;
+    this.waiting.push(row);
+    this.waitingBytes += bytesOf(row);
+    if (!this.paused && this.isFull()) {
+      this.paused = true;
+      this.options.metrics.pauses.add();
+      this.throttle?.pause();
+    }
+    this.start();
+  }
+
+  private start(): void {
+    if (this.pumping || !this.opened) return;
+    this.pumping = true;
+    // After the rest of what arrived together with the row.
+    queueMicrotask(() => {
+      this.pump().catch(this.options.failed);
+    });
+  }
+
+  private isFull(): boolean {
+    return (
+      this.waiting.length >= WAITING_ROWS_MAX ||
+      this.waitingBytes >= this.options.waitingBytesMax ||
+      this.options.parking.isFull
+    );
+  }
+
+  /** Reads the stream again where there is room; called from outside too, because parked rows leave without the feed. */
+  relieve(): void {
+    if (!this.paused || this.options.parking.isFull) return;
+    if (this.waiting.length > WAITING_ROWS_MAX * RESUME_AT) return;
+    if (this.waitingBytes > this.options.waitingBytesMax * RESUME_AT) return;
+    this.paused = false;
+    this.throttle?.resume();
+  }
+
+  private async pump(): Promise<void> {
+    const { pipeline } = this.options;
+    try {
+      while (!this.stopped) {
+        if (this.left.length > 0) await this.bringAgain();
+        if (this.waiting.length === 0) break;
+        await pipeline.room();
+        // Calls that were made meanwhile may have left rows, which go first.
+        if (this.stopped || this.left.length > 0) continue;
+        this.portion();
+      }
+    } finally {
+      this.pumping = false;
+    }
+    if (!this.stopped && (this.waiting.length > 0 || this.left.length > 0)) {
+      this.pumping = true;
+      await this.pump();
+    }
+  }
+
+  /** Hands over the next rows that wait. */
+  private portion(): Promise<boolean> {
+    const next = this.waiting.slice(0, PORTION_ROWS_MAX);
+    this.waiting = this.waiting.slice(next.length);
+    for (const row of next) this.waitingBytes -= bytesOf(row);
+    this.relieve();
+    const portion = this.progress.portion(next.length);
+    const { parking } = this.options;
+    const rows = parking.size === 0 ? next : next.filter((row) => !parking.add(row));
+    const done = this.deliver(portion, rows);
+    done.catch(this.options.failed);
+    return done;
+  }
+
+  /** Whether the broker took any of them. */
+  private async deliver(portion: Portion, rows: readonly OutboxRow[]): Promise<boolean> {
+    const { pipeline, parking } = this.options;
+    this.inFlight++;
+    try {
+      const { left, published, marked } = await pipeline.deliver(rows);
+      if (left.length > 0) {
+        const ids = new Set(left);
+        const again = rows.filter((row) => ids.has(row.id) && !parking.add(row));
+        if (again.length > 0) this.left.push({ portion, rows: again, marked: [marked] });
+        else await this.finish(portion, [marked]);
+        this.wake();
+      } else await this.finish(portion, [marked]);
+      return published > 0;
+    } finally {
+      this.landed();
+    }
+  }
+
+  private landed(): void {
+    this.inFlight--;
+    if (this.inFlight === 0) this.settled?.();
+  }
+
+  private async finish(portion: Portion, marked: ReadonlyArray<Promise<void>>): Promise<void> {
+    await Promise.all(marked);
+    this.progress.finish(portion);
+  }
+
+  /** Starts the pump for rows that were left while nothing waited. */
+  private wake(): void {
+    if (this.pumping || this.stopped || this.left.length === 0) return;
+    this.pumping = true;
+    this.pump().catch(this.options.failed);
+  }
+
+  /** Brings what was left, and nothing behind it, until it is taken or parked. */
+  private async bringAgain(): Promise<void> {
+    const { pipeline, parking, sleep } = this.options;
+    for (let round = 1; this.left.length > 0 && !this.stopped; round++) {
+      await this.idle();
+      await sleep(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(round, 10)));
+      if (this.stopped) return;
+      const brought = this.left;
+      const rows = brought
+        .flatMap((one) => one.rows)
+        .sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
+      const covered = { from: rows[0]?.id ?? 0n, to: rows.at(-1)?.id ?? 0n };
+      this.inFlight++;
+      const { left, published, marked } = await pipeline.deliver(rows, covered).finally(() => this.landed());
+      const ids = new Set(left);
+      this.left = brought.filter((one) => {
+        one.rows = one.rows.filter((row) => ids.has(row.id));
+        one.marked.push(marked);
+        if (one.rows.length > 0) return true;
+        this.finish(one.portion, one.marked).catch(this.options.failed);
+        return false;
+      });
+      if (published > 0) round = 0;
+      if (round < ROUNDS_ALONE || this.left.length === 0 || this.waiting.length === 0) continue;
+      // Is it these rows, or does the broker take none at all?
+      const stuck = this.left;
+      this.left = [];
+      const taken = await this.portion();
+      this.left.push(...stuck);
+      if (!taken) continue;
+      parking.park(stuck.flatMap((one) => one.rows));
+      // What was left of the other rows waits behind a parked one of its key.
+      this.left = this.left.filter((one) => {
+        one.rows = one.rows.filter((row) => !parking.add(row));
+        if (one.rows.length > 0) return true;
+        this.finish(one.portion, one.marked).catch(this.options.failed);
+        return false;
+      });
+    }
+  }
+}

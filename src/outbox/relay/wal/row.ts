@@ -1,0 +1,188 @@
+/** From the cells of a decoded insert to an outbox row, by the columns' names, whatever their order. */
+
+import { outboxError } from '../../errors.ts';
+import { canonicalUuid } from '../../ids.ts';
+import type { OutboxRow } from '../store.ts';
+import { CELL, type Relation, type Tuple } from './pgoutput.ts';
+
+/** Columns the relay reads; the last is optional in the table. */
+export const WAL_COLUMNS = ['id', 'aggregate_id', 'msg_id', 'event_type', 'payload', 'created_at'] as const;
+export const WAL_OPTIONAL_COLUMNS = ['traceparent'] as const;
+
+const OID = {
+  int8: 20,
+  int4: 23,
+  int2: 21,
+  uuid: 2950,
+  bytea: 17,
+  timestamptz: 1184,
+  timestamp: 1114,
+  jsonb: 3802,
+};
+const EPOCH_2000_MS = 946_684_800_000;
+/** Beyond it a Date is none; PostgreSQL's `infinity` lies there too. */
+const DATE_MS_MAX = 8.64e15;
+
+const UUID_BYTES = 16;
+const UUID_CHARS = 36;
+const DIGITS = Buffer.from('0123456789abcdef');
+const scratch = Buffer.alloc(UUID_CHARS, '-');
+
+/** One flat text: put together from slices it would be flattened again by whoever reads it. */
+function uuidOf(bytes: Buffer, start: number): string {
+  let to = 0;
+  for (let i = 0; i < UUID_BYTES; i++) {
+    if (i === 4 || i === 6 || i === 8 || i === 10) to++;
+    const byte = bytes[start + i] as number;
+    scratch[to++] = DIGITS[byte >> 4] as number;
+    scratch[to++] = DIGITS[byte & 15] as number;
+  }
+  return scratch.toString('latin1', 0, UUID_CHARS);
+}
+
+/** `2026-01-02 03:04:05.678901+00`, as DateStyle ISO prints it. */
+function dateOf(text: string): Date {
+  const iso = text.replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00');
+  return new Date(/[+-]\d\d:\d\d$/.test(iso) ? iso : `${iso}Z`);
+}
+
+/** Reads rows of one table version. Make another one when the relation is described again. */
+export class WalRowReader {
+  private readonly relation: Relation;
+  private readonly places: readonly number[];
+  private readonly traceparent: number;
+  /** The last event type and its bytes: they are few and repeat. */
+  private event = '';
+  private eventBytes = Buffer.alloc(0);
+
+  /** @throws wal_undecodable where the publication lacks a column */
+  constructor(relation: Relation) {
+    this.relation = relation;
+    const place = (name: string): number => relation.columns.findIndex((column) => column.name === name);
+    this.places = WAL_COLUMNS.map(place);
+    this.traceparent = place('traceparent');
+    const missing = WAL_COLUMNS.filter((_, i) => (this.places[i] as number) < 0);
+    if (missing.length > 0)
+      throw outboxError(
+        'wal_undecodable',
+        `the publication shows ${relation.schema}.${relation.name} without ${missing.join(', ')}`,
+        { next: 'drop the publication: the relay makes it again with the columns it needs' },
+      );
+  }
+
+  /** @throws wal_undecodable for a cell that is not of its column's type */
+  read(tuple: Tuple): OutboxRow {
+    const [id, aggregateId, msgId, eventType, payload, createdAt] = this.places as [
+      number,
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
+    const row: OutboxRow = {
+      id: this.integer(tuple, id),
+      aggregateId: this.uuid(tuple, aggregateId),
+      msgId: this.uuid(tuple, msgId),
+      eventType: this.eventType(tuple, eventType),
+      payload: this.bytes(tuple, payload),
+      createdAt: this.time(tuple, createdAt),
+    };
+    const place = this.traceparent;
+    if (place < 0 || tuple.kind[place] === CELL.null) return row;
+    const traced: OutboxRow & { readonly traceparent: string } = {
+      ...row,
+      traceparent: this.text(tuple, place),
+    };
+    return traced;
+  }
+
+  private wrong(place: number): Error {
+    const column = this.relation.columns[place];
+    return outboxError(
+      'wal_undecodable',
+      `column ${column?.name} (type ${column?.typeOid}) of ${this.relation.schema}.${this.relation.name} holds no value the relay can read`,
+      { next: 'use the column types of the outbox table: bigint, uuid, uuid, text, bytea, timestamptz' },
+    );
+  }
+
+  /** Whether the cell is binary. */
+  private isBinary(tuple: Tuple, place: number): boolean {
+    const kind = tuple.kind[place];
+    if (kind === CELL.binary) return true;
+    if (kind === CELL.text) return false;
+    throw this.wrong(place);
+  }
+
+  private text(tuple: Tuple, place: number): string {
+    return tuple.bytes.toString('utf8', tuple.start[place], tuple.end[place]);
+  }
+
+  private integer(tuple: Tuple, place: number): bigint {
+    const start = tuple.start[place] as number;
+    const length = (tuple.end[place] as number) - start;
+    if (!this.isBinary(tuple, place)) {
+      const text = length <= 20 ? this.text(tuple, place) : '';
+      if (!/^-?\d+$/.test(text)) throw this.wrong(place);
+      return BigInt(text);
+    }
+    if (length === 8) return tuple.bytes.readBigInt64BE(start);
+    if (length === 4) return BigInt(tuple.bytes.readInt32BE(start));
+    if (length === 2) return BigInt(tuple.bytes.readInt16BE(start));
+    throw this.wrong(place);
+  }
+
+  private uuid(tuple: Tuple, place: number): string {
+    const start = tuple.start[place] as number;
+    const end = tuple.end[place] as number;
+    if (this.isBinary(tuple, place) && this.relation.columns[place]?.typeOid === OID.uuid) {
+      if (end - start !== UUID_BYTES) throw this.wrong(place);
+      return uuidOf(tuple.bytes, start);
+    }
+    const found = canonicalUuid(end - start === UUID_CHARS ? this.text(tuple, place) : '');
+    if (found === undefined) throw this.wrong(place);
+    return found;
+  }
+
+  private eventType(tuple: Tuple, place: number): string {
+    this.isBinary(tuple, place);
+    const start = tuple.start[place] as number;
+    const end = tuple.end[place] as number;
+    const known = this.eventBytes;
+    if (known.length === end - start && tuple.bytes.compare(known, 0, known.length, start, end) === 0)
+      return this.event;
+    this.event = this.text(tuple, place);
+    this.eventBytes = Buffer.from(tuple.bytes.subarray(start, end));
+    return this.event;
+  }
+
+  private bytes(tuple: Tuple, place: number): Uint8Array {
+    const start = tuple.start[place] as number;
+    const end = tuple.end[place] as number;
+    const oid = this.relation.columns[place]?.typeOid;
+    if (this.isBinary(tuple, place)) {
+      // jsonb travels with a version byte before its text.
+      return tuple.bytes.subarray(oid === OID.jsonb && end > start ? start + 1 : start, end);
+    }
+    if (oid !== OID.bytea) return tuple.bytes.subarray(start, end);
+    const text = tuple.bytes.toString('latin1', start, end);
+    const bytes = Buffer.from(text.slice(2), 'hex');
+    if (!text.startsWith('\\x') || bytes.length * 2 !== text.length - 2) throw this.wrong(place);
+    return bytes;
+  }
+
+  private time(tuple: Tuple, place: number): Date {
+    let ms: number;
+    if (this.isBinary(tuple, place)) {
+      const start = tuple.start[place] as number;
+      if ((tuple.end[place] as number) - start !== 8) throw this.wrong(place);
+      const us = tuple.bytes.readInt32BE(start) * 2 ** 32 + tuple.bytes.readUInt32BE(start + 4);
+      ms = Math.floor(us / 1000) + EPOCH_2000_MS;
+    } else {
+      const text = this.text(tuple, place);
+      ms = text === 'infinity' ? DATE_MS_MAX : text === '-infinity' ? -DATE_MS_MAX : dateOf(text).getTime();
+    }
+    if (Number.isNaN(ms)) throw this.wrong(place);
+    return new Date(Math.min(DATE_MS_MAX, Math.max(-DATE_MS_MAX, ms)));
+  }
+}

@@ -1,0 +1,136 @@
+/** The outbox by row, where the stream cannot be asked: what is pending, and whether it still is. */
+import type { SqlPool, SqlRow } from '../../../io/postgres/sql/port.ts';
+import type { OutboxRow } from '../store.ts';
+
+interface PendingRow extends SqlRow {
+  readonly id: bigint;
+  readonly aggregate_id: string;
+  readonly msg_id: string;
+  readonly event_type: string;
+  readonly payload: Uint8Array;
+  readonly created_at: Date;
+  readonly traceparent: string | null;
+  readonly pending: boolean;
+}
+
+export interface RowState {
+  /** Without its payload where it is not pending. */
+  readonly row: OutboxRow;
+  readonly pending: boolean;
+}
+
+export interface RowPage {
+  /** Ascending. */
+  readonly states: readonly RowState[];
+  /** The rows up to this id were looked at; those of the higher ids that were asked for were left out for their bytes. */
+  readonly through: bigint;
+}
+
+/** Whose rows are looked for: of these keys alone, or of all but these. */
+export interface KeyFilter {
+  readonly only?: ReadonlySet<string>;
+  readonly except?: ReadonlySet<string>;
+}
+
+function stateOf(found: PendingRow): RowState {
+  const row: OutboxRow & { readonly traceparent?: string } = {
+    id: found.id,
+    aggregateId: found.aggregate_id,
+    msgId: found.msg_id,
+    eventType: found.event_type,
+    payload: found.payload,
+    createdAt: found.created_at,
+    ...(found.traceparent === null ? {} : { traceparent: found.traceparent }),
+  };
+  return { row, pending: found.pending };
+}
+
+/** What a look at the table saw, and a position that lies above the commits of all it saw. */
+export interface Sighting {
+  readonly ids: readonly bigint[];
+  readonly lsn: string;
+}
+
+export class OutboxRows {
+  private readonly pool: SqlPool;
+  private readonly table: string;
+  private readonly columns: string;
+
+  constructor(pool: SqlPool, table: string, hasTraceparent: boolean) {
+    this.pool = pool;
+    this.table = table;
+    this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload`;
+  }
+
+  /** The lowest pending ids up to `to`, ascending, as one snapshot shows them: of a key it shows no row without those before it. */
+  async pendingIds(to: bigint, limit: number, filter: KeyFilter = {}): Promise<BigInt64Array> {
+    const { sql, keys } = whereOf(filter, '$3');
+    // As bytes: a row or a bigint each would cost many times the eight that an id has.
+    const { rows } = await this.pool.query<{ ids: Uint8Array | null }>(
+      `SELECT string_agg(int8send(id), ''::bytea ORDER BY id) AS ids
+       FROM (SELECT id FROM ${this.table} WHERE published_at IS NULL AND id <= $1 ${sql} ORDER BY id LIMIT $2) AS seen`,
+      [to, limit, ...keys],
+    );
+    const bytes = rows[0]?.ids ?? new Uint8Array();
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const ids = new BigInt64Array(bytes.byteLength / 8);
+    for (let i = 0; i < ids.length; i++) ids[i] = view.getBigInt64(i * 8);
+    return ids;
+  }
+
+  /** Those of `ids`, which ascend, that can be seen; not all where the payloads of the pending ones are more than `bytesMax`, and one
+   *  at least. */
+  async byId(ids: readonly bigint[], bytesMax: number): Promise<RowPage> {
+    const { rows } = await this.pool.query<PendingRow & { readonly followed: boolean }>(
+      `SELECT * FROM (
+         SELECT *, sum(octet_length(payload)) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed
+         FROM (SELECT ${this.columns} FROM ${this.table} WHERE id = ANY($1::bigint[])) AS seen
+         WINDOW lower AS (ORDER BY id ROWS UNBOUNDED PRECEDING)) AS measured
+       WHERE total <= $2::bigint OR total = octet_length(payload) ORDER BY id`,
+      [ids, bytesMax],
+    );
+    const last = rows.at(-1);
+    const through = last?.followed === true ? last.id : (ids.at(-1) ?? 0n);
+    return { states: rows.map(stateOf), through };
+  }
+
+  /** Those of `ids` that can be seen, pending or not. */
+  async visibleOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
+    const { rows } = await this.pool.query<{ id: bigint }>(
+      `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[])`,
+      [ids],
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  /** Those of `ids` that are pending. */
+  async pendingOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
+    const { rows } = await this.pool.query<{ id: bigint }>(
+      `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[]) AND published_at IS NULL`,
+      [ids],
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  /** The lowest pending ids, but not of these keys. */
+  async sight(limit: number, except: ReadonlySet<string>): Promise<Sighting> {
+    const { sql, keys } = whereOf({ except }, '$2');
+    // The position is read after the statement's snapshot was taken, so whatever the snapshot shows committed below it.
+    const { rows } = await this.pool.query<{ ids: readonly bigint[]; lsn: string }>(
+      `WITH seen AS MATERIALIZED (SELECT id FROM ${this.table} WHERE published_at IS NULL ${sql} ORDER BY id LIMIT $1)
+       SELECT coalesce((SELECT array_agg(id ORDER BY id) FROM seen), '{}'::bigint[]) AS ids,
+              pg_current_wal_insert_lsn()::text AS lsn`,
+      [limit, ...keys],
+    );
+    return rows[0] as { ids: readonly bigint[]; lsn: string };
+  }
+}
+
+function whereOf(
+  { only, except }: KeyFilter,
+  parameter: string,
+): { readonly sql: string; readonly keys: ReadonlyArray<readonly string[]> } {
+  if (only !== undefined) return { sql: `AND aggregate_id = ANY(${parameter}::uuid[])`, keys: [[...only]] };
+  if (except === undefined || except.size === 0) return { sql: '', keys: [] };
+  return { sql: `AND aggregate_id <> ALL(${parameter}::uuid[])`, keys: [[...except]] };
+}

@@ -1,0 +1,397 @@
+/** The replication slot and the publication of one outbox: made, looked at, judged, made again.
+ *
+ *  The slot's own position is the only cursor. Beside it the table relay_slots remembers up to where this project let the slot
+ *  go, written before the slot hears it: a slot that stands above that was moved or made by somebody else, and rows may lie
+ *  between. `unswept` says why the table has to be swept by row before the stream is believed; it survives a crash.
+ *
+ *  Invariant: who claimed that memory last is the only one who writes it. An owner that was silent for a lease may still be at work:
+ *  what it notes after the claim of its successor is refused, and so the slot does not move either.
+ */
+import { coreError, findMillraceError } from '../../../core/errors.ts';
+import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
+import { outboxError } from '../../errors.ts';
+import { formatLsn, parseLsn } from './lsn.ts';
+import { WAL_COLUMNS, WAL_OPTIONAL_COLUMNS } from './row.ts';
+
+export interface WalNames {
+  /** As the server spells the table. */
+  readonly schema: string;
+  readonly table: string;
+  readonly slot: string;
+  readonly publication: string;
+  /** The publication has the name we give it, so it is ours to replace. */
+  readonly isOwnPublication: boolean;
+  readonly hasTraceparent: boolean;
+  /** 170004 for 17.4. */
+  readonly serverVersion: number;
+}
+
+export interface SlotState {
+  readonly activePid: number | null;
+  /** reserved, extended, unreserved or lost. */
+  readonly walStatus: string;
+  /** Undefined where nothing bounds it. */
+  readonly safeWalBytes: number | undefined;
+  readonly confirmed: bigint;
+  readonly retainedBytes: number;
+  /** Why the server gave the slot up; null while it lives. */
+  readonly invalidation: string | null;
+  readonly currentLsn: bigint;
+}
+
+/** Why rows may be pending that the stream will not show. */
+export type SweepReason =
+  | 'first_start'
+  | 'slot_missing'
+  | 'slot_lost'
+  | 'slot_foreign'
+  | 'publication_missing'
+  | 'undecodable'
+  | 'no_slot'
+  | 'parked';
+
+export interface Memory {
+  readonly confirmed: bigint;
+  /** Decimal; positions of two servers do not compare. */
+  readonly systemIdentifier: string;
+  /** Ids up to `to` may be pending without a place in the stream; null: none are. */
+  readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
+}
+
+interface MemoryRow extends SqlRow {
+  readonly confirmed: string;
+  readonly system: string;
+  readonly reason: SweepReason | null;
+  readonly to: bigint | null;
+  readonly version: string;
+}
+
+const MEMORY_COLUMNS =
+  'confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to, xmin::text AS version';
+
+function memoryOf(row: MemoryRow | undefined): Memory | undefined {
+  if (row === undefined) return undefined;
+  return {
+    confirmed: parseLsn(row.confirmed) ?? 0n,
+    systemIdentifier: row.system,
+    unswept: row.reason === null ? null : { reason: row.reason, to: row.to ?? ID_MAX },
+  };
+}
+
+/** Every id lies between them. */
+export const ID_MIN = -(2n ** 63n);
+export const ID_MAX = 2n ** 63n - 1n;
+
+/** Enters SQL text and a replication command. */
+const PLAIN_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
+const HOLD_MS_MAX = 5000;
+/** How long making a slot may take: it waits for every transaction that is open. */
+const MAKING_MS_MAX = 86_400_000;
+const NAME_BYTES_MAX = 63;
+const TAIL_BYTES = 9;
+const UNDEFINED_OBJECT = '42704';
+const ALREADY_THERE = '42710';
+
+export const sqlstateOf = (thrown: unknown): string | undefined => {
+  const state = findMillraceError(thrown)?.details['sqlstate'];
+  return typeof state === 'string' ? state : undefined;
+};
+
+/** What the server says to a role, a setting or a limit. */
+function refusal(thrown: unknown, doing: string): unknown {
+  const next: Readonly<Record<string, string>> = {
+    '42501':
+      'give the role REPLICATION, CREATE on the database and the ownership of the outbox, or run -migrate as such a role',
+    '53400': 'raise max_replication_slots or drop a slot nobody uses (pg_replication_slots)',
+    '55000': 'set wal_level=logical and restart the server, or run with -relay=poll',
+  };
+  const state = sqlstateOf(thrown);
+  const cure = state === undefined ? undefined : next[state];
+  if (cure === undefined) return thrown;
+  return outboxError('wal_not_possible', `${doing} was refused: ${findMillraceError(thrown)?.message}`, {
+    next: cure,
+    cause: thrown,
+    details: { sqlstate: state },
+  });
+}
+
+export class WalSlot {
+  private readonly pool: SqlPool;
+  private readonly names: WalNames;
+  /** Version of the `relay_slots` row as this relay claimed or wrote it last: its xmin, which the server changes with every write. */
+  private version: string | undefined;
+
+  constructor(pool: SqlPool, names: WalNames) {
+    this.pool = pool;
+    this.names = names;
+  }
+
+  private columns(): readonly string[] {
+    return [...WAL_COLUMNS, ...(this.names.hasTraceparent ? WAL_OPTIONAL_COLUMNS : [])];
+  }
+
+  /** Whether the publication shows what the relay needs of the outbox. */
+  async isPublished(): Promise<boolean> {
+    const { schema, table, publication } = this.names;
+    const { rows } = await this.pool.query<{ good: boolean }>(
+      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false) AS good
+       FROM pg_publication p LEFT JOIN pg_publication_tables t
+         ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
+       WHERE p.pubname = $1`,
+      [publication, schema, table, this.columns()],
+    );
+    return rows[0]?.good === true;
+  }
+
+  /** Makes the publication where it is missing or does not show the outbox; true when it did.
+   *  @throws wal_not_possible, slot_taken when it is about other tables */
+  async ensurePublication(): Promise<boolean> {
+    if (await this.isPublished()) return false;
+    const { schema, table, publication } = this.names;
+    const { rows } = await this.pool.query<{ others: bigint }>(
+      `SELECT count(*) AS others FROM pg_publication_tables
+       WHERE pubname = $1 AND (schemaname, tablename) IS DISTINCT FROM ($2::name, $3::name)`,
+      [publication, schema, table],
+    );
+    if (rows[0]?.others !== 0n && !this.names.isOwnPublication)
+      throw outboxError(
+        'slot_taken',
+        `the publication ${publication} shows other tables than ${schema}.${table}`,
+        {
+          next: 'give another -publication',
+        },
+      );
+    try {
+      await this.pool.transaction(async (session) => {
+        // A relay that is stopped here holds locks of the table no longer than this.
+        await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${HOLD_MS_MAX}`);
+        await session.query(`DROP PUBLICATION IF EXISTS ${publication}`);
+        await session.query(
+          `CREATE PUBLICATION ${publication} FOR TABLE "${schema}"."${table}" (${this.columns().join(', ')})
+           WITH (publish = 'insert', publish_via_partition_root = true)`,
+        );
+      });
+    } catch (thrown) {
+      if (sqlstateOf(thrown) === ALREADY_THERE) return this.ensurePublication();
+      throw refusal(thrown, `making the publication ${publication}`);
+    }
+    return true;
+  }
+
+  /** Undefined where there is none. @throws slot_taken when the name belongs to another kind of slot or another database */
+  async look(): Promise<SlotState | undefined> {
+    const { slot } = this.names;
+    // Columns of later versions are read through json, where a missing one is null.
+    const { rows } = await this.pool.query<Readonly<Record<string, string | null>>>(
+      `SELECT s.j->>'slot_type' AS slot_type, s.j->>'plugin' AS plugin, s.j->>'database' AS database, current_database() AS mine,
+              s.j->>'active_pid' AS active_pid, s.j->>'wal_status' AS wal_status, s.j->>'safe_wal_size' AS safe_wal_size,
+              s.j->>'confirmed_flush_lsn' AS confirmed, s.j->>'invalidation_reason' AS invalidation,
+              (pg_current_wal_lsn() - (s.j->>'restart_lsn')::pg_lsn)::text AS retained, pg_current_wal_lsn()::text AS current
+       FROM (SELECT to_jsonb(r) AS j FROM pg_replication_slots r WHERE r.slot_name = $1) s`,
+      [slot],
+    );
+    const row = rows[0];
+    if (row === undefined) return undefined;
+    if (row['slot_type'] !== 'logical' || row['plugin'] !== 'pgoutput' || row['database'] !== row['mine'])
+      throw outboxError(
+        'slot_taken',
+        `the replication slot ${slot} is a ${row['slot_type']} one of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
+        { next: 'give another -slot, or drop that slot if nobody uses it' },
+      );
+    const safe = row['safe_wal_size'];
+    return {
+      activePid: row['active_pid'] == null ? null : Number(row['active_pid']),
+      walStatus: row['wal_status'] ?? 'lost',
+      safeWalBytes: safe == null ? undefined : Number(safe),
+      confirmed: parseLsn(row['confirmed'] ?? '') ?? 0n,
+      retainedBytes: Math.max(0, Number(row['retained'] ?? 0)),
+      invalidation: row['invalidation'] ?? null,
+      currentLsn: parseLsn(row['current'] ?? '') ?? 0n,
+    };
+  }
+
+  /** Waits for transactions that are open, however long, or until it is given up. @throws wal_not_possible */
+  async create(giveUp: AbortSignal): Promise<void> {
+    const { slot, serverVersion } = this.names;
+    // From version 17 on a standby that takes over can have the slot, too.
+    const failover = serverVersion >= 170_000 ? ', failover => true' : '';
+    try {
+      await this.pool.transaction(async (session) => {
+        await session.query('SET LOCAL statement_timeout = 0');
+        await session.query(
+          `SELECT lsn::text FROM pg_create_logical_replication_slot($1::name, 'pgoutput'${failover})`,
+          [slot],
+          { answerTimeoutMs: MAKING_MS_MAX, giveUp },
+        );
+      });
+    } catch (thrown) {
+      if (sqlstateOf(thrown) !== ALREADY_THERE) throw refusal(thrown, `making the replication slot ${slot}`);
+    }
+  }
+
+  async drop(): Promise<void> {
+    try {
+      await this.endHolder();
+      await this.pool.query('SELECT pg_drop_replication_slot($1::name)', [this.names.slot]);
+    } catch (thrown) {
+      if (sqlstateOf(thrown) !== UNDEFINED_OBJECT) throw thrown;
+    }
+  }
+
+  /** Ends whoever holds the slot; returns its pid. Only for the relay that owns the outbox. */
+  async endHolder(): Promise<number | undefined> {
+    const { rows } = await this.pool.query<{ pid: number }>(
+      'SELECT active_pid AS pid, pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL',
+      [this.names.slot],
+    );
+    return rows[0]?.pid;
+  }
+
+  async systemIdentifier(): Promise<string> {
+    return this.pool.systemIdentifier();
+  }
+
+  /** The highest pending id that can be seen; null where nothing is pending. */
+  async pendingMax(): Promise<bigint | null> {
+    const { schema, table } = this.names;
+    const { rows } = await this.pool.query<{ id: bigint | null }>(
+      `SELECT max(id) AS id FROM "${schema}"."${table}" WHERE published_at IS NULL`,
+    );
+    return rows[0]?.id ?? null;
+  }
+
+  /** Reads the memory, which no other relay writes from here on without a claim of its own. Undefined where there is none. */
+  async claim(): Promise<Memory | undefined> {
+    const { rows } = await this.pool.query<MemoryRow>(
+      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${MEMORY_COLUMNS}`,
+      [this.names.slot],
+    );
+    this.version = rows[0]?.version;
+    return memoryOf(rows[0]);
+  }
+
+  /** The memory that this relay claimed; undefined where another one has claimed it since. */
+  async recall(): Promise<Memory | undefined> {
+    const { rows } = await this.pool.query<MemoryRow>(
+      `SELECT ${MEMORY_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
+      [this.names.slot, this.version ?? null],
+    );
+    return memoryOf(rows[0]);
+  }
+
+  /** Remembers a slot that was met or made, and what must be swept before its stream is believed.
+   *  @throws slot_claimed when another relay has claimed the memory */
+  async remember(memory: Memory): Promise<void> {
+    await this.write(
+      `INSERT INTO relay_slots (slot_name, system_identifier, confirmed_lsn, unswept, unswept_to)
+       VALUES ($1, $3, $4::pg_lsn, $5, $6)
+       ON CONFLICT (slot_name) DO UPDATE SET system_identifier = excluded.system_identifier,
+         confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()
+       WHERE relay_slots.xmin::text = $2`,
+      [
+        memory.systemIdentifier,
+        formatLsn(memory.confirmed),
+        memory.unswept?.reason ?? null,
+        memory.unswept?.to ?? null,
+      ],
+    );
+  }
+
+  /** @throws slot_claimed */
+  async swept(): Promise<void> {
+    await this.write(
+      'UPDATE relay_slots SET unswept = NULL, unswept_to = NULL, updated_at = now() WHERE slot_name = $1 AND xmin::text = $2',
+      [],
+    );
+  }
+
+  /** Lets the slot go up to here, before it is told. `parkedTo`: rows up to this id were passed over and are pending.
+   *  @throws slot_claimed */
+  async allow(confirmed: bigint, parkedTo: bigint | null): Promise<void> {
+    const reason: SweepReason | null = parkedTo === null ? null : 'parked';
+    await this.write(
+      `UPDATE relay_slots SET confirmed_lsn = greatest(confirmed_lsn, $3::pg_lsn), unswept = $4, unswept_to = $5, updated_at = now()
+       WHERE slot_name = $1 AND xmin::text = $2`,
+      [formatLsn(confirmed), reason, parkedTo],
+    );
+  }
+
+  /** @param text writes where the memory has the version $2 */
+  private async write(text: string, values: readonly SqlValue[]): Promise<void> {
+    const { rows } = await this.pool.query<{ version: string }>(`${text} RETURNING xmin::text AS version`, [
+      this.names.slot,
+      this.version ?? null,
+      ...values,
+    ]);
+    const version = rows[0]?.version;
+    if (version === undefined)
+      throw outboxError('slot_claimed', `another relay has taken the slot ${this.names.slot} over`, {
+        next: 'nothing: whoever owns the outbox begins again where the slot stands',
+      });
+    this.version = version;
+  }
+
+  /** Writes a message into the log, so that the slot moves while nothing else is written. */
+  async heartbeat(): Promise<void> {
+    await this.pool.query("SELECT pg_logical_emit_message(false, 'millrace', 'heartbeat')");
+  }
+}
+
+/** Digest of a table, from pg_class `c` and pg_namespace `n`. Slots belong to the whole server, so it covers the database, too. */
+export const SLOT_DIGEST_SQL = `substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8)`;
+
+/** The slot of a table, where no other name is given. */
+export const slotName = (schema: string, table: string, digest: string): string =>
+  `millrace_${schema}_${table}`.slice(0, NAME_BYTES_MAX - TAIL_BYTES).concat('_', digest);
+
+export interface NameOptions {
+  readonly slot?: string;
+  readonly publication?: string;
+}
+
+/** Reads what the names follow from. @throws bad_value, tables_missing, wal_not_possible where the server does not decode its log */
+export async function walNames(pool: SqlPool, table: string, options: NameOptions): Promise<WalNames> {
+  const { rows } = await pool.query<{
+    level: string;
+    version: number;
+    schema: string | null;
+    name: string | null;
+    traced: boolean;
+    tail: string;
+  }>(
+    `SELECT current_setting('wal_level') AS level, current_setting('server_version_num')::int AS version,
+            n.nspname::text AS schema, c.relname::text AS name,
+            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'traceparent' AND NOT a.attisdropped) AS traced,
+            ${SLOT_DIGEST_SQL} AS tail
+     FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
+    [table],
+  );
+  const row = rows[0];
+  if (row === undefined || row.schema === null || row.name === null)
+    throw outboxError('tables_missing', `there is no table ${table}`, {
+      next: 'run `millrace orders -migrate` on this database first, or give -table',
+    });
+  if (row.level !== 'logical')
+    throw outboxError('wal_not_possible', `the server runs with wal_level=${row.level}`, {
+      next: 'set wal_level=logical and restart the server, or run with -relay=poll',
+    });
+  for (const [flag, name] of [
+    ['slot', options.slot],
+    ['publication', options.publication],
+  ]) {
+    if (name !== undefined && !PLAIN_NAME.test(name))
+      throw coreError('bad_value', `-${flag}=${name} is not a plain name`, {
+        next: 'use lower-case letters, digits and _ (at most 63)',
+      });
+  }
+  const name = slotName(row.schema, row.name, row.tail);
+  return {
+    schema: row.schema,
+    table: row.name,
+    slot: options.slot ?? name,
+    publication: options.publication ?? name,
+    isOwnPublication: options.publication === undefined,
+    hasTraceparent: row.traced,
+    serverVersion: row.version,
+  };
+}

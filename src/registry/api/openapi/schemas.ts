@@ -1,0 +1,302 @@
+/** JSON Schemas of the bodies: what the description of the interface says, and its tests hold every answer to. */
+import { LEVELS, VERDICT_POLICIES } from '../../compatibility/modes.ts';
+import { REGISTRY_MODES } from '../../store/service.ts';
+import { READ_ID_MAX, VERSION_MAX } from '../../store/state/records.ts';
+import { COMPATIBILITY_POLICIES, LOSSY_CHOICES } from '../../store/state/settings.ts';
+import type { Wire } from '../answers.ts';
+import { CONFIG_PROPERTIES } from '../bodies.ts';
+import type { JsonSchema } from '../parameters.ts';
+
+export const ref = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
+export const arrayOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
+
+export const STRINGS: JsonSchema = arrayOf({ type: 'string' });
+export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
+
+const TEXT: JsonSchema = { type: 'string' };
+const SWITCH: JsonSchema = { type: 'boolean' };
+const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: VERSION_MAX };
+/** None above 2^31-1 is given out; another registry's log may hold more, and 0. */
+const ID: JsonSchema = { type: 'integer', minimum: 0, maximum: READ_ID_MAX };
+const GUID: JsonSchema = {
+  type: 'string',
+  pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
+};
+
+/** An answer: nothing but these properties. */
+function closed(properties: Readonly<Record<string, JsonSchema>>, required: readonly string[]): JsonSchema {
+  return { type: 'object', properties, required, additionalProperties: false };
+}
+/** A request: what else is sent is ignored. */
+function open(
+  properties: Readonly<Record<string, JsonSchema>>,
+  required: readonly string[],
+  description: string,
+): JsonSchema {
+  return { type: 'object', description, properties, required };
+}
+
+/** null removes. */
+const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
+
+const refOrNull = (name: string): JsonSchema => ({ anyOf: [ref(name), { type: 'null' }] });
+
+/** Texts of a config that are one of a few words, in any case. */
+const oneOf = (words: readonly string[]): JsonSchema => ({
+  anyOf: [{ enum: words }, { type: 'null' }],
+});
+const WORDS_SENT: Readonly<Record<string, JsonSchema>> = {
+  compatibilityPolicy: oneOf(COMPATIBILITY_POLICIES),
+  verdictPolicy: oneOf(VERDICT_POLICIES),
+  lossy: oneOf(LOSSY_CHOICES),
+};
+
+type ConfigKind = (typeof CONFIG_PROPERTIES)[string];
+/** As it is answered: another registry's log may hold other documents. */
+const ANSWERED: Readonly<Record<ConfigKind, JsonSchema>> = {
+  text: TEXT,
+  switch: SWITCH,
+  metadata: { type: 'object' },
+  ruleSet: { type: 'object' },
+};
+const SENT: Readonly<Record<ConfigKind, JsonSchema>> = {
+  text: orNull('string'),
+  switch: orNull('boolean'),
+  metadata: refOrNull('Metadata'),
+  ruleSet: refOrNull('RuleSet'),
+};
+const config = (as: Readonly<Record<ConfigKind, JsonSchema>>): Readonly<Record<string, JsonSchema>> =>
+  Object.fromEntries(
+    Object.entries(CONFIG_PROPERTIES)
+      .filter(([name]) => name !== 'compatibilityLevel')
+      .map(([name, kind]) => [name, (as === SENT ? WORDS_SENT[name] : undefined) ?? as[kind]]),
+  );
+
+const WORDS: JsonSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
+const TEXTS: JsonSchema = { type: 'object', additionalProperties: TEXT };
+/** The default mode is WRITEREAD, so rules of other modes name theirs. */
+const rulesOf = (...modes: readonly string[]): JsonSchema =>
+  arrayOf({
+    allOf: [
+      ref('Rule'),
+      modes.includes('WRITEREAD')
+        ? { properties: { mode: { enum: [...modes, null] } } }
+        : { required: ['mode'], properties: { mode: { enum: modes } } },
+    ],
+  });
+
+/** Documents that go with a schema. What is null or not known here is dropped. */
+const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
+  Metadata: open(
+    {
+      tags: { type: ['object', 'null'], additionalProperties: WORDS },
+      properties: { ...TEXTS, type: ['object', 'null'] },
+      sensitive: { ...WORDS, type: ['array', 'null'] },
+    },
+    [],
+    'What belongs to a schema and counts for its identity. An empty one is one.',
+  ),
+  RuleSet: open(
+    {
+      migrationRules: { ...rulesOf('UPGRADE', 'DOWNGRADE', 'UPDOWN'), type: ['array', 'null'] },
+      domainRules: { ...rulesOf('WRITE', 'READ', 'WRITEREAD'), type: ['array', 'null'] },
+      encodingRules: { ...rulesOf('WRITE', 'READ', 'WRITEREAD'), type: ['array', 'null'] },
+      enableAt: orNull('string'),
+    },
+    [],
+    'Rules that clients run; kept, and never run here. No two have the same name. An empty one removes those of the version before.',
+  ),
+  Rule: open(
+    {
+      name: { type: 'string', maxLength: 64, pattern: '^[\\p{L}_][\\p{L}\\p{Nd}_-]*$' },
+      doc: orNull('string'),
+      kind: { enum: ['TRANSFORM', 'CONDITION', null], default: 'TRANSFORM' },
+      mode: { type: ['string', 'null'], default: 'WRITEREAD' },
+      type: TEXT,
+      tags: { ...WORDS, type: ['array', 'null'] },
+      params: { ...TEXTS, type: ['object', 'null'] },
+      expr: orNull('string'),
+      onSuccess: orNull('string'),
+      onFailure: orNull('string'),
+      disabled: { type: ['boolean', 'null'], default: false },
+    },
+    ['name', 'type'],
+    'One rule.',
+  ),
+};
+
+/** Of a schema's text. */
+const FRAGMENT: JsonSchema = closed(
+  { source: TEXT, line: { type: 'integer' }, column: { type: 'integer' }, text: TEXT },
+  ['source', 'line', 'column', 'text'],
+);
+
+const VERDICTS: Readonly<Record<string, JsonSchema>> = {
+  Compatibility: closed(
+    {
+      is_compatible: SWITCH,
+      messages: { ...STRINGS, minItems: 1, description: 'With `verbose`: in the words clients parse.' },
+      findings: {
+        ...arrayOf(ref('Finding')),
+        minItems: 1,
+        description:
+          'With `verbose`, where the verdict policy is PROVEN and something is refused or lost: the same for programs.',
+      },
+    },
+    ['is_compatible'],
+  ),
+  Finding: {
+    ...closed(
+      {
+        rule: { ...TEXT, description: 'Its name in the catalogue of rules.' },
+        severity: { enum: ['fail', 'unjudged', 'lossy', 'note'] },
+        direction: { enum: ['BACKWARD', 'FORWARD', 'HISTORY'] },
+        version: { ...NUMBER, description: 'The version it was compared with; absent: all there ever were.' },
+        path: TEXT,
+        message: TEXT,
+        reader: { ...FRAGMENT, description: 'What it is about in the schema that has to read.' },
+        writer: FRAGMENT,
+        counterexample: ref('Counterexample'),
+        fix: ref('Fix'),
+      },
+      ['rule', 'severity', 'direction', 'path', 'message'],
+    ),
+    description: 'One thing found. Only the first few show an event and a mend.',
+  },
+  Counterexample: {
+    ...closed(
+      {
+        outcome: { enum: ['OK', 'LOSSY', 'FAIL'] },
+        json: { ...TEXT, description: 'The event.' },
+        hex: { ...TEXT, description: 'Its payload without the frame.' },
+        bytes: { type: 'integer', minimum: 0 },
+        offset: { type: 'integer', minimum: 0, description: 'The byte where decoding breaks.' },
+        got: TEXT,
+        promised: TEXT,
+        alone: {
+          const: true,
+          description: 'Read without the fields around it, which would show another finding first.',
+        },
+      },
+      ['outcome', 'json', 'hex', 'bytes', 'got', 'promised'],
+    ),
+    description: 'The smallest event found that the decoder refuses, or reads as something else.',
+  },
+  Fix: {
+    ...closed(
+      {
+        words: TEXT,
+        edits: arrayOf(
+          closed({ at: { type: 'integer' }, end: { type: 'integer' }, text: TEXT }, ['at', 'end', 'text']),
+        ),
+      },
+      ['words', 'edits'],
+    ),
+    description: 'What takes the finding away: words, and edits of the proposed text in UTF-16 units.',
+  },
+};
+
+export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
+  const guid = wire === 8 ? { guid: GUID } : {};
+  const ts = wire === 8 ? { ts: { type: 'integer' } } : {};
+  const content = {
+    ...guid,
+    schemaType: { type: 'string', enum: ['AVRO', 'PROTOBUF', 'JSON'] },
+    references: { ...arrayOf(ref('Reference')), minItems: 1 },
+    metadata: { type: 'object', minProperties: 1 },
+    ruleSet: { type: 'object', minProperties: 1 },
+    schema: TEXT,
+  };
+  const always = [...Object.keys(guid), ...(wire === 7 ? [] : ['schemaType']), 'schema'];
+  return {
+    Error: closed({ error_code: { type: 'integer' }, message: TEXT }, ['error_code', 'message']),
+    Reference: closed({ name: TEXT, subject: TEXT, version: { type: 'integer' } }, [
+      'name',
+      'subject',
+      'version',
+    ]),
+    ...DOCUMENTS,
+    SchemaRequest: open(
+      {
+        schema: {
+          type: ['string', 'null'],
+          description: 'The text. A registration without one is of the text that the subject has.',
+        },
+        schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
+        references: {
+          ...arrayOf(
+            open(
+              { name: TEXT, subject: TEXT, version: { type: 'integer', minimum: -1, maximum: VERSION_MAX } },
+              ['name', 'subject', 'version'],
+              'What the schema refers to.',
+            ),
+          ),
+        },
+        metadata: refOrNull('Metadata'),
+        ruleSet: refOrNull('RuleSet'),
+        id: {
+          anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: [-1, null] }],
+          description: 'Only in mode IMPORT; -1 is none.',
+        },
+        version: {
+          type: ['integer', 'null'],
+          minimum: -1,
+          maximum: VERSION_MAX,
+          description: 'The next one; any in mode IMPORT; -1 is none.',
+        },
+      },
+      [],
+      'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
+    ),
+    Registered:
+      wire === 8
+        ? closed({ id: ID, version: NUMBER, ...content, ...ts }, ['id', 'version', ...always])
+        : closed({ id: ID }, ['id']),
+    Version: closed(
+      {
+        subject: TEXT,
+        version: NUMBER,
+        id: ID,
+        ...content,
+        ...ts,
+        ...(wire === 8 ? { deleted: { const: true } } : {}),
+      },
+      ['subject', 'version', 'id', ...always],
+    ),
+    Schema: closed(
+      {
+        ...content,
+        ...(wire === 7 ? {} : { subject: TEXT, version: NUMBER }),
+        maxId: { type: 'integer', minimum: 0 },
+      },
+      always,
+    ),
+    SubjectVersion: closed({ subject: TEXT, version: NUMBER }, ['subject', 'version']),
+    ContextId: closed({ context: TEXT, id: ID }, ['context', 'id']),
+    ...VERDICTS,
+    Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
+    ConfigRequest: open(
+      {
+        compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
+        ...config(SENT),
+      },
+      [],
+      'What to set. The answer repeats it.',
+    ),
+    Mode: closed({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode']),
+    ModeRequest: open({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode'], 'The mode to set.'),
+    ClusterId: closed(
+      {
+        scope: closed({ path: STRINGS, clusters: { type: 'object', additionalProperties: TEXT } }, [
+          'path',
+          'clusters',
+        ]),
+        id: TEXT,
+      },
+      ['scope', 'id'],
+    ),
+    ServerVersion: closed({ version: TEXT, commitId: TEXT }, ['version', 'commitId']),
+    Deployment: closed({ attributes: { type: 'array', items: TEXT } }, ['attributes']),
+    MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
+  };
+}

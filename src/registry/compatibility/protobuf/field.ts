@@ -1,0 +1,335 @@
+/** One field under one number in two schemas: what becomes of its values.
+ *
+ *  In this order: does it come at all (`required`), does the reader recognise its form (message, group, scalar, packed),
+ *  how many values does it keep (repeated, map), what does one value become (proto-values.ts), can absent be told from
+ *  the default.
+ *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Field Presence".
+ */
+import type { ProtoEnum, ProtoField, ProtoMessage, ProtoPlace } from '../../../formats/protobuf/tree.ts';
+import { type FieldKind, type Severity, someOf } from '../finding.ts';
+import { entryOf, type FieldPair, inward, isEntry, labelOf, type MessagePair, stepInto } from './trail.ts';
+import { isZeroUnread, readingOf, wordOf, writesOnlyZero } from './values.ts';
+
+export interface Said {
+  readonly severity: Severity;
+  readonly rule: string;
+  readonly message: string;
+  readonly kind?: FieldKind;
+  /** Where it is not the field itself. */
+  readonly reader?: ProtoPlace;
+  readonly writer?: ProtoPlace;
+}
+
+interface Walk {
+  /** False: the comparison has ended. */
+  spend(steps: number, pair: MessagePair): boolean;
+  say(pair: FieldPair, said: Said): void;
+  /** What one field's values hold is compared later. */
+  enter(pair: MessagePair): void;
+}
+
+const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
+const isMany = (field: ProtoField): boolean => field.repeated || isMap(field);
+const holdsMessages = (field: ProtoField): boolean => field.message !== undefined || isMap(field);
+
+/** Of scalars, and nothing about them changed. */
+const isSameMap = (a: ProtoField, b: ProtoField): boolean =>
+  isMap(a) && a.mapKey === b.mapKey && a.type === b.type && !isNamed(a) && !isNamed(b);
+const isNamed = (field: ProtoField): boolean =>
+  field.message !== undefined || field.enumeration !== undefined;
+
+function kindOf({ type }: ProtoField): FieldKind {
+  if (type === 'string' || type === 'bytes') return 'text';
+  return type === 'message' ? 'other' : 'numeric';
+}
+
+export class FieldRules {
+  private readonly walk: Walk;
+  private readonly readEntries = new Map<ProtoField, ProtoMessage>();
+  private readonly writtenEntries = new Map<ProtoField, ProtoMessage>();
+  private readonly enums = new Map<ProtoEnum, Map<ProtoEnum, readonly Said[]>>();
+
+  constructor(walk: Walk) {
+    this.walk = walk;
+  }
+
+  compare(pair: FieldPair): void {
+    const { reader, writer, owner } = pair;
+    if (reader.name !== writer.name && !isEntry(owner.reader) && !isEntry(owner.writer)) this.renamed(pair);
+    this.required(pair);
+    if (!this.arrives(pair)) return;
+    this.several(pair);
+    if (holdsMessages(writer)) this.messages(pair);
+    else this.value(pair);
+    this.presence(pair);
+  }
+
+  private renamed(pair: FieldPair): void {
+    const { reader, writer } = pair;
+    this.note(
+      pair,
+      'PROTO_FIELD_RENAMED',
+      `number ${reader.number} is "${writer.name}" where it is written and "${reader.name}" where it is read; the number decides`,
+    );
+  }
+
+  /** An entry that has no value is read as one with an empty message. */
+  emptyValue(message: ProtoMessage): readonly Said[] {
+    const required = message.fields.find((field) => field.required);
+    if (required !== undefined) {
+      return [
+        {
+          severity: 'fail',
+          rule: 'PROTO_REQUIRED_ADDED',
+          message: `an entry without a value is read as one with an empty ${message.name}, which lacks its required field "${required.name}"`,
+        },
+      ];
+    }
+    return [
+      {
+        severity: 'lossy',
+        rule: 'PROTO_PRESENCE_CHANGED',
+        message: `an entry without a value is read as one with an empty ${message.name}`,
+      },
+    ];
+  }
+
+  private required(pair: FieldPair): void {
+    const { reader, writer } = pair;
+    if (!reader.required || writer.required) return;
+    const why = isMany(writer) ? 'may be empty where it is written' : 'may be left out where it is written';
+    this.fail(
+      pair,
+      'PROTO_REQUIRED_ADDED',
+      `${labelled(reader)} is required where it is read and ${why}, so reading such an event ends with an error`,
+    );
+  }
+
+  /** Whether the reader knows the form that the values are written in. */
+  private arrives(pair: FieldPair): boolean {
+    const { reader, writer } = pair;
+    if (reader.message?.unknown === true || writer.message?.unknown === true) {
+      const { name } = (reader.message?.unknown === true ? reader : writer).message as ProtoMessage;
+      this.walk.say(pair, {
+        severity: 'unjudged',
+        rule: 'PROTO_TYPE_UNKNOWN',
+        message: `nothing is known of ${name}, the type of ${labelled(reader)}: the import that defines it is missing`,
+      });
+      return false;
+    }
+    if (holdsMessages(reader) !== holdsMessages(writer)) {
+      const rule = isMap(reader) || isMap(writer) ? 'PROTO_MAP_CHANGED' : 'PROTO_TYPE_CHANGED';
+      this.otherType(pair, rule, 'other', 'its values are lost or refused');
+      return false;
+    }
+    if (holdsMessages(reader)) {
+      if (reader.delimited === writer.delimited) return true;
+      this.fail(
+        pair,
+        'PROTO_ENCODING_CHANGED',
+        `${labelled(reader)} is written ${writer.delimited ? 'between group tags' : 'behind its length'} and looked for ${reader.delimited ? 'between group tags' : 'behind its length'}, so its value vanishes without an error`,
+      );
+      return false;
+    }
+    const reading = readingOf(writer, reader);
+    const isRun = writer.packed && !reader.repeated;
+    if ((isRun || reading.kind === 'wrong') && writesOnlyZero(writer) && isZeroUnread(reader)) {
+      this.lossy(
+        pair,
+        'PROTO_PRESENCE_CHANGED',
+        `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: nothing arrives, and zero is all that is ever written`,
+      );
+      return false;
+    }
+    if (reading.kind === 'wrong') {
+      const becomes = reading.sameWire
+        ? 'the same bytes mean another value'
+        : 'the reader does not find its value, which vanishes without an error';
+      this.otherType(pair, 'PROTO_TYPE_CHANGED', 'scalar', becomes);
+      return false;
+    }
+    if (!isRun) return true;
+    this.walk.say(pair, {
+      severity: 'fail',
+      rule: 'PROTO_LABEL_CHANGED',
+      message: `${labelled(reader)} is repeated and packed where it is written and single where it is read: a reader of one value passes over a packed run, so all of it vanishes without an error`,
+      kind: kindOf(reader),
+    });
+    return false;
+  }
+
+  private otherType(pair: FieldPair, rule: string, kind: FieldKind, becomes: string): void {
+    const { reader, writer } = pair;
+    this.walk.say(pair, {
+      severity: 'fail',
+      rule,
+      message: `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: ${becomes}`,
+      kind,
+    });
+  }
+
+  /** Fewer values than were written. */
+  private several(pair: FieldPair): void {
+    const { reader, writer } = pair;
+    if (!isMany(writer)) return;
+    if (!isMany(reader)) {
+      const rest = holdsMessages(reader) ? 'they are merged into one' : 'the last one wins';
+      this.walk.say(pair, {
+        severity: 'lossy',
+        rule: 'PROTO_LAST_VALUE_WINS',
+        message: `${labelled(reader)} is ${wordOf(writer)} where it is written and single where it is read: of several values ${rest}`,
+        kind: kindOf(reader),
+      });
+    } else if (isMap(reader) && !isMap(writer)) {
+      this.lossy(
+        pair,
+        'PROTO_MAP_KEYS_MERGED',
+        `${labelled(reader)} is a list of entries where it is written and a map where it is read: of entries with one key the last one wins`,
+      );
+    }
+  }
+
+  private messages({ owner, reader, writer }: FieldPair): void {
+    if (isSameMap(reader, writer)) return;
+    const inMap = isEntry(owner.writer);
+    let route = inMap ? owner.route : stepInto(owner.route, { kind: 'field', key: writer.number });
+    if (inMap) route = stepInto(route, { kind: 'value' });
+    else if (writer.repeated) route = stepInto(route, { kind: 'item' });
+    const label = `${labelOf(owner.reader, reader)}${reader.repeated ? '[]' : ''}`;
+    const read = isMap(reader) ? this.entry(owner.reader, reader, false) : reader.message;
+    const written = isMap(writer) ? this.entry(owner.writer, writer, true) : writer.message;
+    this.walk.enter(
+      inward(owner, { reader: read as ProtoMessage, writer: written as ProtoMessage, label, route }),
+    );
+  }
+
+  /** One object a field and side: a pair of messages that comes again must be known. */
+  private entry(owner: ProtoMessage, field: ProtoField, written: boolean): ProtoMessage {
+    const entries = written ? this.writtenEntries : this.readEntries;
+    const held = entries.get(field) ?? entryOf(owner, field, written);
+    entries.set(field, held);
+    return held;
+  }
+
+  private value(pair: FieldPair): void {
+    const { reader, writer } = pair;
+    const reading = readingOf(writer, reader);
+    switch (reading.kind) {
+      case 'cast':
+        this.lossy(
+          pair,
+          'PROTO_INTEGER_CAST',
+          `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: values are cast, so ${reading.example} becomes ${reading.result}`,
+        );
+        return;
+      case 'text':
+        this.fail(
+          pair,
+          'PROTO_BYTES_AS_STRING',
+          `${labelled(reader)} is bytes where it is written and string where it is read: bytes that are no UTF-8 end with an error`,
+        );
+        return;
+      case 'dropped':
+        this.dropped(pair, reading.numbers);
+        return;
+      default:
+        if (reader.enumeration === undefined || writer.enumeration === undefined) return;
+        for (const said of this.names(pair, reader.enumeration, writer.enumeration))
+          this.walk.say(pair, said);
+    }
+  }
+
+  private dropped(pair: FieldPair, numbers: readonly number[] | undefined): void {
+    const reader = pair.reader.enumeration as ProtoEnum;
+    const written = pair.writer.enumeration;
+    const what =
+      numbers === undefined
+        ? `any number may come from ${wordOf(pair.writer)}`
+        : `it has no ${someOf(numbers.map((number) => numberName(number, written)))}`;
+    const [first] = numbers ?? [];
+    this.walk.say(pair, {
+      severity: 'fail',
+      rule: 'PROTO_ENUM_VALUE_DROPPED',
+      message: `${labelled(pair.reader)}: the reader's ${reader.name} is a closed enum, which drops a number that it does not know as if the field had not been written, and ${what}`,
+      ...(first === undefined || written === undefined
+        ? {}
+        : { reader: reader.at, writer: written.placeOf(first) }),
+    });
+  }
+
+  /** What a program sees by another name, or by none. Compared once a pair of enums. */
+  private names(pair: FieldPair, reader: ProtoEnum, writer: ProtoEnum): readonly Said[] {
+    const others = this.enums.get(reader) ?? new Map<ProtoEnum, readonly Said[]>();
+    this.enums.set(reader, others);
+    const held = others.get(writer);
+    if (held !== undefined) return held;
+    if (!this.walk.spend(writer.values.size, pair.owner)) return [];
+    const missing: number[] = [];
+    const renamed: number[] = [];
+    for (const [number, name] of writer.values) {
+      const other = reader.values.get(number);
+      if (other === undefined) missing.push(number);
+      else if (other !== name) renamed.push(number);
+    }
+    const said: Said[] = [];
+    const say = (rule: string, numbers: readonly number[], message: string): void => {
+      const [first] = numbers;
+      if (first === undefined) return;
+      const here = reader.values.has(first) ? reader.placeOf(first) : reader.at;
+      said.push({ severity: 'note', rule, message, reader: here, writer: writer.placeOf(first) });
+    };
+    say(
+      'PROTO_ENUM_VALUE_MISSING',
+      missing,
+      `the reader's ${reader.name} has no name for ${someOf(missing.map((number) => numberName(number, writer)))}, and reads the bare number`,
+    );
+    say(
+      'PROTO_ENUM_VALUE_RENAMED',
+      renamed,
+      `numbers of ${reader.name} have other names where they are read: ${someOf(renamed.map((number) => `${number} is ${writer.values.get(number)} and then ${reader.values.get(number)}`))}`,
+    );
+    others.set(writer, said);
+    return said;
+  }
+
+  private presence(pair: FieldPair): void {
+    const { reader, writer, owner } = pair;
+    if (isEntry(owner.reader) && reader.message !== undefined) {
+      if (!writer.required) for (const said of this.emptyValue(reader.message)) this.walk.say(pair, said);
+      return;
+    }
+    if (isMany(reader) || isMany(writer)) return;
+    if (reader.required || writer.required || reader.presence === writer.presence) return;
+    this.lossy(
+      pair,
+      'PROTO_PRESENCE_CHANGED',
+      writer.presence
+        ? `${labelled(reader)} may be absent where it is written, and where it is read that is the same as its default`
+        : `${labelled(reader)} is left out where it holds its default, and where it is read that means absent`,
+    );
+  }
+
+  private fail(pair: FieldPair, rule: string, message: string): void {
+    this.walk.say(pair, { severity: 'fail', rule, message });
+  }
+
+  private lossy(pair: FieldPair, rule: string, message: string): void {
+    this.walk.say(pair, { severity: 'lossy', rule, message });
+  }
+
+  private note(pair: FieldPair, rule: string, message: string): void {
+    this.walk.say(pair, { severity: 'note', rule, message });
+  }
+}
+
+/** `2 (SHIPPED)` */
+function numberName(number: number, enumeration: ProtoEnum | undefined): string {
+  const name = enumeration?.values.get(number);
+  return name === undefined ? String(number) : `${number} (${name})`;
+}
+
+/** `field "qty" = 2`, or what it is in a map's entry. */
+function labelled({ name, number }: ProtoField): string {
+  if (name === '<key>') return "the map's key";
+  return name === '<value>' ? "the map's value" : `field "${name}" = ${number}`;
+}

@@ -1,0 +1,45 @@
+/** The messages that no finite event can hold, so that nobody ever writes one: a message that requires itself, through
+ *  any number of required fields. A list or a map of them is always empty, an optional one always absent.
+ */
+import type { ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
+
+const NONE: ReadonlySet<ProtoMessage> = new Set();
+const known = new WeakMap<ProtoFile, ReadonlySet<ProtoMessage>>();
+
+/** All of them in a file and what it reaches. @cost linear in its fields, once a file */
+export function neverWritten(file: ProtoFile): ReadonlySet<ProtoMessage> {
+  const held = known.get(file) ?? find(file.messages);
+  known.set(file, held);
+  return held;
+}
+
+function find(roots: readonly ProtoMessage[]): ReadonlySet<ProtoMessage> {
+  /** Required messages inside that are not known to hold a value. */
+  const waiting = new Map<ProtoMessage, number>();
+  const outer = new Map<ProtoMessage, ProtoMessage[]>();
+  const met = new Set(roots);
+  // A set that grows while it is walked: chains of types may be longer than the stack is deep.
+  for (const message of met) {
+    for (const { message: inner, required } of message.fields) {
+      if (inner === undefined) continue;
+      met.add(inner);
+      if (!required) continue;
+      waiting.set(message, (waiting.get(message) ?? 0) + 1);
+      const holders = outer.get(inner);
+      if (holders === undefined) outer.set(inner, [message]);
+      else holders.push(message);
+    }
+  }
+  if (waiting.size === 0) return NONE;
+  const ready = [...met].filter((message) => !waiting.has(message));
+  for (let next = ready.pop(); next !== undefined; next = ready.pop()) {
+    for (const holder of outer.get(next) ?? []) {
+      const rest = (waiting.get(holder) as number) - 1;
+      waiting.set(holder, rest);
+      if (rest > 0) continue;
+      waiting.delete(holder);
+      ready.push(holder);
+    }
+  }
+  return new Set(waiting.keys());
+}

@@ -1,0 +1,126 @@
+/** Where a comparison of two Protobuf schemas stands: what that is called for a person, how an event gets there along
+ *  the writer's numbers, and the two messages that meet. Trails share what leads to them.
+ */
+import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
+import type { Route, Step } from '../finding.ts';
+
+/** Two messages that meet: what the writer writes as one, the reader reads as the other. */
+export interface MessagePair {
+  readonly reader: ProtoMessage;
+  readonly writer: ProtoMessage;
+  readonly outer: MessagePair | undefined;
+  /** Pairs around it. */
+  readonly depth: number;
+  /** The pair around it where the shown beginning of a long path ends. */
+  readonly head: MessagePair | undefined;
+  /** What it adds to the path: `.items[]`. */
+  readonly label: string;
+  readonly route: Route;
+}
+
+/** Two fields of one number that meet in a pair of messages. */
+export interface FieldPair {
+  readonly owner: MessagePair;
+  readonly reader: ProtoField;
+  readonly writer: ProtoField;
+}
+
+export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
+
+/** Labels of a path that are shown at either end; a chain of messages can be as long as a text. */
+const LABELS_SHOWN_MAX = 20;
+
+/** A pair that a field of another one leads to. */
+export function inward(
+  outer: MessagePair,
+  inner: Pick<MessagePair, 'reader' | 'writer' | 'label' | 'route'>,
+): MessagePair {
+  const { reader, writer, label, route } = inner;
+  const head = outer.depth === LABELS_SHOWN_MAX ? outer : outer.head;
+  return { reader, writer, outer, depth: outer.depth + 1, head, label, route };
+}
+
+/** `Order.items[].qty` */
+export function pathOf(pair: MessagePair, label = ''): string {
+  const labels = [label];
+  let one: MessagePair | undefined = pair;
+  for (; one !== undefined && labels.length <= LABELS_SHOWN_MAX; one = one.outer) labels.push(one.label);
+  if (one?.head !== undefined) {
+    labels.push(`.(${one.depth - one.head.depth} more)`);
+    one = one.head;
+  }
+  for (; one !== undefined; one = one.outer) labels.push(one.label);
+  return labels.reverse().join('');
+}
+
+/** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */
+export function placeOf(file: ProtoFile, fullName: string, number?: number): string {
+  const packageName = file.link.root.node.package;
+  const prefix = packageName === undefined ? '' : `${packageName}.`;
+  const name = fullName.startsWith(prefix) ? fullName.slice(prefix.length) : fullName;
+  return `#/${name.replaceAll('.', '/')}${number === undefined ? '' : `/${number}`}`;
+}
+
+/** The same in a message that may be the entry of a map, which stands where its map does. */
+export function fieldPlace(file: ProtoFile, message: ProtoMessage, number: number): string {
+  if (isEntry(message)) return fieldPlace(file, message.owner, message.field.number);
+  return placeOf(file, message.name, number);
+}
+
+interface MapEntry extends ProtoMessage {
+  /** What the map is a field of. */
+  readonly owner: ProtoMessage;
+  readonly field: ProtoField;
+}
+
+export const isEntry = (message: ProtoMessage): message is MapEntry => 'owner' in message;
+
+const NONE_RESERVED = { numbers: [], names: [] };
+
+/** The entry of a map, as the message that it is on the wire: a key = 1 and a value = 2. A writer always writes both; a
+ *  reader takes the default for either. Its fields have names that no other field can have.
+ *  Source: protobuf.dev, "Encoding", "Maps". */
+export function entryOf(owner: ProtoMessage, field: ProtoField, written: boolean): MapEntry {
+  const { at, message, enumeration, type, mapKey } = field;
+  return {
+    name: `the entry of ${field.name}`,
+    path: [],
+    fields: [
+      entryPart('<key>', 1, mapKey as string, written, at),
+      { ...entryPart('<value>', 2, type, written, at), message, enumeration },
+    ],
+    reserved: NONE_RESERVED,
+    unknown: false,
+    at,
+    owner,
+    field,
+  };
+}
+
+const entryPart = (
+  name: string,
+  number: number,
+  type: string,
+  required: boolean,
+  at: ProtoField['at'],
+): ProtoField => ({
+  name,
+  number,
+  type,
+  message: undefined,
+  enumeration: undefined,
+  mapKey: undefined,
+  repeated: false,
+  required,
+  presence: false,
+  oneof: undefined,
+  packed: false,
+  delimited: false,
+  at,
+});
+
+/** What a field adds to the path. */
+export function labelOf(owner: ProtoMessage, field: ProtoField): string {
+  if (isEntry(owner)) return field.number === 1 ? '{key}' : '{}';
+  return `.${field.name}`;
+}

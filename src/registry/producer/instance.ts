@@ -1,0 +1,235 @@
+/** Framed records out: values are encoded, framed and handed to the broker client a batch at a time.
+ *
+ *  Invariants: (1) `send` settles when its rows are encoded and handed over, `finish` when each has its delivery
+ *  report; (2) a row that is not acknowledged ends the run with an error, it is never left out silently; (3) at most
+ *  BATCHES_UNDER_WAY batches are alive, which bounds memory whatever the broker does.
+ */
+
+import type { Kernels } from '../../addon/surface.ts';
+import type { Clock } from '../../core/clock.ts';
+import { FRAME, RECORD_FLAG } from '../../core/layout/layouts.gen.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
+import { Payloads } from '../../formats/payloads.ts';
+import type { BatchProducer } from '../../io/kafka/port.ts';
+import type { WriterCodec } from '../../serde/codec.ts';
+import { registryError } from '../errors.ts';
+
+const BATCHES_UNDER_WAY = 4;
+/** First guess at an encoded row with its key; a batch with larger rows takes fewer of them. */
+const ROW_BYTES = 1024;
+/** Header, and a message-index array of the greatest depth at five bytes a number. */
+const FRAME_BYTES_MAX = FRAME.HEADER_BYTES + 5 * (FRAME.MESSAGE_DEPTH_MAX + 1);
+
+export interface FramedProducerOptions {
+  readonly producer: BatchProducer;
+  readonly topic: string;
+  readonly codec: WriterCodec;
+  /** Looks the id of the codec's schema up; called once a batch. */
+  readonly schemaId: () => Promise<number>;
+  readonly kernels: Kernels;
+  readonly clock: Clock;
+  readonly batchRows: number;
+  /** Key of a row, or null for none. */
+  readonly keyOf: (value: unknown) => string | null;
+  readonly metrics: ProducerMetrics;
+}
+
+export interface ProducerMetrics {
+  readonly produced: Counter;
+  readonly bytes: Counter;
+  readonly encodeSeconds: Histogram;
+  readonly overheadSeconds: Histogram;
+}
+
+export function producerMetrics(metrics: Metrics): ProducerMetrics {
+  return {
+    produced: metrics.counter('produced_records_total', 'Records acknowledged by the broker.'),
+    bytes: metrics.counter('produced_bytes_total', 'Bytes of the values of those records.'),
+    encodeSeconds: metrics.histogram(
+      'serde_encode_seconds',
+      'Time to encode one value, without framing and network.',
+    ),
+    overheadSeconds: metrics.histogram(
+      'serde_overhead_seconds',
+      'Time to encode one value and to frame it with its key (framing as the mean of its batch), without network.',
+    ),
+  };
+}
+
+export class FramedProducer {
+  private readonly options: FramedProducerOptions;
+  private readonly topics: readonly string[];
+  private readonly payloads: Payloads;
+  /** Milliseconds that each value of the batch took. */
+  private readonly encodeMs: Float64Array;
+  private readonly free: RecordBatch[] = [];
+  private readonly waiters: Array<() => void> = [];
+  private readonly underWay = new Set<Promise<void>>();
+  private failure: unknown;
+
+  constructor(options: FramedProducerOptions) {
+    this.options = options;
+    this.topics = [options.topic];
+    this.payloads = new Payloads(options.batchRows, options.batchRows * ROW_BYTES);
+    this.encodeMs = new Float64Array(options.batchRows);
+    for (let i = 0; i < BATCHES_UNDER_WAY; i++)
+      this.free.push(RecordBatch.create(options.batchRows, options.batchRows * ROW_BYTES));
+  }
+
+  /** Encodes and hands over; waits for room, not for acknowledgements.
+   *  @throws value_refused (nothing of this call was sent), not_delivered of an earlier call, what `schemaId` throws */
+  async send(values: readonly unknown[]): Promise<void> {
+    for (let from = 0; from < values.length; from += this.options.batchRows) {
+      await this.sendSome(values.slice(from, from + this.options.batchRows));
+    }
+  }
+
+  private async sendSome(values: readonly unknown[]): Promise<void> {
+    const { codec, clock } = this.options;
+    const schemaId = await this.options.schemaId();
+    const batch = await this.takeBatch();
+    // From here to the last produce nothing waits for another send, so the payloads are this call's own.
+    const { payloads } = this;
+    payloads.clear();
+    try {
+      let before = clock.monotonicMs();
+      for (let i = 0; i < values.length; i++) {
+        codec.encode(values[i], payloads);
+        const after = clock.monotonicMs();
+        this.encodeMs[i] = after - before;
+        before = after;
+      }
+    } catch (thrown) {
+      this.giveBack(batch);
+      throw thrown;
+    }
+    const keys = values.map((value) => {
+      const key = this.options.keyOf(value);
+      return key === null ? null : Buffer.from(key, 'utf8');
+    });
+    const startMs = clock.monotonicMs();
+    let done = this.fill(batch, schemaId, keys, 0);
+    this.observe((clock.monotonicMs() - startMs) / Math.max(1, done));
+    this.produce(batch);
+    // What did not fit goes into batches made for it: rows larger than usual are rare.
+    while (done < payloads.count) {
+      const rows = payloads.count - done;
+      const bytes =
+        payloads.used - (payloads.start[done] as number) + rows * FRAME_BYTES_MAX + keyBytes(keys, done);
+      const extra = RecordBatch.create(rows, bytes);
+      done += this.fill(extra, schemaId, keys, done);
+      this.produce(extra);
+    }
+  }
+
+  /** Counts what each row of the batch under way took. */
+  private observe(frameMs: number): void {
+    const { encodeSeconds, overheadSeconds } = this.options.metrics;
+    for (let row = 0; row < this.payloads.count; row++) {
+      const encodeMs = this.encodeMs[row] as number;
+      encodeSeconds.observe(encodeMs / 1000);
+      overheadSeconds.observe((encodeMs + frameMs) / 1000);
+    }
+  }
+
+  /** Frames payloads from `from` on, as many as fit with their keys; returns how many. */
+  private fill(
+    batch: RecordBatch,
+    schemaId: number,
+    keys: ReadonlyArray<Buffer | null>,
+    from: number,
+  ): number {
+    const { payloads } = this;
+    const { kernels, codec } = this.options;
+    let fits = 0;
+    let room = batch.arenaCapacity;
+    for (let row = from; row < payloads.count && fits < batch.rowCapacity; row++) {
+      room -= (payloads.length[row] as number) + FRAME_BYTES_MAX + (keys[row]?.length ?? 0);
+      if (room < 0) break;
+      fits++;
+    }
+    batch.clear();
+    const taken = kernels.writeFrames(
+      payloads.bytes,
+      payloads.start.subarray(from),
+      payloads.length.subarray(from),
+      fits,
+      schemaId,
+      codec.messageIndexes,
+      batch,
+    );
+    const { keyStart, keyLength, flags, arena } = batch.columns;
+    let at = batch.arenaUsed;
+    for (let row = 0; row < taken; row++) {
+      const key = keys[from + row];
+      if (key === null || key === undefined) continue;
+      arena.set(key, at);
+      keyStart[row] = at;
+      keyLength[row] = key.length;
+      flags[row] = (flags[row] as number) & ~RECORD_FLAG.KEY_NULL;
+      at += key.length;
+    }
+    batch.arenaUsed = at;
+    return taken;
+  }
+
+  private produce(batch: RecordBatch): void {
+    if (batch.rowCount === 0) {
+      this.giveBack(batch);
+      return;
+    }
+    const sent = this.options.producer
+      .produce(batch, this.topics)
+      .then((report) => {
+        if (report.failed > 0) {
+          const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
+          throw registryError(
+            'not_delivered',
+            `${report.failed} of ${batch.rowCount} records were not acknowledged by topic ${this.options.topic}: ${why}`,
+            {
+              next: 'check the broker and run again',
+            },
+          );
+        }
+        let bytes = 0;
+        for (let row = 0; row < batch.rowCount; row++) bytes += batch.columns.valueLength[row] as number;
+        this.options.metrics.produced.add(batch.rowCount);
+        this.options.metrics.bytes.add(bytes);
+      })
+      .catch((thrown: unknown) => {
+        this.failure ??= thrown;
+      })
+      .finally(() => {
+        this.underWay.delete(sent);
+        this.giveBack(batch);
+      });
+    this.underWay.add(sent);
+  }
+
+  private async takeBatch(): Promise<RecordBatch> {
+    for (;;) {
+      if (this.failure !== undefined) throw this.failure;
+      const batch = this.free.pop();
+      if (batch !== undefined) return batch;
+      await new Promise<void>((resolve) => this.waiters.push(resolve));
+    }
+  }
+
+  private giveBack(batch: RecordBatch): void {
+    if (this.free.length < BATCHES_UNDER_WAY) this.free.push(batch);
+    for (const wake of this.waiters.splice(0)) wake();
+  }
+
+  /** Waits until every row handed over has its report. @throws not_delivered */
+  async finish(): Promise<void> {
+    while (this.underWay.size > 0) await Promise.all(this.underWay);
+    if (this.failure !== undefined) throw this.failure;
+  }
+}
+
+function keyBytes(keys: ReadonlyArray<Buffer | null>, from: number): number {
+  let bytes = 0;
+  for (let row = from; row < keys.length; row++) bytes += keys[row]?.length ?? 0;
+  return bytes;
+}

@@ -1,0 +1,106 @@
+/** The smallest change of a proposed schema that takes a finding away.
+ *
+ *  Invariant: what is offered was tried: the changed text was parsed and judged again, the finding is gone, and nothing
+ *  that stands against the schema, or loses more, has come in its place. Where nothing offered itself there are words alone.
+ */
+
+import { parseSchema, type Schema } from '../../../formats/schema.ts';
+import { FINDINGS_MAX, type Finding, isCompatible } from '../../compatibility/finding.ts';
+import { checkPair, compareHistory } from '../../compatibility/modes.ts';
+import { ruleOf } from '../../rules/catalogue.ts';
+import { avroChanges } from './avro.ts';
+import type { Edit, Fix, FixContext } from './change.ts';
+import { jsonChanges } from './json.ts';
+import { protoChanges } from './protobuf.ts';
+
+export interface FixOptions {
+  readonly ever?: FixContext['ever'];
+  readonly policy?: FixContext['policy'];
+}
+
+export type { Edit, Fix } from './change.ts';
+
+/** Changes that are tried for one finding. */
+const TRIES_MAX = 24;
+
+export function applyEdits(source: string, edits: readonly Edit[]): string {
+  let text = '';
+  let from = 0;
+  for (const { at, end, text: put } of [...edits].sort((a, b) => a.at - b.at || a.end - b.end)) {
+    text += source.slice(from, at) + put;
+    from = end;
+  }
+  return text + source.slice(from);
+}
+
+function findingsOf(context: FixContext, proposed: Schema): readonly Finding[] {
+  const { direction, other, policy } = context;
+  const versions = context.ever.map((schema, index) => ({ version: index + 1, schema }));
+  const history = compareHistory(proposed, versions).flatMap(({ findings }) => findings);
+  if (direction === 'HISTORY' || other === undefined) return history;
+  const pair =
+    direction === 'BACKWARD' ? checkPair(proposed, other, policy) : checkPair(other, proposed, policy);
+  return [...pair, ...history];
+}
+
+const refusals = (findings: readonly Finding[]): number =>
+  findings.filter((one) => !isCompatible([one])).length;
+const losses = (findings: readonly Finding[]): number =>
+  findings.filter(({ severity }) => severity === 'lossy').length;
+const occurrences = ({ rule, path }: Finding, findings: readonly Finding[]): number =>
+  findings.filter((one) => one.rule === rule && one.path === path).length;
+
+function mends(context: FixContext, before: readonly Finding[], edits: readonly Edit[]): boolean {
+  const { proposed, finding } = context;
+  let changed: Schema;
+  try {
+    changed = parseSchema(proposed.format, applyEdits(proposed.source, edits), {
+      references: proposed.references,
+    });
+  } catch {
+    // A change that makes no schema is none.
+    return false;
+  }
+  const after = findingsOf(context, changed);
+  // A list that is full does not get shorter by one.
+  const isFull = before.length >= FINDINGS_MAX;
+  const refuses = isCompatible([finding]) || isFull ? 0 : 1;
+  const loses = finding.severity === 'lossy' && !isFull ? 1 : 0;
+  return (
+    occurrences(finding, after) < occurrences(finding, before) &&
+    refusals(after) <= refusals(before) - refuses &&
+    losses(after) <= losses(before) - loses
+  );
+}
+
+/** @cost a parse and a comparison for each change that is tried */
+export function fixOf(
+  finding: Finding,
+  direction: FixContext['direction'],
+  proposed: Schema,
+  other: Schema | undefined,
+  more: FixOptions = {},
+): Fix | undefined {
+  const context = {
+    finding,
+    direction,
+    proposed,
+    other,
+    ever: more.ever ?? [],
+    policy: more.policy ?? 'PROVEN',
+  };
+  const changes =
+    proposed.format === 'AVRO'
+      ? avroChanges(context)
+      : proposed.format === 'PROTOBUF'
+        ? protoChanges(context)
+        : jsonChanges(context);
+  const before = findingsOf(context, proposed);
+  let tries = 0;
+  for (const { words, edits } of changes) {
+    if (++tries > TRIES_MAX) break;
+    if (mends(context, before, edits)) return { words, edits };
+  }
+  const words = ruleOf(finding.rule)?.fix;
+  return words === undefined ? undefined : { words, edits: [] };
+}

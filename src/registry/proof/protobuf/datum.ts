@@ -1,0 +1,46 @@
+/** A decoded Protobuf message in the exact form of serde/datum.ts: what its writer put on the wire, by field number. */
+
+import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
+import { PLAIN_FORM } from '../../../formats/protobuf/codec/form.ts';
+import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
+import { isZero } from './cast.ts';
+
+/** @param plain what our decoder makes of a payload with the writer's own schema */
+export function protoDatum(message: ProtoMessage, plain: unknown): ProtoDatum {
+  const datum = new Map<number, ProtoFieldDatum>();
+  for (const field of message.fields) {
+    const given = PLAIN_FORM.fieldOf(plain, field);
+    if (given === undefined) continue;
+    const value = fieldDatum(field, given);
+    if (value !== undefined) datum.set(field.number, value);
+  }
+  return datum;
+}
+
+/** Undefined: not on the wire. */
+function fieldDatum(field: ProtoField, given: unknown): ProtoFieldDatum | undefined {
+  if (field.mapKey !== undefined) {
+    const type = field.mapKey;
+    const pairs = [...(PLAIN_FORM.entriesOf(given) ?? [])].map(
+      ([key, value]) => [PLAIN_FORM.keyOf(type, key) as ProtoValueDatum, valueDatum(field, value)] as const,
+    );
+    return pairs.length === 0 ? undefined : pairs;
+  }
+  if (field.repeated) {
+    const items = (given as readonly unknown[]).map((item) => valueDatum(field, item));
+    return items.length === 0 ? undefined : items;
+  }
+  const value = valueDatum(field, given);
+  return field.presence || field.required || !isEmpty(value) ? value : undefined;
+}
+
+/** A value that a field without presence leaves out. */
+const isEmpty = (value: ProtoValueDatum): boolean =>
+  isZero(value) || ((typeof value === 'string' || value instanceof Uint8Array) && value.length === 0);
+
+function valueDatum({ message, enumeration }: ProtoField, given: unknown): ProtoValueDatum {
+  if (message !== undefined) return protoDatum(message, given);
+  if (enumeration === undefined || typeof given !== 'string') return given as ProtoValueDatum;
+  for (const [number, name] of enumeration.values) if (name === given) return number;
+  return 0;
+}

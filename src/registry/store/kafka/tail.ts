@@ -1,0 +1,316 @@
+/** The reader of the Kafka store: follows `_schemas` and the announcements beside it, committed records only.
+ *
+ *  Invariants: (1) records reach the sink in log order, each once; (2) a record that this process wrote itself reaches the sink only
+ *  where a record of another process follows before the writer was told, so that a later value of a key is never replaced by an
+ *  earlier one; (3) `applied` is an offset below which nothing committed is missing.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { sleep, type Timers } from '../../../core/clock.ts';
+import { coreError } from '../../../core/errors.ts';
+import { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type { Logger } from '../../../core/log.ts';
+import type { BatchConsumer, BrokerDriver, BrokerOptions, ConsumeResult } from '../../../io/kafka/port.ts';
+import { registryError } from '../../errors.ts';
+import type { LogRecord } from '../log.ts';
+
+const ROWS = 4096;
+const ARENA_BYTES = 8 << 20;
+/** A record larger than this was not written by a registry. */
+const ARENA_BYTES_MAX = 256 << 20;
+const WAIT_MS = 200;
+const REOPEN_MS = 500;
+const OVERSIZE = -10_000;
+
+export interface TailOptions {
+  readonly driver: BrokerDriver;
+  readonly clock: Timers;
+  readonly broker: BrokerOptions;
+  readonly topic: string;
+  /** Absent: nothing is announced to this reader. */
+  readonly leaderTopic: string | undefined;
+  readonly log: Logger;
+  apply(records: readonly LogRecord[]): void;
+  /** The sink threw: what it holds is behind the log for good. */
+  failed(): void;
+  announced(value: Uint8Array | null, offset: bigint, timestampMs: number): void;
+}
+
+/** A run of records that this process wrote and whose outcome it was not told yet. */
+export interface Own {
+  readonly first: bigint;
+  readonly last: bigint;
+  readonly records: readonly LogRecord[];
+  /** The run was met in the log, so it is kept. */
+  seen: boolean;
+  /** The sink got the records. */
+  applied: boolean;
+}
+
+interface Waiter {
+  readonly of: 'schemas' | 'leaders';
+  readonly offset: bigint;
+  settle(thrown?: unknown): void;
+}
+
+/** An announcement is one of the last of its topic, or there was none for long. */
+const ANNOUNCEMENTS_READ = 1000n;
+
+export class KafkaTail {
+  private readonly options: TailOptions;
+  private consumer: BatchConsumer | undefined;
+  private batch = RecordBatch.create(ROWS, ARENA_BYTES);
+  private own: Own[] = [];
+  private waiters: Waiter[] = [];
+  private readonly at = { schemas: 0n, leaders: 0n };
+  private running: Promise<void> | undefined;
+  private closing = false;
+  private failure: unknown;
+  /** Records given to the sink. */
+  records = 0;
+
+  constructor(options: TailOptions) {
+    this.options = options;
+  }
+
+  /** Below it nothing committed is missing. */
+  get applied(): bigint {
+    return this.at.schemas;
+  }
+
+  /** Reads all there is, then goes on reading. @throws unreachable, and what the sink throws */
+  async open(timeoutMs: number): Promise<void> {
+    const consumer = await this.connect();
+    this.consumer = consumer;
+    const { leaderTopic: topic } = this.options;
+    const none = { low: 0n, high: 0n };
+    const leaders =
+      topic === undefined ? none : await consumer.watermarkOffsets({ topic, partition: 0 }, timeoutMs);
+    const from = leaders.high - ANNOUNCEMENTS_READ;
+    this.at.leaders = from > leaders.low ? from : leaders.low;
+    await this.assign(consumer);
+    const end = await this.end('schemas', timeoutMs);
+    const { clock } = this.options;
+    let [progressed, moved] = [clock.monotonicMs(), -1n];
+    while (this.at.schemas < end || this.at.leaders < leaders.high) {
+      this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
+      const now = clock.monotonicMs();
+      if (this.at.schemas + this.at.leaders !== moved) {
+        moved = this.at.schemas + this.at.leaders;
+        progressed = now;
+      } else if (now - progressed > timeoutMs) {
+        throw coreError('unreachable', `the broker at ${this.options.broker.brokers} sends no records`, {
+          next: 'see whether it runs',
+        });
+      }
+    }
+    this.running = this.run();
+  }
+
+  /** The offset below which everything is decided. @throws store_timeout */
+  async end(of: 'schemas' | 'leaders', timeoutMs: number): Promise<bigint> {
+    const topic = of === 'schemas' ? this.options.topic : this.options.leaderTopic;
+    if (topic === undefined) return 0n;
+    const consumer = this.consumer;
+    if (this.closing) throw coreError('closed', 'the log is closed');
+    if (consumer === undefined) throw this.late('the broker cannot be reached');
+    try {
+      return (await consumer.watermarkOffsets({ topic, partition: 0 }, timeoutMs)).high;
+    } catch (thrown) {
+      throw this.late('the broker does not tell the end of the log', thrown);
+    }
+  }
+
+  /** Settles when everything below `offset` was applied. @throws store_timeout */
+  reach(of: 'schemas' | 'leaders', offset: bigint, timeoutMs: number): Promise<void> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    if (this.at[of] >= offset) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        of,
+        offset,
+        settle: (thrown) => {
+          cancel();
+          if (thrown === undefined) resolve();
+          else reject(thrown);
+        },
+      };
+      const cancel = this.options.clock.after(timeoutMs, () => {
+        this.waiters = this.waiters.filter((one) => one !== waiter);
+        reject(this.late('the log was not read to its end in time'));
+      });
+      this.waiters.push(waiter);
+    });
+  }
+
+  /** Keeps what this process wrote at these offsets from the sink until `forget`. */
+  expect(first: bigint, last: bigint, records: readonly LogRecord[]): Own {
+    const own = { first, last, records, seen: false, applied: false };
+    this.own.push(own);
+    return own;
+  }
+
+  /** Whether what was expected stands in the log for sure, or for sure does not. */
+  outcome(own: Own): 'kept' | 'lost' | 'open' {
+    if (own.seen) return 'kept';
+    return this.at.schemas > own.last ? 'lost' : 'open';
+  }
+
+  /** Ends `expect`: the writer was told of the outcome. Where it is open, the sink gets the records if they were kept. */
+  forget(own: Own): void {
+    this.own = this.own.filter((one) => one !== own);
+  }
+
+  async close(): Promise<void> {
+    this.closing = true;
+    for (const waiter of this.waiters.splice(0)) waiter.settle(coreError('closed', 'the log is closed'));
+    await this.running;
+    await this.consumer?.close();
+  }
+
+  private late(what: string, cause?: unknown) {
+    return registryError('store_timeout', what, {
+      next: 'see whether the broker runs, then try again',
+      ...(cause === undefined ? {} : { cause }),
+    });
+  }
+
+  private connect(): Promise<BatchConsumer> {
+    const { driver, broker } = this.options;
+    return driver.consumer({
+      ...broker,
+      isolation: 'committed',
+      partitionEof: true,
+      autoOffsetReset: 'earliest',
+      properties: {
+        // The mark of a transaction is met with the answer after the one that carries its rows.
+        'fetch.wait.max.ms': 10,
+        'fetch.message.max.bytes': 2 << 20,
+        'queued.max.messages.kbytes': 16_384,
+        ...broker.properties,
+      },
+    });
+  }
+
+  private assign(consumer: BatchConsumer): Promise<void> {
+    const { topic, leaderTopic } = this.options;
+    return consumer.assign([
+      { topic, partition: 0, offset: this.at.schemas },
+      ...(leaderTopic === undefined ? [] : [{ topic: leaderTopic, partition: 0, offset: this.at.leaders }]),
+    ]);
+  }
+
+  private async run(): Promise<void> {
+    while (!this.closing) {
+      const { consumer } = this;
+      try {
+        if (consumer === undefined) await this.reopen();
+        else {
+          this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
+          // Writers that wait for these records apply them before the next ones.
+          await nextTurn();
+        }
+      } catch (thrown) {
+        if (this.closing) return;
+        if (this.failure !== undefined) {
+          this.options.log.error(
+            { err: thrown },
+            'the log cannot be applied; this instance follows it no further',
+          );
+          for (const waiter of this.waiters.splice(0)) waiter.settle(this.failure);
+          return;
+        }
+        this.options.log.warn({ err: thrown }, 'the log cannot be read; it is opened again');
+        this.consumer = undefined;
+        await consumer?.close().catch(() => {});
+        await sleep(this.options.clock, REOPEN_MS);
+      }
+    }
+  }
+
+  private async reopen(): Promise<void> {
+    const consumer = await this.connect();
+    await this.assign(consumer);
+    this.consumer = consumer;
+  }
+
+  private take({ rowCount, ends, events }: ConsumeResult, consumer: BatchConsumer): void {
+    const { columns } = this.batch;
+    const records: LogRecord[] = [];
+    let next = this.at.schemas;
+    let leaders = this.at.leaders;
+    for (let row = 0; row < rowCount; row++) {
+      const offset = columns.offset[row] as bigint;
+      if (consumer.topics[columns.topicIndex[row] as number] === this.options.leaderTopic) {
+        this.options.announced(this.batch.value(row), offset, Number(columns.timestamp[row]));
+        leaders = offset + 1n;
+        continue;
+      }
+      next = offset + 1n;
+      if (this.isOwn(offset)) continue;
+      const key = this.batch.key(row);
+      // A record without a key is no registry's, and a compacted topic does not keep it.
+      if (key === null) continue;
+      this.applySeen(records);
+      records.push({
+        key: key.slice(),
+        value: this.batch.value(row)?.slice() ?? null,
+        ts: Number(columns.timestamp[row]),
+      });
+    }
+    if (records.length > 0) {
+      try {
+        this.options.apply(records);
+      } catch (thrown) {
+        this.failure = thrown;
+        this.options.failed();
+        throw thrown;
+      }
+      this.records += records.length;
+    }
+    for (const end of ends) {
+      if (end.topic === this.options.topic) next = end.offset > next ? end.offset : next;
+      else leaders = end.offset > leaders ? end.offset : leaders;
+    }
+    this.advance('leaders', leaders);
+    this.advance('schemas', next);
+    for (const event of events) {
+      if (event.code !== OVERSIZE) continue;
+      const bytes = this.batch.arenaCapacity * 4;
+      if (bytes > ARENA_BYTES_MAX) {
+        this.failure = registryError(
+          'store_corrupt',
+          `a record of ${this.options.topic} is larger than ${this.batch.arenaCapacity} bytes`,
+          { next: 'see who writes to the topic' },
+        );
+        throw this.failure;
+      }
+      this.batch = RecordBatch.create(ROWS, bytes);
+    }
+  }
+
+  /** Adds the records of this process that stand before the next one of another process. */
+  private applySeen(records: LogRecord[]): void {
+    for (const own of this.own) {
+      if (!own.seen || own.applied) continue;
+      own.applied = true;
+      records.push(...own.records);
+    }
+  }
+
+  private isOwn(offset: bigint): boolean {
+    const own = this.own.find((one) => offset >= one.first && offset <= one.last);
+    if (own === undefined) return false;
+    own.seen = true;
+    return true;
+  }
+
+  private advance(of: 'schemas' | 'leaders', to: bigint): void {
+    if (to <= this.at[of]) return;
+    this.at[of] = to;
+    if (this.waiters.length === 0) return;
+    const done = this.waiters.filter((one) => one.of === of && one.offset <= to);
+    if (done.length === 0) return;
+    this.waiters = this.waiters.filter((one) => !done.includes(one));
+    for (const waiter of done) waiter.settle();
+  }
+}

@@ -1,0 +1,211 @@
+/** One term of a leader: its fenced producer, and one transaction at a time.
+ *
+ *  Invariants: (1) after `ended` nothing is written; (2) a transaction whose outcome is not `kept` ends the term, so
+ *  that the next one looks for what it left behind; (3) what a write says was lost can never be kept later.
+ */
+import { RecordBatch } from '../../../core/layout/record-batch.ts';
+import type {
+  BrokerDriver,
+  BrokerEvent,
+  BrokerOptions,
+  TransactionalProducer,
+  TransactionFailure,
+} from '../../../io/kafka/port.ts';
+import type { LogRecord } from '../log.ts';
+import type { KafkaTail, Own } from './tail.ts';
+
+/** The broker undoes a transaction that stays open this long. */
+const TRANSACTION_MS = 10_000;
+const DELIVERY_MS = 8000;
+const INIT_MS = 15_000;
+const COMMIT_MS = 8000;
+const ABORT_MS = 3000;
+const SHOWN_MS = 8000;
+const DECIDE_MS = 3000;
+
+export type Written =
+  /** `applied`: the sink of the tail got the records already. */
+  | { readonly outcome: 'kept'; readonly applied: boolean }
+  /** `fenced`: by a newer leader. */
+  | { readonly outcome: 'lost'; readonly why: string; readonly fenced: boolean }
+  | { readonly outcome: 'open'; readonly why: string };
+
+export interface TermOptions {
+  readonly driver: BrokerDriver;
+  readonly broker: BrokerOptions;
+  readonly topic: string;
+  readonly leaderTopic: string;
+  readonly tail: KafkaTail;
+  /** Key and value of the largest record. */
+  readonly recordBytesMax: number;
+}
+
+/** Names of what a row meets that a fenced producer sends. */
+const FENCED = new Set([
+  '_FENCED',
+  'INVALID_PRODUCER_EPOCH',
+  'PRODUCER_FENCED',
+  'INVALID_PRODUCER_ID_MAPPING',
+]);
+
+const KEPT: Written = { outcome: 'kept', applied: false };
+
+export const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
+
+export class Term {
+  private readonly options: TermOptions;
+  private readonly producer: TransactionalProducer;
+  private turn: Promise<unknown> = Promise.resolve();
+  /** What the last transaction wrote. */
+  private expected: Own | undefined;
+  /** Why the term is over. */
+  ended: string | undefined;
+  /** The broker said that a newer term has begun. */
+  fenced = false;
+
+  private constructor(options: TermOptions, producer: TransactionalProducer) {
+    this.options = options;
+    this.producer = producer;
+  }
+
+  /** Fences every earlier term of the topic, whoever led it, and ends its transaction.
+   *  @returns why it did not come about @throws unreachable */
+  static async begin(options: TermOptions): Promise<Term | TransactionFailure> {
+    const producer = await options.driver.transactional({
+      ...options.broker,
+      transactionalId: `millrace-registry-${options.topic}`,
+      transactionTimeoutMs: TRANSACTION_MS,
+      properties: {
+        'linger.ms': 0,
+        'message.timeout.ms': DELIVERY_MS,
+        'message.max.bytes': Math.max(1_000_000, options.recordBytesMax + 4096),
+        ...options.broker.properties,
+      },
+    });
+    const failure = await producer.init(INIT_MS);
+    if (failure === undefined) return new Term(options, producer);
+    void producer.close().catch(() => {});
+    return failure;
+  }
+
+  /** Records of `_schemas`, and an announcement where there is one, all or none. */
+  write(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+    const done = this.turn
+      .then(() => this.transact(records, announcement))
+      .catch((thrown: unknown): Written => {
+        const why = thrown instanceof Error ? thrown.message : String(thrown);
+        this.end(why);
+        if (this.expected !== undefined) this.options.tail.forget(this.expected);
+        return { outcome: 'open', why };
+      });
+    this.turn = done;
+    return done;
+  }
+
+  end(why: string, fenced = false): void {
+    this.fenced ||= fenced;
+    if (this.ended !== undefined) return;
+    this.ended = why;
+    void this.turn.then(() => this.producer.close()).catch(() => {});
+  }
+
+  /** Waits for the client to be gone. */
+  async close(): Promise<void> {
+    this.end('closed');
+    await this.turn;
+    await this.producer.close();
+  }
+
+  private async transact(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+    this.expected = undefined;
+    if (this.ended !== undefined) return { outcome: 'lost', why: this.ended, fenced: true };
+    const begun = await this.producer.begin();
+    if (begun !== undefined) return this.lost(begun);
+    const batch = this.batchOf(records, announcement);
+    let report: Awaited<ReturnType<TransactionalProducer['produce']>>;
+    try {
+      report = await this.producer.produce(batch, [this.options.topic, this.options.leaderTopic]);
+    } catch (thrown) {
+      // Without a commit nothing of it can be kept.
+      const why = (thrown as Error).message;
+      const fenced = isFenced(thrown);
+      this.end(why, fenced);
+      return { outcome: 'lost', why, fenced };
+    }
+    if (report.failed > 0) {
+      const event = report.events[0] as BrokerEvent;
+      const aborted = await this.producer.abort(ABORT_MS);
+      const fenced = aborted?.kind === 'fenced' || report.events.some(({ name }) => FENCED.has(name));
+      this.end(textOf(event), fenced);
+      return { outcome: 'lost', why: textOf(event), fenced };
+    }
+    const own = this.expect(report.offset, records);
+    this.expected = own;
+    const failure = await this.producer.commit(COMMIT_MS);
+    if (failure === undefined) return own === undefined ? KEPT : this.shown(own);
+    this.end(textOf(failure.event), failure.kind === 'fenced');
+    return own === undefined ? this.lost(failure) : this.decide(own, failure);
+  }
+
+  /** The broker answers a commit when it is sure to happen; readers see it a moment later. Who was told of a write has
+   *  to find it on every instance, so it is told when our own reader has seen it. */
+  private async shown(own: Own): Promise<Written> {
+    const { tail } = this.options;
+    try {
+      await tail.reach('schemas', own.last + 1n, SHOWN_MS);
+      return this.kept(own);
+    } catch (thrown) {
+      if (own.seen) return this.kept(own);
+      tail.forget(own);
+      this.end((thrown as Error).message);
+      return { outcome: 'open', why: (thrown as Error).message };
+    }
+  }
+
+  /** An answer to a commit may have been lost on its way, so what stands in the log decides. */
+  private async decide(own: Own, failure: TransactionFailure): Promise<Written> {
+    const { tail } = this.options;
+    const why = textOf(failure.event);
+    if (failure.kind === 'abort') {
+      await this.producer.abort(ABORT_MS);
+      tail.forget(own);
+      return { outcome: 'lost', why, fenced: false };
+    }
+    // A newer leader has ended this transaction, one way or the other.
+    if (failure.kind === 'fenced') await tail.reach('schemas', own.last + 1n, DECIDE_MS).catch(() => {});
+    const outcome = tail.outcome(own);
+    if (outcome === 'kept') return this.kept(own);
+    tail.forget(own);
+    return outcome === 'lost' ? { outcome, why, fenced: failure.kind === 'fenced' } : { outcome, why };
+  }
+
+  private kept(own: Own): Written {
+    this.options.tail.forget(own);
+    return { outcome: 'kept', applied: own.applied };
+  }
+
+  private lost(failure: TransactionFailure): Written {
+    const fenced = failure.kind === 'fenced';
+    this.end(textOf(failure.event), fenced);
+    return { outcome: 'lost', why: textOf(failure.event), fenced };
+  }
+
+  private expect(offsets: BigInt64Array, records: readonly LogRecord[]): Own | undefined {
+    if (records.length === 0) return undefined;
+    const last = offsets[records.length - 1] as bigint;
+    return this.options.tail.expect(offsets[0] as bigint, last, records);
+  }
+
+  private batchOf(records: readonly LogRecord[], announcement: LogRecord | undefined): RecordBatch {
+    const all = announcement === undefined ? records : [...records, announcement];
+    const bytes = all.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0);
+    const batch = RecordBatch.create(Math.max(1, all.length), bytes);
+    all.forEach(({ key, value, ts }, row) => {
+      const timestamp = BigInt(ts ?? 0);
+      batch.append({ topicIndex: row < records.length ? 0 : 1, partition: 0, key, value, timestamp });
+    });
+    return batch;
+  }
+}
+
+const isFenced = (thrown: unknown): boolean => (thrown as { code?: unknown }).code === 'group_fenced';

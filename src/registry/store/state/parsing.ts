@@ -1,0 +1,428 @@
+/** Trees of schemas, made when they are needed and forgotten when there are too many. */
+import type { Logger } from '../../../core/log.ts';
+import {
+  type Json,
+  REFERENCE_COUNT_MAX,
+  REFERENCE_DEPTH_MAX,
+  type Reference,
+  type ResolvedReference,
+  type SchemaContent,
+} from '../../../formats/content.ts';
+import { readMetadata, readRuleSet, sameForm } from '../../../formats/contract.ts';
+import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../../../formats/format.ts';
+import type { ParseOptions, TextForm } from '../../../formats/options.ts';
+import { lookupTextOf, type Schema, schemaText } from '../../../formats/schema.ts';
+import { registryError } from '../../errors.ts';
+import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../../worker/checks.ts';
+import { charsOf, readSource, type Source } from '../../worker/source.ts';
+import type { SchemaInput } from '../service.ts';
+import { isSameContent, type State, type Text } from './model.ts';
+import { qualify, qualifyWith } from './names.ts';
+
+/** Characters of the texts whose trees are held, and how many trees. */
+const PARSED_CHARS_MAX = 2_000_000;
+const PARSED_COUNT_MAX = 2_000;
+
+/** Characters of all that one schema refers to; as much as one check may read. */
+const REFERENCE_CHARS_MAX = CHECK_CHARS_MAX;
+
+/** Slots of the keys that were met once. */
+const MET_SLOTS = 1 << 13;
+
+/** Any number that differs for most texts. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return hash;
+}
+
+/** The least recently used tree goes first. A tree is held from the second time on: one that is asked for once, as
+ *  most registrations are, would grow old in the heap for nothing. */
+class ParsedSchemas {
+  private readonly met = new Int32Array(MET_SLOTS);
+  private readonly held = new Map<string, { readonly schema: Schema; readonly chars: number }>();
+  private chars = 0;
+
+  get(key: string): Schema | undefined {
+    const found = this.held.get(key);
+    if (found === undefined) return undefined;
+    this.held.delete(key);
+    this.held.set(key, found);
+    return found.schema;
+  }
+
+  set(key: string, schema: Schema): void {
+    const chars = key.length + schema.text.length;
+    if (this.held.has(key) || chars > PARSED_CHARS_MAX / 4) return;
+    const hash = hashOf(key);
+    const slot = hash & (MET_SLOTS - 1);
+    if (this.met[slot] !== hash) {
+      this.met[slot] = hash;
+      return;
+    }
+    this.held.set(key, { schema, chars });
+    this.chars += chars;
+    for (const [oldest, entry] of this.held) {
+      if (this.chars <= PARSED_CHARS_MAX && this.held.size <= PARSED_COUNT_MAX) break;
+      this.held.delete(oldest);
+      this.chars -= entry.chars;
+    }
+  }
+}
+
+/** References with their texts, and a name for the whole that is equal exactly when all of them are. */
+interface Resolved {
+  readonly references: readonly ResolvedReference[];
+  readonly key: string;
+}
+
+const NOTHING: Resolved = { references: [], key: '' };
+
+/** Resolves what a schema of `subject` refers to, and what that refers to in turn. */
+class Resolver {
+  private readonly state: State;
+  private readonly met = new Map<string, ResolvedReference>();
+  private readonly keys: string[] = [];
+  private readonly path = new Set<string>();
+  private readonly gaps: boolean;
+  private chars = 0;
+
+  /** @param gaps leaves out what is not there */
+  constructor(state: State, gaps: boolean) {
+    this.state = state;
+    this.gaps = gaps;
+  }
+
+  resolve(subject: string, references: readonly Reference[]): Resolved {
+    const resolved = this.all(subject, references);
+    return { references: resolved, key: this.keys.join() };
+  }
+
+  private all(subject: string, references: readonly Reference[]): readonly ResolvedReference[] {
+    return references.flatMap((reference) => this.one(subject, reference) ?? []);
+  }
+
+  private one(parent: string, reference: Reference): ResolvedReference | undefined {
+    const subject = qualifyWith(parent, reference.subject);
+    const entry = this.state.version(subject, reference.version);
+    if (entry === undefined) {
+      if (this.gaps) return undefined;
+      throw registryError(
+        'invalid_schema',
+        `No schema reference found for subject "${subject}" and version ${reference.version}`,
+        { next: 'register what is referred to first' },
+      );
+    }
+    const at = JSON.stringify([reference.name, subject, reference.version]);
+    const known = this.met.get(at);
+    if (known !== undefined) return known;
+    if (this.path.has(at) || this.path.size >= REFERENCE_DEPTH_MAX || this.met.size >= REFERENCE_COUNT_MAX) {
+      throw registryError(
+        'invalid_schema',
+        `the references of a schema are ${this.path.has(at) ? 'circular' : 'too many or too deep'}`,
+        {
+          next: `keep to ${REFERENCE_COUNT_MAX} schemas and ${REFERENCE_DEPTH_MAX} references inside references`,
+        },
+      );
+    }
+    this.path.add(at);
+    this.keys.push(`${at}${entry.text.key}`);
+    const { content } = entry.text;
+    const { text } = content;
+    this.chars += text.length;
+    if (this.chars > REFERENCE_CHARS_MAX)
+      throw registryError(
+        'invalid_schema',
+        `the schemas that a schema refers to have more than ${REFERENCE_CHARS_MAX} characters together (the limit reference-chars)`,
+        { next: 'refer to fewer or smaller schemas' },
+      );
+    const references = this.all(subject, content.references);
+    this.path.delete(at);
+    const made = { ...reference, subject, format: content.format, text, references };
+    this.met.set(at, made);
+    return made;
+  }
+}
+
+function resolve(state: State, subject: string, references: readonly Reference[], gaps = false): Resolved {
+  return references.length === 0 ? NOTHING : new Resolver(state, gaps).resolve(subject, references);
+}
+
+/** The tree of one request, so that looking for it and deciding on it parse it once. */
+export interface Memo {
+  key?: string;
+  schema?: Schema;
+}
+
+/** The options of a parser that a registration decides. */
+export type HowParsed = Readonly<
+  Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
+>;
+
+/** The sent schema with all that counts for its identity. */
+export interface Prepared {
+  /** The sent text; it can be parsed. */
+  readonly origin: Origin;
+  readonly content: SchemaContent;
+  /** The text that a look-up compares. */
+  readonly lookupText: string;
+}
+
+/** What is compared where the exact content is not found. */
+interface Spelling {
+  /** Only where it is another one than the stored text. */
+  readonly text: string | undefined;
+  /** With what it refers to written out; only where that is another text. */
+  readonly resolved: string | undefined;
+}
+
+const VERSION_PROPERTY = 'confluent:version';
+
+function withoutVersion(metadata: Json | undefined): Json | undefined {
+  if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) return metadata;
+  const { properties, ...others } = metadata as { readonly [key: string]: Json };
+  if (typeof properties !== 'object' || properties === null || Array.isArray(properties)) return metadata;
+  const { [VERSION_PROPERTY]: _, ...rest } = properties as { readonly [key: string]: Json };
+  const kept = Object.keys(rest).length === 0 ? others : { ...others, properties: rest };
+  return Object.keys(kept).length === 0 ? undefined : kept;
+}
+
+/** Equal but for the text, the number that registration itself writes into the metadata, and the spelling of what goes
+ *  with it: a log may hold one that is not written here. */
+function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): boolean {
+  const plain = (content: SchemaContent): SchemaContent => {
+    const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
+    const ruleSet = sameForm(content.ruleSet, readRuleSet);
+    return {
+      format: content.format,
+      text: '',
+      references: references ? content.references : [],
+      ...(metadata === undefined ? {} : { metadata }),
+      ...(ruleSet === undefined ? {} : { ruleSet }),
+    };
+  };
+  return isSameContent(plain(a), plain(b));
+}
+
+/** The sent schema as the content that stores this very text. Parses nothing, so texts that no parser here accepts
+ *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
+export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
+  const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+  return contentOf({ ...input, format: input.format ?? 'AVRO' }, input.text, references);
+}
+
+function contentOf(
+  { format, metadata, ruleSet }: SchemaInput & { readonly format: string },
+  text: string,
+  references: readonly Reference[],
+): SchemaContent {
+  return {
+    // A log may hold a format that is unknown here; it is compared like any other.
+    format: format as SchemaFormat,
+    text,
+    references,
+    ...(metadata === undefined || metadata === null ? {} : { metadata }),
+    ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
+  };
+}
+
+export class Parser {
+  private readonly logger: Logger;
+  private readonly parsed = new ParsedSchemas();
+  private readonly spellings = new WeakMap<Text, Spelling>();
+  private readonly reported = new Set<string>();
+  readonly checks: Checks;
+
+  /** True: new Avro texts are validated where no setting says otherwise. */
+  readonly validatesNewSchemas: boolean;
+
+  constructor(logger: Logger, checks: Checks, options: { readonly validatesNewSchemas: boolean }) {
+    this.logger = logger;
+    this.checks = checks;
+    this.validatesNewSchemas = options.validatesNewSchemas;
+  }
+
+  /** @throws Deferred, invalid_schema, schema_too_large */
+  prepare(state: State, subject: string, input: SchemaInput, how: HowParsed, memo: Memo = {}): Prepared {
+    const format = input.format ?? 'AVRO';
+    if (!isSchemaFormat(format)) {
+      throw registryError('invalid_schema', `Invalid schema type ${format}`, {
+        next: `give one of ${SCHEMA_FORMATS.join(', ')}`,
+      });
+    }
+    if (input.text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
+    const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+    const references = how.normalize ? normalReferences(given) : given;
+    const resolved = resolve(state, subject, references);
+    const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
+    const key = `${format} ${asked} ${resolved.key} ${input.text}`;
+    const source: Source = { format, text: input.text, ...how, references: resolved.references };
+    const tree = (): Schema | undefined => (memo.key === key ? memo.schema : this.parsed.get(key));
+    const read = (): Schema => {
+      const schema = tree() ?? this.parse(key, source);
+      memo.key = key;
+      memo.schema = schema;
+      return schema;
+    };
+    const isHere = tree() !== undefined || this.checks.takes(charsOf(source));
+    const { text, lookupText = text } = isHere ? read() : this.checks.text({ key, source });
+    return {
+      // A text that cannot be parsed was refused above.
+      origin: { key, source, tree, read, report: () => undefined },
+      content: contentOf({ ...input, format }, text, references),
+      lookupText,
+    };
+  }
+
+  private parse(key: string, source: Source): Schema {
+    const schema = readSource(source);
+    this.parsed.set(key, schema);
+    return schema;
+  }
+
+  /** A stored schema, to be read as leniently as can be.
+   *  @param gaps goes without what is referred to and is gone; else that is an error
+   *  @throws invalid_schema */
+  private stored(state: State, subject: string, text: Text, gaps: boolean): Origin {
+    const { content } = text;
+    const { format } = content;
+    const resolved = resolve(state, subject, content.references, gaps);
+    const key = `${text.key} ${resolved.key}`;
+    if (!isSchemaFormat(format)) throw registryError('invalid_schema', `Invalid schema type ${format}`);
+    const { references } = resolved;
+    const sourceOf = (): Source => ({
+      format,
+      text: content.text,
+      references,
+      lenient: true,
+      normalize: false,
+    });
+    const tree = (): Schema | undefined => this.parsed.get(key);
+    const report = (why: string): void => this.report(subject, text, why);
+    const read = (): Schema | undefined =>
+      this.orReported(subject, text, () => tree() ?? this.parse(key, sourceOf()));
+    return {
+      key,
+      get source() {
+        return sourceOf();
+      },
+      tree,
+      read,
+      report,
+    };
+  }
+
+  /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
+  storedOrNone(state: State, subject: string, text: Text, gaps = false): Origin | undefined {
+    return this.orReported(subject, text, () => this.stored(state, subject, text, gaps));
+  }
+
+  private orReported<T>(subject: string, text: Text, read: () => T): T | undefined {
+    try {
+      return read();
+    } catch (thrown) {
+      if (thrown instanceof Deferred) throw thrown;
+      this.report(subject, text, (thrown as Error).message);
+      return undefined;
+    }
+  }
+
+  private report(subject: string, text: Text, error: string): void {
+    if (this.reported.has(text.key)) return;
+    this.reported.add(text.key);
+    this.logger.warn(
+      { subject, guid: text.guid, error },
+      isSchemaFormat(text.content.format)
+        ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
+        : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
+    );
+  }
+
+  /** A stored text in another form. @throws Deferred, invalid_schema */
+  textOf(state: State, subject: string, text: Text, form: TextForm): string {
+    const origin = this.stored(state, subject, text, false);
+    const tree = origin.tree();
+    if (tree !== undefined) return schemaText(tree, form);
+    return this.checks.text(origin, [form]).forms[0] as string;
+  }
+
+  /** The newest of the versions whose content is this one, in another spelling too. @throws Deferred */
+  find(
+    state: State,
+    subject: string,
+    prepared: Prepared,
+    versions: readonly { readonly text: Text }[],
+  ): number {
+    const { content, lookupText } = prepared;
+    const exact = state.newestWith(content, versions);
+    if (exact >= 0) return exact;
+    return versions.findLastIndex(({ text }) => {
+      if (text.content.format !== content.format) return false;
+      const written = content.references.length === 0 && text.content.references.length > 0;
+      const spelling = this.spelling(state, subject, text);
+      if (spelling === undefined) return false;
+      const isSame = written
+        ? spelling.resolved === content.text
+        : (spelling.text ?? text.content.text) === lookupText;
+      if (!isSame) return false;
+      return isSameBeside(text.content, content, !written);
+    });
+  }
+
+  private spelling(state: State, subject: string, text: Text): Spelling | undefined {
+    const known = this.spellings.get(text);
+    if (known !== undefined) return known;
+    const origin = this.storedOrNone(state, subject, text);
+    const isAlone = text.content.references.length === 0;
+    const read = origin && this.orReported(subject, text, () => this.spelled(origin, isAlone));
+    if (read === undefined) return undefined;
+    const spelling: Spelling = {
+      text: read.text === text.content.text ? undefined : read.text,
+      resolved: read.resolved,
+    };
+    this.spellings.set(text, spelling);
+    return spelling;
+  }
+
+  private spelled(
+    origin: Origin,
+    isAlone: boolean,
+  ): { readonly text: string; readonly resolved: string | undefined } {
+    const spelled = (schema: Schema) => ({
+      text: lookupTextOf(schema),
+      resolved: isAlone ? undefined : schemaText(schema, 'resolved'),
+    });
+    const schema = origin.tree();
+    if (schema !== undefined) return spelled(schema);
+    const { key, source } = origin;
+    const chars = charsOf(source);
+    if (this.checks.takes(chars)) return spelled(this.parse(key, source));
+    this.checks.pauseFor(chars);
+    const { text, lookupText = text, forms } = this.checks.text(origin, isAlone ? [] : ['resolved']);
+    return { text: lookupText, resolved: forms[0] };
+  }
+}
+
+/** By subject and version, each once: what a normalised schema refers to has no order of its own.
+ *  Source: normalize() of the schemas of confluentinc/schema-registry, and SchemaReference.compareTo (facts only). */
+function normalReferences(references: readonly Reference[]): readonly Reference[] {
+  const met = new Map(references.map((one) => [JSON.stringify([one.name, one.subject, one.version]), one]));
+  const order = (a: Reference, b: Reference): number =>
+    a.subject < b.subject ? -1 : a.subject > b.subject ? 1 : a.version - b.version;
+  return [...met.values()].sort(order);
+}
+
+/** -1 is the latest version there is, and is stored as its number. */
+function withVersion(state: State, subject: string, reference: Reference): Reference {
+  const { name, subject: to, version } = reference;
+  if (version !== -1) return { name, subject: to, version };
+  const latest = state.latest(qualifyWith(subject, to));
+  if (latest === undefined)
+    throw registryError('invalid_schema', `No schema reference found for subject "${to}" and version -1`);
+  return { name, subject: to, version: latest.stored.version };
+}
+
+/** The subject whose references a schema of this context resolves like. */
+export function anySubjectOf(context: string): string {
+  return qualify({ context, name: '_' });
+}

@@ -1,0 +1,90 @@
+/** The verdict on a proposed schema, over all the versions that it is compared with, under one budget of steps. */
+
+import { isSchemaFormat } from '../../formats/format.ts';
+import type { Schema } from '../../formats/schema.ts';
+import { StepBudget } from '../compatibility/finding.ts';
+import {
+  type Comparison,
+  compareHistory,
+  compareWith,
+  type EarlierVersion,
+  type Level,
+  type VerdictPolicy,
+} from '../compatibility/modes.ts';
+import { registryError } from '../errors.ts';
+
+/** Characters of an unknown type in a message. */
+const TYPE_CHARS_MAX = 40;
+
+/** A version to compare with. */
+export interface Against {
+  readonly version: number;
+  readonly format: string;
+  /** Undefined: it cannot be read. */
+  readonly schema: Schema | undefined;
+}
+
+export interface Question {
+  readonly proposed: Schema;
+  readonly level: Level;
+  readonly policy: VerdictPolicy;
+  /** Read one after the other, so that one tree is held at a time. */
+  readonly against: Iterable<Against>;
+  /** Versions whose field numbers count, oldest first; undefined: the history of numbers is not asked for. */
+  readonly ever: Iterable<EarlierVersion> | undefined;
+}
+
+/** @throws check_too_long */
+export function judgeSchemas(question: Question, budget = new StepBudget()): Comparison[] {
+  const { proposed, level, policy, against, ever } = question;
+  const comparisons: Comparison[] = [];
+  for (const { version, format, schema } of against) {
+    if (schema !== undefined)
+      comparisons.push(...compareWith(proposed, level, [{ version, schema }], policy, budget));
+    else if (level !== 'NONE') comparisons.push(unreadable(version, format));
+    if (budget.isSpent) throw tooManySteps(budget.most);
+  }
+  if (ever !== undefined) comparisons.push(...compareHistory(proposed, ever, budget));
+  if (budget.isSpent) throw tooManySteps(budget.most);
+  return comparisons;
+}
+
+function unreadable(version: number, format: string): Comparison {
+  const why = isSchemaFormat(format)
+    ? 'cannot be parsed'
+    : `is of the type ${format.slice(0, TYPE_CHARS_MAX)}, which is not known here`;
+  const message = `the stored schema of version ${version} ${why}, so nothing can be said about it`;
+  return {
+    version,
+    direction: 'BACKWARD',
+    findings: [{ rule: 'STORED_SCHEMA_UNREADABLE', severity: 'unjudged', path: '', message }],
+  };
+}
+
+/** Stands in the message, because that is all an HTTP client sees. */
+const NEXT =
+  'make the schema simpler, with fewer types that refer to each other, or compare with fewer versions: a level that is not transitive compares with one';
+
+export const tooManySteps = (most: number) =>
+  registryError(
+    'check_too_long',
+    `the check of this schema takes more than ${most} steps over all the versions that it is compared with (the limit check-steps); ${NEXT}`,
+  );
+
+export const tooManyChars = (most: number) =>
+  registryError(
+    'check_too_long',
+    `the texts that the check of this schema reads have more than ${most} characters over all versions and references (the limit check-chars); ${NEXT}`,
+  );
+
+export const tooMuchTime = (mostMs: number) =>
+  registryError(
+    'check_too_long',
+    `the check of this schema takes longer than ${mostMs} ms, over all the versions that it is compared with (the limit -check-timeout); ${NEXT}`,
+  );
+
+export const tooMuchMemory = (mostMiB: number) =>
+  registryError(
+    'check_too_long',
+    `the check of this schema takes more than ${mostMiB} MiB of memory (the limit check-memory); ${NEXT}`,
+  );

@@ -1,0 +1,180 @@
+/** Work on schema texts that may be too long for a thread that serves requests, as plain data in and out. */
+import { MillraceError } from '../../core/errors.ts';
+import type { TextForm } from '../../formats/options.ts';
+import { type Schema, schemaText } from '../../formats/schema.ts';
+import { StepBudget } from '../compatibility/finding.ts';
+import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
+import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
+import { type Against, judgeSchemas } from './judge.ts';
+import { readSource, type Source } from './source.ts';
+
+/** Parses a text. */
+export interface TextTask {
+  readonly kind: 'text';
+  /** Index among the sources. */
+  readonly source: number;
+  readonly forms: readonly TextForm[];
+}
+
+export interface TextResult {
+  readonly kind: 'text';
+  /** As it is stored. */
+  readonly text: string;
+  /** As a look-up compares it; absent: as it is stored. */
+  readonly lookupText?: string;
+  /** As it was asked for, in the order of the forms. */
+  readonly forms: readonly string[];
+}
+
+interface VersionOf {
+  readonly version: number;
+  readonly format: string;
+  /** Index among the sources; undefined: there is none that can be read. */
+  readonly source: number | undefined;
+}
+
+/** Judges a schema, and explains the verdict where that is asked for. */
+export interface JudgeTask {
+  readonly kind: 'judge';
+  readonly proposed: number;
+  readonly level: Level;
+  readonly policy: VerdictPolicy;
+  readonly against: readonly VersionOf[];
+  readonly ever: readonly VersionOf[] | undefined;
+  readonly explain: boolean;
+}
+
+export interface JudgeResult {
+  readonly kind: 'judge';
+  /** Findings lack their routes, which are as deep as the schemas. */
+  readonly comparisons: readonly Comparison[];
+  /** Absent where no explanation was asked for. */
+  readonly explained?: readonly object[];
+  /** Indexes of sources that cannot be parsed, and why. */
+  readonly unread: ReadonlyArray<{ readonly source: number; readonly why: string }>;
+}
+
+export type Task = TextTask | JudgeTask;
+export type TaskResult = TextResult | JudgeResult;
+
+/** Outcome of a task: its result or its error, and the steps that it took. */
+export interface Reply {
+  readonly steps: number;
+  readonly result?: TaskResult;
+  readonly error?: {
+    /** Undefined: a bug. */
+    readonly code: keyof typeof REGISTRY_ERRORS | undefined;
+    readonly message: string;
+    readonly next?: string;
+    readonly details?: Readonly<Record<string, unknown>>;
+  };
+}
+
+/** @param steps the most that its comparisons may take */
+export async function runTask(task: Task, sources: readonly Source[], steps: number): Promise<Reply> {
+  const budget = new StepBudget(steps);
+  try {
+    const result = task.kind === 'text' ? textOf(task, sources) : await judged(task, sources, budget);
+    return { steps: budget.used, result };
+  } catch (thrown) {
+    return { steps: budget.used, error: plainError(thrown) };
+  }
+}
+
+function plainError(thrown: unknown): NonNullable<Reply['error']> {
+  if (!(thrown instanceof MillraceError)) {
+    const message = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+    return { code: undefined, message };
+  }
+  const { message, next, details } = thrown;
+  return {
+    code: thrown.code as keyof typeof REGISTRY_ERRORS,
+    message,
+    ...(next === undefined ? {} : { next }),
+    // Only what is plain data crosses to another thread.
+    details: JSON.parse(JSON.stringify(details)) as Readonly<Record<string, unknown>>,
+  };
+}
+
+/** The error of a reply as the task threw it. */
+export function errorOf({ code, message, next, details }: NonNullable<Reply['error']>): Error {
+  if (code === undefined) return new Error(`a check of a schema failed: ${message}`);
+  return registryError(code, message, {
+    ...(next === undefined ? {} : { next }),
+    ...(details === undefined ? {} : { details }),
+  });
+}
+
+function textOf({ source, forms }: TextTask, sources: readonly Source[]): TextResult {
+  return textResult(readSource(sources[source] as Source), forms);
+}
+
+export function textResult(schema: Schema, forms: readonly TextForm[]): TextResult {
+  const { text, lookupText } = schema;
+  return {
+    kind: 'text',
+    text,
+    ...(lookupText === undefined ? {} : { lookupText }),
+    forms: forms.map((form) => schemaText(schema, form)),
+  };
+}
+
+async function judged(task: JudgeTask, sources: readonly Source[], budget: StepBudget): Promise<JudgeResult> {
+  const unread = new Map<number, string>();
+  const read = (source: number | undefined): Schema | undefined => {
+    if (source === undefined || unread.has(source)) return undefined;
+    try {
+      return readSource(sources[source] as Source);
+    } catch (thrown) {
+      if (!(thrown instanceof MillraceError)) throw thrown;
+      unread.set(source, thrown.message);
+      return undefined;
+    }
+  };
+  function* against(): Generator<Against> {
+    for (const { version, format, source } of task.against) yield { version, format, schema: read(source) };
+  }
+  function* ever(): Generator<EarlierVersion> {
+    for (const { version, source } of task.ever ?? []) {
+      const schema = read(source);
+      if (schema !== undefined) yield { version, schema };
+    }
+  }
+  const { level, policy } = task;
+  const proposed = readSource(sources[task.proposed] as Source);
+  const question = {
+    proposed,
+    level,
+    policy,
+    against: against(),
+    ever: task.ever === undefined ? undefined : ever(),
+  };
+  const comparisons = judgeSchemas(question, budget);
+  const result: JudgeResult = {
+    kind: 'judge',
+    comparisons: comparisons.map(withoutRoutes),
+    unread: [...unread].map(([source, why]) => ({ source, why })),
+  };
+  if (!task.explain) return result;
+  if (comparisons.every(({ findings }) => findings.every(({ severity }) => severity === 'note')))
+    return { ...result, explained: [] };
+  // A check that nobody wants explained loads no codec.
+  const { explainedFindings } = await import('../proof/explained.ts');
+  const schemaOf = (version: number): Schema | undefined =>
+    read(task.against.find((one) => one.version === version)?.source);
+  const past = (charsMax: number): readonly Schema[] => {
+    const chars = (task.ever ?? []).reduce((sum, { source }) => sum + textCharsOf(sources, source), 0);
+    return chars > charsMax ? [] : [...ever()].map(({ schema }) => schema);
+  };
+  return {
+    ...result,
+    explained: await explainedFindings({ comparisons, proposed, policy, schemaOf, ever: past }),
+  };
+}
+
+const textCharsOf = (sources: readonly Source[], source: number | undefined): number =>
+  source === undefined ? 0 : (sources[source] as Source).text.length;
+
+function withoutRoutes(comparison: Comparison): Comparison {
+  return { ...comparison, findings: comparison.findings.map(({ route: _, ...finding }) => finding) };
+}

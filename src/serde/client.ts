@@ -1,0 +1,581 @@
+/** The registry's client: caches that fill once.
+ *
+ *  Invariants: (1) a schema id is asked for at most once a process, however many ask at the same time, unless the
+ *  registry could not answer, and so is each version that schemas refer to; (2) an id the registry does not know is
+ *  remembered briefly, and such ids are asked for at a bounded rate, so that a topic full of garbage does not become a
+ *  stream of requests; a schema that cannot be read is remembered for good; (3) a registry that cannot answer is an error
+ *  to wait on, never a fact about an id; (4) a registry that refuses one schema (401, 403) and answers for another one
+ *  has said something about that schema: it is unknown to this process.
+ */
+import { type Random, sleep, type Timers } from '../core/clock.ts';
+import { findMillraceError, type MillraceError } from '../core/errors.ts';
+import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
+import type { Json, Reference } from '../formats/content.ts';
+import type { SchemaFormat } from '../formats/format.ts';
+import { parseSchema, type Schema } from '../formats/schema.ts';
+import { SERDE_ERRORS, serdeError } from './errors.ts';
+import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
+import type { RegistryTransport, TransportAnswer } from './transport.ts';
+import { UnknownIds } from './unknown-ids.ts';
+
+export interface RegistryClientOptions {
+  readonly transport: RegistryTransport;
+  readonly clock: Timers;
+  /** Spreads repeated requests. */
+  readonly random: Pick<Random, 'fraction'>;
+  readonly metrics: Metrics;
+  /** How long an unknown id is believed to be unknown. */
+  readonly unknownForMs: number;
+  /** Further attempts when the registry answers 5xx or 429, or not at all. */
+  readonly retries: number;
+  readonly retryDelayMs: number;
+}
+
+export interface SubjectVersion {
+  readonly subject: string;
+  readonly version: number;
+  readonly id: number;
+  readonly schema: Schema;
+  readonly metadata?: Json;
+}
+
+/** What a registry says about a schema that it was asked to judge. */
+export interface RegistryVerdict {
+  readonly compatible: boolean;
+  readonly messages: readonly string[];
+}
+
+/** Ids remembered as unreadable; further ones are asked for again. */
+const UNREADABLE_IDS_MAX = 10_000;
+/** Requests in flight for the ids of one call. */
+const LOOKUPS_IN_FLIGHT_MAX = 8;
+/** Likely ids of a call that are asked for whatever the limit of unknown ids says. */
+const LOOKUPS_ALWAYS = 4;
+/** Registries count up: an id at most this far above the greatest one that was answered is likely to be a new schema. */
+const LIKELY_ID_DISTANCE = 10_000;
+/** Paths remembered that the registry answered last with a schema: what a refusal is checked against. */
+const PROBE_PATHS_MAX = 3;
+
+export class RegistryClient {
+  private readonly options: RegistryClientOptions;
+  private readonly schemas = new Map<number, Schema>();
+  private readonly unreadable = new Map<number, MillraceError>();
+  private readonly unknown: UnknownIds;
+  /** Latest first. */
+  private probePaths: readonly string[] = [];
+  private readonly fetching = new Map<number, Promise<Schema>>();
+  private readonly ids = new Map<string, Promise<number>>();
+  private readonly references: ReferenceCache;
+  /** Answered by id. */
+  private readonly asked = new Set<number>();
+  private greatestId = 0;
+  private readonly requests: Counter;
+  private readonly lookups: Counter;
+  private readonly skipped: Counter;
+  private readonly requestSeconds: Histogram;
+  private readonly lookupSeconds: Histogram;
+  private readonly warm: number;
+  private readonly cold: number;
+  private readonly series: Readonly<
+    Record<'read' | 'write', { readonly hit: number; readonly miss: number }>
+  >;
+
+  constructor(options: RegistryClientOptions) {
+    this.options = options;
+    this.unknown = new UnknownIds(options.clock, options.unknownForMs);
+    this.references = new ReferenceCache((subject, version) => this.fetchReference(subject, version));
+    const { metrics } = options;
+    this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', [
+      'operation',
+      'status',
+    ]);
+    this.lookups = metrics.counter('schema_cache_lookups_total', 'Lookups in the schema caches.', [
+      'cache',
+      'result',
+    ]);
+    this.skipped = metrics.counter(
+      'schema_lookups_skipped_total',
+      'Lookups of ids that the registry was not asked for, because too many before were unknown to it.',
+    );
+    this.requestSeconds = metrics.histogram(
+      'registry_client_request_seconds',
+      'Round trip of a request that the registry answered.',
+      ['operation'],
+    );
+    this.lookupSeconds = metrics.histogram(
+      'schema_lookup_seconds',
+      'Time to find the schema of an id: warm from memory (as the mean of its batch), cold with its round trip.',
+      ['cache'],
+    );
+    this.warm = this.lookupSeconds.series('warm');
+    this.cold = this.lookupSeconds.series('cold');
+    const both = (cache: string): { hit: number; miss: number } => ({
+      hit: this.lookups.series(cache, 'hit'),
+      miss: this.lookups.series(cache, 'miss'),
+    });
+    this.series = { read: both('id_to_schema'), write: both('schema_to_id') };
+    const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', [
+      'cache',
+    ]);
+    const entries = metrics.gauge('schema_cache_entries', 'Distinct schemas in the schema caches.', [
+      'cache',
+    ]);
+    const distinct = metrics.gauge(
+      'registry_client_distinct_ids',
+      'Distinct ids the registry gave a schema for.',
+    );
+    metrics.onCollect(() => {
+      distinct.set(this.asked.size);
+      entries.set(this.schemas.size, entries.series('id_to_schema'));
+      entries.set(this.ids.size, entries.series('schema_to_id'));
+      for (const [cache, { hit, miss }] of [
+        ['id_to_schema', this.series.read],
+        ['schema_to_id', this.series.write],
+      ] as const) {
+        const hits = this.lookups.value(hit);
+        const all = hits + this.lookups.value(miss);
+        ratio.set(all === 0 ? 0 : hits / all, ratio.series(cache));
+      }
+    });
+  }
+
+  /** Counts lookups that the caller answered from what it keeps by id, and where it knows how long they took together. */
+  countHits(count: number, tookMs?: number): void {
+    this.lookups.add(count, this.series.read.hit);
+    if (tookMs !== undefined && count > 0)
+      this.lookupSeconds.observeMany(tookMs / 1000 / count, count, this.warm);
+  }
+
+  /** The clock that `countHits` is told by. */
+  nowMs(): number {
+    return this.options.clock.monotonicMs();
+  }
+
+  /** The schema of an id, with what it refers to.
+   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol, unauthenticated, forbidden
+   *  (the last two: see `isRegistryAway`) */
+  schemaById(id: number): Promise<Schema> {
+    return this.lookUp(id, () => true) as Promise<Schema>;
+  }
+
+  /** Undefined: the id would have to be asked for, and `mayAsk` says no. */
+  private lookUp(id: number, mayAsk: () => boolean): Promise<Schema> | undefined {
+    const startMs = this.nowMs();
+    const known = this.schemas.get(id);
+    if (known !== undefined) {
+      this.countHits(1, this.nowMs() - startMs);
+      return Promise.resolve(known);
+    }
+    const failed = this.unreadable.get(id) ?? this.unknown.errorOf(id);
+    if (failed !== undefined) {
+      this.lookups.add(1, this.series.read.hit);
+      return Promise.reject(failed);
+    }
+    this.lookups.add(1, this.series.read.miss);
+    let under = this.fetching.get(id);
+    if (under === undefined) {
+      if (!mayAsk()) {
+        this.skipped.add();
+        return undefined;
+      }
+      under = this.fetchSchema(id).finally(() => this.fetching.delete(id));
+      this.fetching.set(id, under);
+    }
+    return under;
+  }
+
+  /** The schemas of several ids, or why they have none. Ids of many records are asked for first, then small ids. Of those,
+   *  the first LOOKUPS_ALWAYS likely ones are asked for in any case; the others may find the limit of unknown ids reached
+   *  and then share one unknown_schema_id error.
+   *  @param records number of records by id
+   *  @throws what `isRegistryAway` is true for: nothing is known of some of the ids */
+  async schemasById(
+    records: ReadonlyMap<number, number>,
+  ): Promise<ReadonlyMap<number, Schema | MillraceError>> {
+    const ids = [...records].sort(([a, of], [b, than]) => than - of || a - b).map(([id]) => id);
+    const found = new Map<number, Schema | MillraceError>();
+    const rest = ids.entries();
+    let away: unknown;
+    let skipped: MillraceError | undefined;
+    const lookUp = async (): Promise<void> => {
+      for (const [index, id] of rest) {
+        if (away !== undefined) return;
+        let isReserved = false;
+        const mayAsk = (): boolean => {
+          if (index < LOOKUPS_ALWAYS && this.isLikely(id, records)) return true;
+          isReserved = this.unknown.reserve();
+          return isReserved;
+        };
+        let isUnknown = false;
+        try {
+          const asked = this.lookUp(id, mayAsk);
+          if (asked === undefined) skipped ??= notAskedFor();
+          found.set(id, asked === undefined ? (skipped as MillraceError) : await asked);
+        } catch (thrown) {
+          const error = findMillraceError(thrown);
+          isUnknown = isUnknownId(error);
+          if (error === undefined || isRegistryAway(error)) away ??= thrown;
+          else found.set(id, error);
+        }
+        if (isReserved && !isUnknown) this.unknown.unreserve();
+      }
+    };
+    await Promise.all(Array.from({ length: Math.min(LOOKUPS_IN_FLIGHT_MAX, ids.length) }, lookUp));
+    if (away !== undefined) throw away;
+    return found;
+  }
+
+  /** Garbage rarely has one id twice in a batch, or one close to those that exist. */
+  private isLikely(id: number, records: ReadonlyMap<number, number>): boolean {
+    return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
+  }
+
+  private async fetchSchema(id: number): Promise<Schema> {
+    try {
+      return await this.readSchema(id);
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (isUnknownId(error)) this.unknown.remember(id, error);
+      throw thrown;
+    }
+  }
+
+  private async readSchema(id: number): Promise<Schema> {
+    const startMs = this.nowMs();
+    const answer = await this.askSchema('schema_by_id', `/schemas/ids/${id}`);
+    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
+      throw unknownId(id);
+    const document = this.expect(answer);
+    // How long a cold lookup takes is the round trip of its id; what it refers to is asked for once and counted apart.
+    this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
+    try {
+      const schema = await this.schemaOf(document);
+      this.keep(id, schema);
+      this.asked.add(id);
+      return schema;
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error?.code === 'incompatible_schema' && this.unreadable.size < UNREADABLE_IDS_MAX) {
+        this.unreadable.set(id, error);
+        this.asked.add(id);
+      }
+      throw thrown;
+    }
+  }
+
+  private keep(id: number, schema: Schema): void {
+    this.schemas.set(id, schema);
+    this.greatestId = Math.max(this.greatestId, id);
+  }
+
+  /** Asks for a schema. A refusal is checked: with the same credentials, the registry is asked for a schema that it gave
+   *  before, and for this one again.
+   *  @throws unauthenticated, forbidden of this schema alone (see `isRefusedAlone`), registry_unavailable */
+  private async askSchema(operation: string, path: string): Promise<TransportAnswer> {
+    const first = await this.ask(operation, 'GET', path);
+    if (isSuccess(first)) {
+      this.probePaths = [path, ...this.probePaths.filter((one) => one !== path)].slice(0, PROBE_PATHS_MAX);
+      return first;
+    }
+    if (ACCESS[first.status] === undefined) return first;
+    for (const probe of this.probePaths) {
+      if (!isSuccess(await this.ask('probe', 'GET', probe))) continue;
+      // The credentials may have been renewed between the two answers.
+      const second = await this.ask(operation, 'GET', path);
+      const refused = ACCESS[second.status];
+      if (refused === undefined) return second;
+      throw serdeError(
+        refused.code,
+        `the registry refuses ${path} to this client with ${second.status} and answers for ${probe}: ${messageOf(second)}`,
+        { next: refused.next, details: REFUSED_ALONE },
+      );
+    }
+    return first;
+  }
+
+  private async fetchReference(subject: string, version: number): Promise<SchemaDocument> {
+    // What a schema refers to cannot be deleted, but for a registry that allowed it.
+    const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
+    return schemaDocument(this.expect(await this.askSchema('reference', path)));
+  }
+
+  /** A schema that this code cannot parse is one it cannot read records of.
+   *  @throws incompatible_schema, registry_unavailable, registry_protocol */
+  private async schemaOf(document: Readonly<Record<string, unknown>>): Promise<Schema> {
+    const { format, text, references } = schemaDocument(document);
+    const resolved = await this.references.resolve(references);
+    try {
+      return parseSchema(format, text, { references: resolved, lenient: true });
+    } catch (cause) {
+      throw serdeError(
+        'incompatible_schema',
+        `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`,
+        { cause },
+      );
+    }
+  }
+
+  /** Registers a text, or finds the id it has. One request a text and subject, also when many ask at once.
+   *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
+  register(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[] = [],
+  ): Promise<number> {
+    const key = JSON.stringify([subject, format, text, references]);
+    const known = this.ids.get(key);
+    if (known !== undefined) {
+      this.lookups.add(1, this.series.write.hit);
+      return known;
+    }
+    this.lookups.add(1, this.series.write.miss);
+    const asked = this.postSchema(subject, format, text, references);
+    this.ids.set(key, asked);
+    // A refusal may be lifted later (another level), so it is not remembered.
+    asked.catch(() => this.ids.delete(key));
+    return asked;
+  }
+
+  private async postSchema(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<number> {
+    const path = versionsOf(subject);
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = this.expect(await this.ask('register', 'POST', path, body));
+    const id = answer['id'];
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 1)
+      throw protocol('register answered without an id');
+    return id;
+  }
+
+  /** `version` is a number or `latest`; `deleted`: also one that was deleted softly.
+   *  @throws subject_not_found, version_not_found, incompatible_schema, registry_unavailable */
+  async version(subject: string, version: string, deleted = false): Promise<SubjectVersion> {
+    const path = `${versionsOf(subject)}/${encodeURIComponent(version)}${deleted ? '?deleted=true' : ''}`;
+    const answer = this.expect(await this.askSchema('version', path));
+    const { version: number, id, metadata } = answer;
+    if (typeof number !== 'number' || typeof id !== 'number')
+      throw protocol('a version without its number or id');
+    const schema = await this.schemaOf(answer);
+    this.keep(id, schema);
+    const rest = metadata === undefined ? {} : { metadata: metadata as Json };
+    return { subject, version: number, id, schema, ...rest };
+  }
+
+  /** Ascending; `deleted`: also those that were deleted softly. @throws subject_not_found, registry_unavailable */
+  async versions(subject: string, deleted: boolean): Promise<readonly number[]> {
+    const path = `${versionsOf(subject)}${deleted ? '?deleted=true' : ''}`;
+    const answer = await this.ask('versions', 'GET', path);
+    if (!isSuccess(answer)) this.expect(answer);
+    const list = jsonOf(answer);
+    if (!Array.isArray(list) || !list.every((one) => Number.isInteger(one)))
+      throw protocol('versions that are no numbers');
+    return (list as number[]).sort((a, b) => a - b);
+  }
+
+  /** The settings in force. @throws registry_unavailable */
+  async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
+    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true&verdictPolicy=true`;
+    return this.expect(await this.ask('config', 'GET', path));
+  }
+
+  /** The mode in force; undefined where the registry does not say. @throws registry_unavailable */
+  async mode(subject: string): Promise<string | undefined> {
+    const path = `/mode/${encodeURIComponent(subject)}?defaultToGlobal=true`;
+    const answer = await this.ask('mode', 'GET', path);
+    const mode = answer.status === 200 ? documentOf(answer)['mode'] : undefined;
+    return typeof mode === 'string' ? mode : undefined;
+  }
+
+  /** Would this text be taken, against all that the level names or against one version? The registry's own words.
+   *  @throws invalid_schema, registry_unavailable */
+  async judge(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+    version?: 'latest',
+  ): Promise<RegistryVerdict> {
+    const one = version === undefined ? '' : `/${version}`;
+    const path = `/compatibility${versionsOf(subject)}${one}?verbose=true`;
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = this.expect(await this.ask('compatibility', 'POST', path, body));
+    const { is_compatible: compatible, messages } = answer;
+    if (typeof compatible !== 'boolean') throw protocol('a verdict that is neither true nor false');
+    const lines = Array.isArray(messages) ? messages.filter((one) => typeof one === 'string') : [];
+    return { compatible, messages: lines };
+  }
+
+  /** The version that holds this very text, if one does. @throws subject_not_found, registry_unavailable */
+  async find(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<number | undefined> {
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = await this.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
+    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
+      return undefined;
+    const { version } = this.expect(answer);
+    return typeof version === 'number' ? version : undefined;
+  }
+
+  /** @throws invalid_level, registry_unavailable */
+  async setLevel(subject: string, level: string): Promise<void> {
+    this.expect(
+      await this.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, { compatibility: level }),
+    );
+  }
+
+  private async ask(
+    operation: string,
+    method: 'GET' | 'POST' | 'PUT',
+    path: string,
+    body?: unknown,
+  ): Promise<TransportAnswer> {
+    for (let attempt = 0; ; attempt++) {
+      let failure: unknown;
+      const startMs = this.nowMs();
+      try {
+        const answer = await this.options.transport.request(method, path, body);
+        this.requestSeconds.observe((this.nowMs() - startMs) / 1000, this.requestSeconds.series(operation));
+        this.requests.add(1, this.requests.series(operation, String(answer.status)));
+        if (answer.status < 500 && answer.status !== 429) return answer;
+        failure = serdeError(
+          'registry_unavailable',
+          `the registry answers ${answer.status}: ${messageOf(answer)}`,
+          {
+            next: "see the registry's log",
+          },
+        );
+      } catch (thrown) {
+        this.requests.add(1, this.requests.series(operation, 'none'));
+        failure = thrown;
+      }
+      if (attempt >= this.options.retries) throw failure;
+      const { clock, random, retryDelayMs } = this.options;
+      // Jitter: clients that failed together must not return together.
+      await sleep(clock, retryDelayMs * 2 ** attempt * (0.5 + random.fraction()));
+    }
+  }
+
+  /** The document of a success. @throws the registry's own error by its number, registry_protocol */
+  private expect(answer: TransportAnswer): Readonly<Record<string, unknown>> {
+    if (isSuccess(answer)) return documentOf(answer);
+    const number = errorNumber(answer);
+    // Newer registries say 40901 where older ones say 409.
+    const code = Object.entries(SERDE_ERRORS).find(
+      ([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)),
+    )?.[0] as keyof typeof SERDE_ERRORS | undefined;
+    const refused = ACCESS[answer.status];
+    if (refused !== undefined && (code === undefined || code === refused.code))
+      throw serdeError(refused.code, `the registry answers ${answer.status}: ${messageOf(answer)}`, {
+        next: refused.next,
+      });
+    if (code === undefined) throw protocol(`status ${answer.status}: ${messageOf(answer)}`);
+    throw serdeError(code, `the registry answers ${number}: ${messageOf(answer)}`);
+  }
+}
+
+/** By status: registries, and what stands before them, have numbers of their own for these. */
+const ACCESS: Readonly<
+  Record<number, { readonly code: 'unauthenticated' | 'forbidden'; readonly next: string }>
+> = {
+  401: {
+    code: 'unauthenticated',
+    next: 'give credentials that it accepts: -registry-user or -registry-token-file',
+  },
+  403: {
+    code: 'forbidden',
+    next: 'give -registry-user or -registry-token-file of somebody who is allowed to, or have it allowed',
+  },
+};
+
+/** Details of a refusal that is about one schema. */
+const REFUSED_ALONE = { refusedAlone: true } as const;
+
+const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
+
+const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
+
+/** True when an error says that the registry has no schema of this id for this process. */
+function isUnknownId(error: MillraceError | undefined): error is MillraceError {
+  return error?.code === 'schema_not_found' || isRefusedAlone(error);
+}
+
+/** One error for many ids: each names its id elsewhere. */
+function notAskedFor(): MillraceError {
+  return serdeError(
+    'unknown_schema_id',
+    'the schema id was not asked for: the registry knows too few of the ids that are asked for at the same time',
+  );
+}
+
+function unknownId(id: number): MillraceError {
+  return serdeError('schema_not_found', `the registry knows no schema with id ${id}`);
+}
+
+function protocol(why: string): MillraceError {
+  return serdeError('registry_protocol', `unexpected answer of the registry: ${why}`, {
+    next: 'check that -registry is the address of a schema registry',
+  });
+}
+
+function documentOf(answer: TransportAnswer): Readonly<Record<string, unknown>> {
+  const value = jsonOf(answer);
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return value as Record<string, unknown>;
+  throw protocol(`status ${answer.status} with a body that is no JSON object`);
+}
+
+/** Undefined: the body is no JSON, so no answer of a registry. */
+function jsonOf(answer: TransportAnswer): unknown {
+  try {
+    return JSON.parse(answer.body);
+  } catch {
+    return undefined;
+  }
+}
+
+function errorNumber(answer: TransportAnswer): number | undefined {
+  try {
+    const number = (JSON.parse(answer.body) as { error_code?: unknown } | null)?.error_code;
+    return typeof number === 'number' ? number : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function messageOf(answer: TransportAnswer): string {
+  try {
+    const { message } = JSON.parse(answer.body) as { message?: unknown };
+    if (typeof message === 'string') return message.slice(0, 4096);
+  } catch {
+    // Not JSON: its beginning says more than nothing.
+  }
+  return answer.body.slice(0, 200);
+}
+
+/** True when the registry refuses one schema to this process while it answers for others. */
+function isRefusedAlone(error: MillraceError | undefined): error is MillraceError {
+  return error?.details['refusedAlone'] === true;
+}
+
+/** Answers that say nothing about a record: the registry is away or unwell, or does not let this process in. */
+const AWAY: readonly string[] = [
+  'registry_unavailable',
+  'registry_protocol',
+  'unauthenticated',
+  'forbidden',
+] satisfies ReadonlyArray<keyof typeof SERDE_ERRORS>;
+
+/** Whether waiting may help. */
+export function isRegistryAway(thrown: unknown): boolean {
+  const error = findMillraceError(thrown);
+  return AWAY.includes(error?.code ?? '') && !isRefusedAlone(error);
+}

@@ -1,0 +1,45 @@
+/** Encoding and decoding a batch at a time, the same for both formats. */
+
+import { avroReader, avroWriter } from '../formats/avro/codec/record-codec.ts';
+import type { Decode, WriterCodec } from '../formats/decode.ts';
+import { protoReader, protoWriter } from '../formats/protobuf/codec/record-codec.ts';
+import type { Schema } from '../formats/schema.ts';
+import { serdeError } from './errors.ts';
+
+export type { WriterCodec } from '../formats/decode.ts';
+
+/** @param message full name of the Protobuf message; the first of the file when absent.
+ *  @throws invalid_schema when the codec cannot write this schema */
+export function writerCodec(schema: Schema, message?: string): WriterCodec {
+  switch (schema.format) {
+    case 'AVRO':
+      return { encode: avroWriter(schema), messageIndexes: null };
+    case 'PROTOBUF':
+      return protoWriter(schema, message);
+    case 'JSON':
+      throw serdeError('invalid_schema', 'values cannot be written with a JSON Schema', {
+        next: 'use an Avro or a Protobuf schema',
+      });
+  }
+}
+
+/** Compiles what reads one writer's records as the reader's schema. A Protobuf record of another meaning is read without
+ *  an error: see proof/reader.ts for what refuses it.
+ *  @param path message indexes of the record; ignored for Avro
+ *  @throws incompatible_schema, bad_message_index */
+export function readerUnjudged(reader: Schema, writer: Schema, path: readonly number[]): Decode {
+  switch (reader.format) {
+    case 'AVRO':
+      return avroReader(reader, writer);
+    case 'PROTOBUF':
+      return protoReader(reader, writer, path);
+    case 'JSON':
+      throw unreadable();
+  }
+}
+
+function unreadable(): Error {
+  return serdeError('incompatible_schema', 'values cannot be read with a JSON Schema', {
+    next: 'use an Avro or a Protobuf schema',
+  });
+}

@@ -1,0 +1,2 @@
+/** The real clock and randomness. */
+export { systemClock, systemRandom } from '../drivers.ts';

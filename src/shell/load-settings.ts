@@ -1,0 +1,106 @@
+/** One command's settings from flags, environment and the `-config` file. */
+import { readFileSync } from 'node:fs';
+import { coreError } from '../core/errors.ts';
+import {
+  formatValue,
+  type ParsedSettings,
+  parseSettings,
+  type SettingsOf,
+  type SettingTable,
+} from '../core/settings.ts';
+import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from './command.ts';
+import { redactSetting } from './terminal/redact.ts';
+
+const CONFIG_BYTES_MAX = 1024 * 1024;
+
+type WithShared<T extends SettingTable> = SettingsOf<T> &
+  SettingsOf<typeof SHARED_SETTINGS> &
+  SettingsOf<typeof HTTP_SETTINGS>;
+
+export interface LoadedSettings<T extends SettingTable> extends Omit<ParsedSettings<T>, 'values'> {
+  readonly values: WithShared<T>;
+}
+
+/** A command's own settings first, then the shared ones; a command may replace a shared one by name. */
+export function wholeTable(command: Pick<Command, 'settings' | 'listens'>): SettingTable {
+  const table: Record<string, SettingTable[string]> = { ...command.settings };
+  for (const [name, setting] of Object.entries(SHARED_SETTINGS)) {
+    if (name === 'listen' && command.listens === false) continue;
+    table[name] ??= setting;
+  }
+  if (command.listens === false) return table;
+  for (const [name, setting] of Object.entries(HTTP_SETTINGS)) table[name] ??= setting;
+  return table;
+}
+
+function readConfig(path: string): Record<string, unknown> {
+  const bad = (why: string, cause?: unknown) =>
+    coreError('bad_file', `config file ${path} ${why}`, {
+      next: 'give a JSON object of settings by flag name',
+      cause,
+    });
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw bad(`cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown reason'})`, cause);
+  }
+  if (text.length > CONFIG_BYTES_MAX) throw bad(`is larger than ${CONFIG_BYTES_MAX} bytes`);
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text.replace(/^\uFEFF/, ''));
+  } catch (cause) {
+    // The parser's own words would quote the file, which may hold secrets.
+    const at = /position (\d+)/.exec((cause as Error).message)?.[1];
+    const line = at === undefined ? undefined : text.slice(0, Number(at)).split('\n').length;
+    throw bad(`is not JSON${line === undefined ? '' : ` (line ${line})`}`);
+  }
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed))
+    throw bad('is not a JSON object');
+  for (const [name, value] of Object.entries(parsed)) {
+    const plain = (one: unknown): boolean => ['string', 'number', 'boolean'].includes(typeof one);
+    if (!plain(value) && !(Array.isArray(value) && value.every(plain))) {
+      throw bad(`sets ${name} to something that is neither text, number, boolean nor a list of those`);
+    }
+  }
+  return parsed as Record<string, unknown>;
+}
+
+/** @throws unknown_flag, bad_value, usage, bad_file */
+export function loadSettings<T extends SettingTable>(
+  command: Pick<Command<T>, 'settings' | 'listens' | 'positionalMax'>,
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): LoadedSettings<T> {
+  const table = wholeTable(command as unknown as Command);
+  const limits = command.positionalMax === undefined ? {} : { positionalMax: command.positionalMax };
+  const inputs = { argv, env, ...limits };
+  // The first reading only looks for -config: what a setting requires may stand in the file it names.
+  const lenient = Object.fromEntries(
+    Object.entries(table).map(([name, { needs, excludes, ...setting }]) => [
+      name,
+      { ...setting, required: false },
+    ]),
+  );
+  const path = parseSettings(lenient, inputs).values['config'];
+  const parsed = parseSettings(
+    table,
+    typeof path === 'string' ? { ...inputs, config: readConfig(path) } : inputs,
+  );
+  return parsed as unknown as LoadedSettings<T>;
+}
+
+/** `{format: 'avro (flag)', …}`: what the start-up log line shows, secrets hidden. Unset settings are left out. */
+export function describeSettings(
+  table: SettingTable,
+  parsed: Pick<ParsedSettings<SettingTable>, 'sources'> & { readonly values: object },
+): Record<string, string> {
+  const shown: Record<string, string> = {};
+  for (const [name, setting] of Object.entries(table)) {
+    const value = redactSetting(setting, (parsed.values as Record<string, unknown>)[name]);
+    if (value === undefined) continue;
+    const text = formatValue(setting.type, value).replaceAll('\0', ', ');
+    shown[name] = `${text} (${parsed.sources[name]})`;
+  }
+  return shown;
+}

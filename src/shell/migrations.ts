@@ -1,0 +1,2 @@
+/** What the `-migrate` of a command applies. */
+export { migrationsOf } from '../outbox/database/migration-files.ts';

@@ -1,0 +1,10 @@
+/** Settings of topics that a command creates. */
+import type { SettingTable } from '../core/settings.ts';
+
+export const REPLICATION_FACTOR = {
+  type: 'int',
+  default: '0',
+  min: 0,
+  max: 32_767,
+  help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
+} as const satisfies SettingTable[string];
