@@ -27,12 +27,12 @@ const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do no
 
 const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Every command', 'src/core/errors.ts', CORE_ERRORS],
-  ['Access', 'src/access/errors.ts', ACCESS_ERRORS],
+  ['Access', 'src/access/refusal.ts', ACCESS_ERRORS],
   ['Broker', 'src/io/kafka/errors.ts', BROKER_ERRORS],
   ['SQL', 'src/io/postgres/sql/port.ts', SQL_ERRORS],
   ['Replication', 'src/io/postgres/replication/port.ts', REPLICATION_ERRORS],
   ['Embedded store', 'src/io/rocksdb/port.ts', KV_ERRORS],
-  ['Contracts', 'src/formats/errors.ts', REGISTRY_ERRORS],
+  ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
   ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
   ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],

@@ -6,7 +6,7 @@
 
 namespace millrace::state {
 
-// The order of KV_CODES in src/io/kv/errors.ts.
+// The order of KV_CODES in src/io/rocksdb/port.ts.
 enum class Code : std::int32_t {
   kOk = 0,
   kCorrupt = 1,   // a file of the store is damaged, cut or gone; the message names it

@@ -153,7 +153,7 @@ export function windowKernels(context: Pick<DriverContext, 'settings'>): WindowK
 export async function grpcDriver(context: Pick<DriverContext, 'log'>, asked: string): Promise<GrpcDriver> {
   const driver =
     asked === 'js'
-      ? (await import('../io/grpc/grpc-js.ts')).grpcJsDriver
+      ? (await import('../io/grpc/service/grpc-js.ts')).grpcJsDriver
       : (await import('../io/grpc/service/server.ts')).wireGrpcDriver;
   const reason = asked === 'auto' ? 'the cheaper one' : 'asked for';
   context.log.info({ port: 'grpc', driver: driver.name, reason }, 'driver chosen');

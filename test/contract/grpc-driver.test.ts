@@ -9,7 +9,7 @@ import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { grpcJsDriver } from '../../src/io/grpc/grpc-js.ts';
+import { grpcJsDriver } from '../../src/io/grpc/service/grpc-js.ts';
 import type {
   GrpcCall,
   GrpcCallEnd,

@@ -1,10 +1,11 @@
 /** Rules of the house that no other tool checks, over every file that git tracks or would track. */
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { projectRoot, repositoryFiles } from './root.ts';
 
 const LINES_MAX = 800;
+const FILES_MAX = 15;
 
 const files = repositoryFiles();
 const source = files.filter((path) => /\.(ts|mjs|cjs|cc|h)$/.test(path) && !/\.gen\.(ts|h)$/.test(path));
@@ -22,6 +23,23 @@ describe('source files', () => {
         .map((path) => ({ path, lines: text(path).split('\n').length - 1 }))
         .filter(({ lines }) => lines > LINES_MAX),
     ).toEqual([]);
+  });
+
+  it(`no folder of src has more than ${FILES_MAX} source files, but for the one with a file for each command`, () => {
+    const counts = new Map<string, number>();
+    for (const path of source.filter((file) => file.startsWith('src/')))
+      counts.set(dirname(path), (counts.get(dirname(path)) ?? 0) + 1);
+    counts.delete('src/bin');
+    expect([...counts].filter(([, count]) => count > FILES_MAX)).toEqual([]);
+  });
+
+  it('no file of src repeats the name of its folder', () => {
+    const repeats = (path: string): boolean => {
+      const folder = basename(dirname(path));
+      const name = basename(path).replace(/\.\w+$/, '');
+      return name === folder || name.startsWith(`${folder}-`);
+    };
+    expect(source.filter((path) => path.startsWith('src/') && repeats(path))).toEqual([]);
   });
 
   it('no file contains a reminder such as TODO or FIXME', () => {
@@ -75,7 +93,9 @@ describe('module boundaries', () => {
   });
 
   it('only bin, drivers and the devstack read the environment, and core reads no clock', () => {
-    const pure = source.filter((path) => /^src\/(core|native|registry|outbox|engine|gen|sim)\//.test(path));
+    const pure = source.filter((path) =>
+      /^src\/(core|addon|formats|serde|registry|outbox|engine|gen|sim)\//.test(path),
+    );
     expect(pure.filter((path) => /process\.env\b/.test(text(path)))).toEqual([]);
     const core = pure.filter((path) => path.startsWith('src/core/'));
     expect(core.filter((path) => /from 'node:/.test(text(path)))).toEqual([]);

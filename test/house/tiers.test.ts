@@ -26,7 +26,8 @@ function commandsOnTheAddon(): string[] {
     /^import .*\b(brokerDriver|kernels)\b.*shell\/drivers/m.test(read(path));
   return commands.filter((name) => {
     const folder = join(projectRoot, 'src/bin', name);
-    const parts = existsSync(folder) ? readdirSync(folder).map((part) => `src/bin/${name}/${part}`) : [];
+    const found = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : [];
+    const parts = found.filter((part) => part.endsWith('.ts')).map((part) => `src/bin/${name}/${part}`);
     return [`src/bin/${name}.ts`, ...parts].some(asks);
   });
 }

@@ -17,10 +17,10 @@ import {
   setLogger,
   status,
 } from '@grpc/grpc-js';
-import type { ConnectionLimits } from '../../core/connections.ts';
-import { coreError } from '../../core/errors.ts';
-import type { Logger } from '../../core/log.ts';
-import { listenOn, peerOfCertificate, reloadTls, socketServer } from './http2/socket.ts';
+import type { ConnectionLimits } from '../../../core/connections.ts';
+import { coreError } from '../../../core/errors.ts';
+import type { Logger } from '../../../core/log.ts';
+import { listenOn, peerOfCertificate, reloadTls, socketServer } from '../http2/socket.ts';
 import type {
   GrpcCall,
   GrpcCode,
@@ -31,19 +31,12 @@ import type {
   GrpcServer,
   GrpcServerOptions,
   GrpcTls,
-} from './port.ts';
-import {
-  DETAILS_TRAILER,
-  DRAIN_PATIENCE_MS,
-  FAILED,
-  LATE,
-  splitValues,
-  sweepMsOf,
-} from './service/common.ts';
-import { encodeStatus } from './service/details.ts';
-import { Health } from './service/health.ts';
-import { Calls } from './service/open-calls.ts';
-import { addReflection } from './service/reflection.ts';
+} from '../port.ts';
+import { DETAILS_TRAILER, DRAIN_PATIENCE_MS, FAILED, LATE, splitValues, sweepMsOf } from './common.ts';
+import { encodeStatus } from './details.ts';
+import { Health } from './health.ts';
+import { Calls } from './open-calls.ts';
+import { addReflection } from './reflection.ts';
 
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
