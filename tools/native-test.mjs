@@ -37,7 +37,7 @@ const FLAGS = [
 ];
 
 const within = (folder, suffix) =>
-  readdirSync(join(root, folder))
+  readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith(suffix))
     .sort()
     .map((name) => join(folder, name));

@@ -11,7 +11,7 @@
 
 #include "kernel/batch.h"
 #include "kernel/span.h"
-#include "kernel/window_row.h"
+#include "kernel/window/row.h"
 #include "layout/layouts.gen.h"
 
 namespace millrace::kernel {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernel/window_row.h"
+#include "kernel/window/row.h"
 
 namespace millrace::test {
 

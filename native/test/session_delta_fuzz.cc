@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "kernel/session_delta.h"
-#include "kernel/session_tables.h"
+#include "kernel/session/delta.h"
+#include "kernel/session/tables.h"
 #include "test/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

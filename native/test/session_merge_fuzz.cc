@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "kernel/session_merge.h"
-#include "kernel/session_table.h"
+#include "kernel/session/merge.h"
+#include "kernel/session/table.h"
 #include "test/input.h"
 #include "test/random.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernel/session_merge.h"
-#include "kernel/session_tables.h"
+#include "kernel/session/merge.h"
+#include "kernel/session/tables.h"
 #include "test/input.h"
 #include "test/planted.h"
 #include "test/random.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernel/window_admit.h"
+#include "kernel/window/admit.h"
 #include "test/input.h"
 
 namespace {

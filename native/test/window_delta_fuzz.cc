@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "kernel/window_delta.h"
+#include "kernel/window/delta.h"
 #include "test/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "kernel/hash.h"
-#include "kernel/window_admit.h"
-#include "kernel/window_delta.h"
-#include "kernel/window_run.h"
-#include "kernel/window_tables.h"
+#include "kernel/window/admit.h"
+#include "kernel/window/delta.h"
+#include "kernel/window/run.h"
+#include "kernel/window/tables.h"
 #include "test/input.h"
 #include "test/planted.h"
 #include "test/random.h"

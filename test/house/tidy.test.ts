@@ -25,21 +25,21 @@ describe('source files', () => {
     ).toEqual([]);
   });
 
-  it(`no folder of src has more than ${FILES_MAX} source files, but for the one with a file for each command`, () => {
+  it(`no folder of src or native has more than ${FILES_MAX} source files, but for the one with a file for each command`, () => {
     const counts = new Map<string, number>();
-    for (const path of source.filter((file) => file.startsWith('src/')))
+    for (const path of source.filter((file) => /^(src|native)\//.test(file)))
       counts.set(dirname(path), (counts.get(dirname(path)) ?? 0) + 1);
     counts.delete('src/bin');
     expect([...counts].filter(([, count]) => count > FILES_MAX)).toEqual([]);
   });
 
-  it('no file of src repeats the name of its folder', () => {
+  it('no file of src or native repeats the name of its folder', () => {
     const repeats = (path: string): boolean => {
       const folder = basename(dirname(path));
       const name = basename(path).replace(/\.\w+$/, '');
-      return name === folder || name.startsWith(`${folder}-`);
+      return name === folder || name.startsWith(`${folder}-`) || name.startsWith(`${folder}_`);
     };
-    expect(source.filter((path) => path.startsWith('src/') && repeats(path))).toEqual([]);
+    expect(source.filter((path) => /^(src|native)\//.test(path) && repeats(path))).toEqual([]);
   });
 
   it('no file contains a reminder such as TODO or FIXME', () => {

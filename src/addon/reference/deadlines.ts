@@ -1,6 +1,6 @@
 /** Which open sessions may have ended, without a timer a key: entries in buckets of event time, looked at once their bucket
  *  opens. An entry tells no truth: its session may have grown, merged or gone since, which whoever asks finds out. The
- *  addon's twin is native/kernel/session_deadlines.h.
+ *  addon's twin is native/kernel/session/deadlines.h.
  *
  *  Invariant: every open session has an entry of its key and start whose deadline is not later than its end.
  */

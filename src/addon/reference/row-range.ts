@@ -1,5 +1,5 @@
 /** The ranges that a snapshot beside ingestion takes the keys in: which one a key is of, what of a table lies in one, and
- *  which deltas a restored range has already. The addon's twin is native/kernel/window_range.h.
+ *  which deltas a restored range has already. The addon's twin is native/kernel/window/range.h.
  */
 import { COVER_RANGES } from '../window-surface.ts';
 import { demandInteger, demandRows } from './check.ts';

@@ -1,4 +1,4 @@
-/** The partial sessions of one batch as bytes, layout SessionDeltas; the addon's twin is native/kernel/session_delta.cc. */
+/** The partial sessions of one batch as bytes, layout SessionDeltas; the addon's twin is native/kernel/session/delta.cc. */
 import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
 import { EVENT_TS_LIMIT } from '../../../core/time.ts';
 import { demandInteger } from '../check.ts';

@@ -1,4 +1,4 @@
-/** Sessions that are in parts in several runs; the addon's twin is native/kernel/session_merge.cc. */
+/** Sessions that are in parts in several runs; the addon's twin is native/kernel/session/merge.cc. */
 import { coreError } from '../../../core/errors.ts';
 import { DURATION_MS_MAX, isEventTs } from '../../../core/time.ts';
 import type { RowBytes } from '../../window-surface.ts';

@@ -1,4 +1,4 @@
-/** Open sessions over shards; the addon's twin is native/kernel/session_tables.cc. Shards are done one after the other. */
+/** Open sessions over shards; the addon's twin is native/kernel/session/tables.cc. Shards are done one after the other. */
 import { coreError } from '../../../core/errors.ts';
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';

@@ -1,6 +1,6 @@
 /** Open sessions of one shard: an open-addressing table of accumulator rows whose spare cell is the session's start; its
  *  last_update_ts is the session's last event, so a session is [start, last + gap). The addon's twin is
- *  native/kernel/session_table.h.
+ *  native/kernel/session/table.h.
  *
  *  Nearly every key has one open session; one with several has several slots, all in the probe of the key.
  *  Invariants: (1) sessions of a key lie at least a gap apart, from the last event of one to the first of the next; (2) a

@@ -1,4 +1,4 @@
-/** Admission, row by row; the addon's twin is native/kernel/window_admit.cc. */
+/** Admission, row by row; the addon's twin is native/kernel/window/admit.cc. */
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';

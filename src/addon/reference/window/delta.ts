@@ -1,4 +1,4 @@
-/** The deltas of one batch as bytes, layout WindowDeltas; the addon's twin is native/kernel/window_delta.cc. */
+/** The deltas of one batch as bytes, layout WindowDeltas; the addon's twin is native/kernel/window/delta.cc. */
 import { DELTA_STATUS, WINDOW_DELTAS, WINDOW_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, fromWords } from '../../../core/time.ts';
 import {

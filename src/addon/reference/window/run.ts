@@ -1,4 +1,4 @@
-/** Sorted runs and their merge; the addon's twin is native/kernel/window_run.cc. */
+/** Sorted runs and their merge; the addon's twin is native/kernel/window/run.cc. */
 import { coreError } from '../../../core/errors.ts';
 import type { RowBytes, RowRun, SortedRun } from '../../window-surface.ts';
 import { demandInteger, demandRows } from '../check.ts';

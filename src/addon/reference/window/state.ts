@@ -1,4 +1,4 @@
-/** Keyed state of tumbling and sliding windows; the addon's twin is native/kernel/window_tables.cc. Shards are done one
+/** Keyed state of tumbling and sliding windows; the addon's twin is native/kernel/window/tables.cc. Shards are done one
  *  after the other. */
 
 import { coreError } from '../../../core/errors.ts';

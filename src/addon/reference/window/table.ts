@@ -1,6 +1,6 @@
 /** Tables of rows, no object a key. A SlotTable is open-addressed: 64 bytes a slot in one typed array, linear probing from
  *  the slot that the high bits of the key's spread name. An AccumulatorTable has its rows in the order in which their keys
- *  came, and slots of 8 bytes that say where the row of a key is. The addon's twins are native/kernel/row_table.h and
+ *  came, and slots of 8 bytes that say where the row of a key is. The addon's twins are native/kernel/rows/table.h and
  *  window_table.h.
  *
  *  Invariants: (1) a slot is empty iff its count is 0; (2) at most LOAD_TENTHS / 10 of the slots are used, so a probe

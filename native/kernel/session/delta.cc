@@ -1,0 +1,116 @@
+#include "kernel/session/delta.h"
+
+#include <algorithm>
+
+#include "kernel/session/table.h"
+#include "layout/layouts.gen.h"
+
+namespace millrace::kernel {
+namespace {
+
+using Head = layout::SessionDeltas;
+
+constexpr std::size_t kColumns = 4;  // of every delta
+
+std::uint64_t Between(std::int64_t from, std::int64_t to) {
+  return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
+}
+
+// Greatest distance of two times of events.
+constexpr std::uint64_t kReach = 2 * static_cast<std::uint64_t>(kEventTsLimit);
+
+// 0 without any.
+std::int64_t LeastStart(const RowParts& parts) {
+  std::int64_t least = INT64_MAX;
+  for (std::size_t part = 0; part < parts.size; part++) {
+    const Span<const Accumulator>& rows = parts.data[part];
+    for (std::size_t i = 0; i < rows.size; i++) least = std::min(least, StartOf(rows.data[i]));
+  }
+  return least == INT64_MAX ? 0 : least;
+}
+
+}  // namespace
+
+std::size_t SessionDeltaBytesMax(std::size_t deltas) {
+  return Head::kBytes + (kColumns + 1 + kMoreColumns) * ColumnBytesMax(deltas) + kPackedBytesMax;
+}
+
+Status EncodeSessionDeltas(const RowParts& parts, std::int64_t gap_ms, Span<std::uint8_t> out,
+                           std::size_t* written) {
+  RowCounts rows;
+  const Status status = CountRows(parts, layout::kSessionDeltasFormDeltasMax, &rows);
+  if (status != Status::kOk) return status;
+  if (out.size < SessionDeltaBytesMax(rows.all)) return Status::kTooFewRows;
+  const std::int64_t least = LeastStart(parts);
+  using Row = Accumulator;
+  std::uint8_t* at = out.data + Head::kBytes;
+  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return row.account_id; });
+  at = WriteColumn(parts, at, rows.all, false,
+                   [least](const Row& row) { return Between(least, StartOf(row)); });
+  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return row.count - 1; });
+  at = WriteColumn(parts, at, rows.all, false, [](const Row& row) { return ZigZag(row.min); });
+  at = WriteColumn(parts, at, rows.more, true,
+                   [](const Row& row) { return Between(StartOf(row), row.last_update_ts); });
+  at = WriteMore(parts, at, rows.more);
+  *written = static_cast<std::size_t>(at - out.data);
+
+  std::uint8_t* const head = out.data;
+  Store(head + Head::kMagicAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormMagic));
+  Store(head + Head::kVersionAt, static_cast<std::uint32_t>(layout::kSessionDeltasFormVersion));
+  Store(head + Head::kLengthAt, static_cast<std::uint32_t>(*written));
+  Store(head + Head::kDeltaCountAt, static_cast<std::uint32_t>(rows.all));
+  Store(head + Head::kGapMsAt, gap_ms);
+  Store(head + Head::kLeastStartAt, least);
+  return Status::kOk;
+}
+
+std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t gap_ms,
+                                 std::vector<Accumulator>* deltas) {
+  if (bytes.size < Head::kBytes) return layout::kDeltaStatusBadHead;
+  const auto word = [bytes](std::size_t at) { return Load<std::uint32_t>(bytes.data + at); };
+  const std::size_t count = word(Head::kDeltaCountAt);
+  const auto least = Load<std::int64_t>(bytes.data + Head::kLeastStartAt);
+  if (word(Head::kMagicAt) != static_cast<std::uint32_t>(layout::kSessionDeltasFormMagic) ||
+      word(Head::kVersionAt) != static_cast<std::uint32_t>(layout::kSessionDeltasFormVersion) ||
+      word(Head::kLengthAt) != bytes.size ||
+      Load<std::int64_t>(bytes.data + Head::kGapMsAt) != gap_ms ||
+      count > static_cast<std::size_t>(layout::kSessionDeltasFormDeltasMax) ||
+      least < -kEventTsLimit || least >= kEventTsLimit || (count == 0 && least != 0)) {
+    return layout::kDeltaStatusBadHead;
+  }
+  const std::uint8_t* at = bytes.data + Head::kBytes;
+  const std::uint8_t* const end = bytes.data + bytes.size;
+  // Each delta takes a length in every column, so what is allocated below is bounded by what is
+  // there.
+  ColumnReader account_id, start, events, min, last;
+  MoreReader aggregates;
+  if (!account_id.Open(&at, end, count) || !start.Open(&at, end, count) ||
+      !events.Open(&at, end, count) || !min.Open(&at, end, count)) {
+    return layout::kDeltaStatusBadColumn;
+  }
+  std::size_t more = 0;
+  for (std::size_t i = 0; i < count; i++) more += events.LengthAt(i) > 0 ? 1U : 0U;
+  if (!last.Open(&at, end, more) || !aggregates.Open(&at, end, more) || at != end) {
+    return layout::kDeltaStatusBadColumn;
+  }
+  deltas->resize(count);
+  bool has_least = count == 0;
+  for (Accumulator& row : *deltas) {
+    const std::uint64_t ahead = start.Next();
+    const std::uint64_t others = events.Next();
+    if (ahead >= kReach) return layout::kDeltaStatusBadDelta;
+    has_least = has_least || ahead == 0;
+    const std::int64_t first = least + static_cast<std::int64_t>(ahead);
+    row = OneEvent(account_id.Next(), UnZigZag(min.Next()), first);
+    row.spare = static_cast<std::uint64_t>(first);
+    if (others > 0) {
+      const std::uint64_t length = last.Next();
+      if (length >= kReach || !aggregates.Take(others, &row)) return layout::kDeltaStatusBadDelta;
+      row.last_update_ts = first + static_cast<std::int64_t>(length);
+    }
+    if (!IsSession(row)) return layout::kDeltaStatusBadDelta;
+  }
+  return has_least ? layout::kDeltaStatusOk : layout::kDeltaStatusBadDelta;
+}
+
+}  // namespace millrace::kernel

@@ -1,0 +1,144 @@
+#include "kernel/session/table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::kernel {
+namespace {
+
+constexpr std::size_t kPrefetchAhead = 16;
+
+}  // namespace
+
+Status RowList::Append(const Accumulator& row) {
+  if (size_ == memory_.size()) {
+    const Status status = size_ == 0 ? memory_.Allocate(RowTable::kSlotsMin) : memory_.Double();
+    if (status != Status::kOk) return status;
+  }
+  memory_.rows()[size_++] = row;
+  return Status::kOk;
+}
+
+RowMemory RowList::Release() {
+  size_ = 0;
+  return std::move(memory_);
+}
+
+Status SessionTable::Fold(const Accumulator& part, std::uint32_t spread) {
+  if (table_.IsFull(spread)) [[unlikely]] {
+    const Status status = table_.MakeRoom(spread);
+    if (status != Status::kOk) return status;
+  }
+  const std::int64_t start = StartOf(part);
+  const std::int64_t last = part.last_update_ts;
+  most_last_ = std::max(most_last_, last);
+  // What is near the whole is near the part: sessions of a key lie a gap apart, so nothing comes
+  // near by a merge alone.
+  Accumulator* near = nullptr;
+  std::int64_t least = SessionDeadlines::kForever;
+  RowTable::Probe probe = table_.Home(spread);
+  while (probe.slot()->count != 0) {
+    Accumulator* const row = probe.slot();
+    if (row->account_id == part.account_id) {
+      const std::int64_t other = StartOf(*row);
+      if (start - row->last_update_ts < gap_ms_ && other - last < gap_ms_) {
+        least = std::min(least, other);
+        if (near != nullptr) {
+          kernel::Fold(*row, near);
+          merged_++;
+          // What came up from behind stands here.
+          table_.Remove(spread, probe.at());
+          continue;
+        }
+        near = row;
+        // Inside of it, it is near no other.
+        if (start >= other && last <= row->last_update_ts) break;
+      }
+    }
+    probe.Next();
+  }
+  if (near == nullptr) {
+    near = probe.slot();
+    *near = part;
+    table_.Use(spread);
+  } else {
+    kernel::Fold(part, near);
+    near->spare = static_cast<std::uint64_t>(std::min(start, least));
+  }
+  // A start that stays has an entry already, whose deadline is not later.
+  if (start < least) deadlines_.Add({part.account_id, start, near->last_update_ts + gap_ms_});
+  return Status::kOk;
+}
+
+Status SessionTable::Fire(std::int64_t frontier, RowList* fired) {
+  due_.clear();
+  deadlines_.Take(frontier, &due_);
+  for (std::size_t i = 0; i < due_.size(); i++) {
+    if (i + kPrefetchAhead < due_.size()) {
+      table_.Prefetch(SpreadKey(due_[i + kPrefetchAhead].account_id));
+    }
+    const Deadline& entry = due_[i];
+    const std::uint32_t spread = SpreadKey(entry.account_id);
+    RowTable::Probe probe = table_.Home(spread);
+    while (probe.slot()->count != 0 && (probe.slot()->account_id != entry.account_id ||
+                                        StartOf(*probe.slot()) != entry.start)) {
+      probe.Next();
+    }
+    const Accumulator& row = *probe.slot();
+    if (row.count == 0) continue;
+    const std::int64_t end = row.last_update_ts + gap_ms_;
+    if (end > frontier) {
+      deadlines_.Add({entry.account_id, entry.start, end});
+      continue;
+    }
+    const Status status = fired->Append(row);
+    if (status != Status::kOk) return status;
+    table_.Remove(spread, probe.at());
+  }
+  return Status::kOk;
+}
+
+Status SessionTable::FireMost(std::int64_t frontier, RowPool* pool, std::vector<RowMemory>* rows,
+                              std::size_t* count) {
+  std::vector<RowMemory> taken;
+  Status status = Detach(pool, &taken, count);
+  if (status != Status::kOk) return status;
+  for (RowMemory& memory : taken) {
+    for (std::size_t i = 0; i < memory.size(); i++) {
+      Accumulator& row = memory.rows()[i];
+      if (row.count == 0 || row.last_update_ts + gap_ms_ <= frontier) continue;
+      status = Fold(row, SpreadKey(row.account_id));
+      if (status != Status::kOk) return status;
+      row = {};
+      --*count;
+    }
+    rows->push_back(std::move(memory));
+  }
+  return Status::kOk;
+}
+
+Status SessionTable::Detach(RowPool* pool, std::vector<RowMemory>* rows, std::size_t* count) {
+  RowTable fresh;
+  const Status status = fresh.Open(0, pool);
+  if (status != Status::kOk) return status;
+  *count += table_.row_count();
+  table_.Release(rows);
+  table_ = std::move(fresh);
+  deadlines_ = SessionDeadlines(gap_ms_);
+  most_last_ = -kEventTsLimit;
+  return Status::kOk;
+}
+
+std::size_t SessionTable::Find(std::uint64_t account_id, Span<Accumulator> into) const {
+  std::vector<Accumulator> found;
+  RowTable::Probe probe = table_.Home(SpreadKey(account_id));
+  for (; probe.slot()->count != 0; probe.Next()) {
+    if (probe.slot()->account_id == account_id) found.push_back(*probe.slot());
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Accumulator& a, const Accumulator& b) { return StartOf(a) < StartOf(b); });
+  std::copy_n(found.begin(), std::min(found.size(), into.size), into.data);
+  return found.size();
+}
+
+}  // namespace millrace::kernel

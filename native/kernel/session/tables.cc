@@ -1,0 +1,293 @@
+#include "kernel/session/tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernel/hash.h"
+#include "kernel/session/delta.h"
+
+namespace millrace::kernel {
+namespace {
+
+constexpr std::size_t kPrefetchAhead = 16;
+constexpr std::size_t kIndexMin = 64;
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+// Makes a part of a session one with another.
+void Join(const Accumulator& part, Accumulator* into) {
+  const std::int64_t start = std::min(StartOf(part), StartOf(*into));
+  Fold(part, into);
+  into->spare = static_cast<std::uint64_t>(start);
+}
+
+}  // namespace
+
+SessionTables::SessionTables(std::int64_t gap_ms, std::uint32_t shards)
+    : gap_ms_(gap_ms), threads_(shards) {
+  for (std::uint32_t i = 0; i < shards; i++) workers_.push_back(std::make_unique<Worker>(gap_ms));
+}
+
+Status SessionTables::Open() {
+  for (const auto& worker : workers_) {
+    const Status status = worker->table.Open(pool_.get());
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+std::uint32_t SessionTables::OwnerOf(std::uint64_t account_id) const {
+  return shards() == 1 ? 0 : ShardHash(account_id) % shards();
+}
+
+Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
+                                 const Rows<layout::AdmittedBatch>& admitted) {
+  const std::uint32_t rows = admitted.row_count;
+  for (const auto& worker : workers_) {
+    worker->count = 0;
+    worker->status = Status::kOk;
+  }
+  for (std::uint32_t i = 0; i < rows; i++) {
+    const std::uint32_t row = admitted.at.row[i];
+    if (row >= events.row_count || events.at.event_ts[row] < -kEventTsLimit ||
+        events.at.event_ts[row] >= kEventTsLimit) {
+      return Status::kBadArgument;
+    }
+  }
+  if (rows == 0) return Status::kOk;
+  if (shards() > 1) {
+    owner_.resize(events.row_count);
+    const Status status = ShardOf(events, shards(), {owner_.data(), owner_.size()});
+    if (status != Status::kOk) return status;
+  }
+  const std::size_t index_size =
+      std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
+  for (const auto& worker : workers_) {
+    if (worker->deltas.size() < rows) {
+      const Status status = worker->deltas.Allocate(std::bit_ceil(std::size_t{rows}));
+      if (status != Status::kOk) return status;
+    }
+    worker->index.assign(index_size, 0);
+  }
+
+  const auto work = [&](std::uint32_t shard) {
+    Aggregate(events, admitted, shard);
+    Worker& worker = *workers_[shard];
+    const Accumulator* const deltas = worker.deltas.rows();
+    for (std::size_t i = 0; i < worker.count && worker.status == Status::kOk; i++) {
+      if (i + kPrefetchAhead < worker.count) {
+        worker.table.PrefetchSpread(SpreadKey(deltas[i + kPrefetchAhead].account_id));
+      }
+      worker.status = worker.table.Fold(deltas[i], SpreadKey(deltas[i].account_id));
+    }
+  };
+  if (shards() == 1 || rows < WindowTables::kForkRowsMin) {
+    for (std::uint32_t shard = 0; shard < shards(); shard++) work(shard);
+  } else {
+    threads_.Run(work);
+  }
+  for (const auto& worker : workers_) {
+    if (worker->status != Status::kOk) return worker->status;
+  }
+  return Status::kOk;
+}
+
+// Each event goes into the partial sessions of its key less than a gap away: none, one or, between
+// two, both, which become the one that was there first.
+void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
+                              const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard) {
+  Worker& worker = *workers_[shard];
+  Accumulator* const deltas = worker.deltas.rows();
+  std::uint32_t* const index = worker.index.data();
+  const std::size_t mask = worker.index.size() - 1;
+  const int shift = 32 - std::countr_zero(worker.index.size());
+  // As in WindowTables: an entry is the number of a part below the low bits of its spread.
+  const int number_bits = std::bit_width(admitted.row_count);
+  const std::uint32_t number_mask = (1U << number_bits) - 1;
+  const std::int32_t* const owner = shards() == 1 ? nullptr : owner_.data();
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
+    const std::uint32_t row = admitted.at.row[i];
+    if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
+    const std::uint64_t key = events.at.account_id[row];
+    const std::int64_t event_ts = events.at.event_ts[row];
+    const std::uint32_t spread = SpreadKey(key);
+    const std::uint32_t tag = spread << number_bits;
+    const std::int64_t value = events.at.value[row];
+    std::uint32_t near = kNone;
+    std::size_t at = spread >> shift;
+    for (; index[at] != 0; at = (at + 1) & mask) {
+      if ((index[at] & ~number_mask) != tag) continue;
+      const std::uint32_t number = (index[at] & number_mask) - 1;
+      Accumulator& part = deltas[number];
+      if (part.account_id != key || part.count == 0) continue;
+      const std::int64_t start = StartOf(part);
+      if (event_ts - part.last_update_ts >= gap_ms_ || start - event_ts >= gap_ms_) continue;
+      if (near == kNone) {
+        near = number;
+        // Inside of it, it is near no other.
+        if (event_ts >= start && event_ts <= part.last_update_ts) break;
+        continue;
+      }
+      const std::uint32_t other = std::max(near, number);
+      near = std::min(near, number);
+      Join(deltas[other], deltas + near);
+      deltas[other] = {};
+      break;
+    }
+    if (near != kNone) {
+      Accumulator& part = deltas[near];
+      FoldEvent(value, event_ts, &part);
+      if (event_ts < StartOf(part)) part.spare = static_cast<std::uint64_t>(event_ts);
+    } else {
+      deltas[count] = OneEvent(key, value, event_ts);
+      deltas[count].spare = static_cast<std::uint64_t>(event_ts);
+      index[at] = tag | ++count;
+    }
+  }
+  const auto end = std::remove_if(deltas, deltas + count,
+                                  [](const Accumulator& part) { return part.count == 0; });
+  worker.count = static_cast<std::size_t>(end - deltas);
+}
+
+std::size_t SessionTables::DeltaBytesMax() const {
+  std::size_t count = 0;
+  for (const auto& worker : workers_) count += worker->count;
+  return SessionDeltaBytesMax(count);
+}
+
+Status SessionTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
+  std::vector<Span<const Accumulator>> parts;
+  for (const auto& worker : workers_) parts.push_back({worker->deltas.rows(), worker->count});
+  return EncodeSessionDeltas({parts.data(), parts.size()}, gap_ms_, out, written);
+}
+
+Status SessionTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
+                                  std::int32_t* verdict) {
+  for (const auto& worker : workers_) worker->count = 0;
+  std::vector<Accumulator> deltas;
+  *verdict = DecodeSessionDeltas(bytes, gap_ms_, &deltas);
+  if (*verdict != layout::kDeltaStatusOk) return Status::kOk;
+  std::erase_if(deltas, [&](const Accumulator& delta) { return cover.Has(delta.account_id); });
+  return FoldAll(deltas.data(), deltas.size());
+}
+
+Status SessionTables::Reserve(std::size_t rows) {
+  for (const auto& worker : workers_) {
+    const Status status = worker->table.Reserve((rows + shards() - 1) / shards());
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+Status SessionTables::Load(const Accumulator* rows, std::size_t count) {
+  if (!std::all_of(rows, rows + count, IsSession)) return Status::kBadArgument;
+  return FoldAll(rows, count);
+}
+
+Status SessionTables::FoldAll(const Accumulator* rows, std::size_t count) {
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kPrefetchAhead < count) {
+      const std::uint64_t next = rows[i + kPrefetchAhead].account_id;
+      workers_[OwnerOf(next)]->table.PrefetchSpread(SpreadKey(next));
+    }
+    const std::uint64_t key = rows[i].account_id;
+    const Status status = workers_[OwnerOf(key)]->table.Fold(rows[i], SpreadKey(key));
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+std::size_t SessionTables::Copy(std::uint64_t* cursor, Span<Accumulator> into) const {
+  std::size_t count = 0;
+  std::uint64_t first = 0;  // number of the table's first slot
+  for (const auto& worker : workers_) {
+    const RowTable& table = worker->table.table();
+    const std::uint64_t slots = table.slot_count();
+    if (*cursor < first + slots) {
+      std::uint64_t at = *cursor - first;
+      count += table.Copy(&at, {into.data + count, into.size - count});
+      *cursor = first + at;
+      if (at < slots) break;
+    }
+    first += slots;
+  }
+  return count;
+}
+
+std::size_t SessionTables::CopyRange(std::uint32_t range, std::uint64_t* cursor,
+                                     Span<Accumulator> into) const {
+  std::vector<const RowTable*> tables;
+  for (const auto& worker : workers_) tables.push_back(&worker->table.table());
+  return CopyRangeOf<RowTable>({tables.data(), tables.size()}, range, cursor, into);
+}
+
+std::size_t SessionTables::Find(std::uint64_t account_id, Span<Accumulator> into) const {
+  return workers_[OwnerOf(account_id)]->table.Find(account_id, into);
+}
+
+Status SessionTables::Fire(std::int64_t frontier, std::unique_ptr<SortedRun>* run) {
+  std::vector<RowMemory> parts;
+  std::size_t count = 0;
+  bool is_whole = false;
+  for (const auto& worker : workers_) {
+    if (worker->table.HaveAllEnded(frontier)) {
+      const Status status = worker->table.Detach(pool_.get(), &parts, &count);
+      if (status != Status::kOk) return status;
+      is_whole = true;
+      continue;
+    }
+    if (worker->table.HaveMostEnded(frontier)) {
+      const Status status = worker->table.FireMost(frontier, pool_.get(), &parts, &count);
+      if (status != Status::kOk) return status;
+      is_whole = true;
+      continue;
+    }
+    RowList fired;
+    const Status status = worker->table.Fire(frontier, &fired);
+    if (status != Status::kOk) return status;
+    count += fired.size();
+    parts.push_back(fired.Release());
+  }
+  if (is_whole) pool_->Limit(parts.size());
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByEnd, std::move(parts), count, pool_);
+  return Status::kOk;
+}
+
+Status SessionTables::Detach(std::unique_ptr<SortedRun>* run) {
+  std::vector<RowMemory> parts;
+  std::size_t count = 0;
+  for (const auto& worker : workers_) {
+    const Status status = worker->table.Detach(pool_.get(), &parts, &count);
+    if (status != Status::kOk) return status;
+  }
+  pool_->Limit(parts.size());
+  *run = std::make_unique<SortedRun>(SortedRun::Order::kByStart, std::move(parts), count, pool_);
+  return Status::kOk;
+}
+
+std::int64_t SessionTables::least_end() const {
+  std::int64_t least = SessionDeadlines::kForever;
+  for (const auto& worker : workers_) least = std::min(least, worker->table.least_end());
+  return least;
+}
+
+std::size_t SessionTables::session_count() const {
+  std::size_t count = 0;
+  for (const auto& worker : workers_) count += worker->table.table().row_count();
+  return count;
+}
+
+std::uint64_t SessionTables::merged_count() const {
+  std::uint64_t count = 0;
+  for (const auto& worker : workers_) count += worker->table.merged_count();
+  return count;
+}
+
+std::size_t SessionTables::bytes() const {
+  std::size_t bytes = pool_->bytes();
+  for (const auto& worker : workers_) bytes += worker->table.bytes();
+  return bytes;
+}
+
+}  // namespace millrace::kernel

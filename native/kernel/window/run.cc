@@ -1,0 +1,176 @@
+#include "kernel/window/run.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace millrace::kernel {
+namespace {
+
+// Digits of the radix sort: six of 11 bits make a key.
+constexpr int kDigitBits = 11;
+constexpr std::size_t kDigits = 6;
+constexpr std::size_t kBuckets = std::size_t{1} << kDigitBits;
+// Fewer rows are sorted by comparison: a pass over all buckets would cost more.
+constexpr std::size_t kRadixRowsMin = 2048;
+constexpr std::size_t kPrefetchAhead = 16;
+
+std::size_t DigitOf(std::uint64_t key, std::size_t digit) {
+  return (key >> (digit * kDigitBits)) & (kBuckets - 1);
+}
+
+// One input of a merge.
+struct Cursor {
+  const Accumulator* at;
+  const Accumulator* end;
+  bool last;
+};
+
+}  // namespace
+
+SortedRun::~SortedRun() {
+  if (pool_ == nullptr) return;
+  for (RowMemory& memory : rows_) pool_->Give(std::move(memory));
+}
+
+void SortedRun::Sort() {
+  order_.clear();
+  order_.reserve(row_count_);
+  std::int64_t least = INT64_MAX;
+  for (const RowMemory& memory : rows_) {
+    const Accumulator* const rows = memory.rows();
+    for (std::size_t i = 0; i < memory.held(); i++) {
+      if (rows[i].count == 0) continue;
+      order_.push_back({rows[i].account_id, rows + i});
+      least = std::min(least, rows[i].last_update_ts);
+    }
+  }
+  SortByKey();
+  if (order_by_ == Order::kByKey) return;
+  if (order_by_ == Order::kByStart) {
+    SortStarts();
+    return;
+  }
+  // Ends lie a gap behind the last event, all of them.
+  for (Entry& entry : order_) {
+    entry.key =
+        static_cast<std::uint64_t>(entry.row->last_update_ts) - static_cast<std::uint64_t>(least);
+  }
+  SortByKey();
+}
+
+// Nearly every key has one session.
+void SortedRun::SortStarts() {
+  const auto start = [](const Entry& entry) { return static_cast<std::int64_t>(entry.row->spare); };
+  for (std::size_t from = 0; from < order_.size();) {
+    std::size_t to = from + 1;
+    while (to < order_.size() && order_[to].key == order_[from].key) to++;
+    if (to - from > 1) {
+      std::sort(order_.data() + from, order_.data() + to,
+                [&](const Entry& a, const Entry& b) { return start(a) < start(b); });
+    }
+    from = to;
+  }
+}
+
+// Entries of equal keys stay in the order that they have.
+void SortedRun::SortByKey() {
+  if (order_.size() < kRadixRowsMin) {
+    std::stable_sort(order_.begin(), order_.end(),
+                     [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  } else {
+    SortByDigits();
+  }
+}
+
+// From the lowest digit to the highest, each pass stable; a digit that all keys share takes none.
+void SortedRun::SortByDigits() {
+  std::vector<std::array<std::size_t, kBuckets>> counts(kDigits);
+  for (const Entry& entry : order_) {
+    for (std::size_t digit = 0; digit < kDigits; digit++) {
+      counts[digit][DigitOf(entry.key, digit)]++;
+    }
+  }
+  std::vector<Entry> other(order_.size());
+  for (std::size_t digit = 0; digit < kDigits; digit++) {
+    std::array<std::size_t, kBuckets>& place = counts[digit];
+    if (place[DigitOf(order_[0].key, digit)] == order_.size()) continue;
+    std::size_t sum = 0;
+    for (std::size_t& bucket : place) sum += std::exchange(bucket, sum);
+    for (const Entry& entry : order_) other[place[DigitOf(entry.key, digit)]++] = entry;
+    order_.swap(other);
+  }
+}
+
+std::size_t SortedRun::Read(std::size_t from, Span<Accumulator> into) const {
+  if (from >= order_.size()) return 0;
+  const std::size_t count = std::min(into.size, order_.size() - from);
+  const Entry* const entries = order_.data() + from;
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kPrefetchAhead < count) __builtin_prefetch(entries[i + kPrefetchAhead].row);
+    into.data[i] = *entries[i].row;
+  }
+  return count;
+}
+
+const Accumulator* SortedRun::Row(std::uint64_t account_id) const {
+  const auto at =
+      std::lower_bound(order_.begin(), order_.end(), account_id,
+                       [](const Entry& entry, std::uint64_t key) { return entry.key < key; });
+  return at == order_.end() || at->key != account_id ? nullptr : at->row;
+}
+
+std::size_t SortedRun::bytes() const {
+  std::size_t bytes = order_.capacity() * sizeof(Entry);
+  for (const RowMemory& memory : rows_) bytes += memory.bytes();
+  return bytes;
+}
+
+Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
+                 Span<Accumulator> into, std::size_t* written) {
+  *written = 0;
+  const std::size_t runs = pages.size;
+  if (runs > kMergeRunsMax || cursors.size < runs * 3) return Status::kBadArgument;
+  std::vector<Cursor> inputs(runs);
+  for (std::size_t i = 0; i < runs; i++) {
+    const std::uint32_t* cells = cursors.data + i * 3;
+    if (cells[0] > cells[1] || cells[1] > pages.data[i].size || cells[2] > 1) {
+      return Status::kBadArgument;
+    }
+    inputs[i] = {pages.data[i].data + cells[0], pages.data[i].data + cells[1], cells[2] == 1};
+  }
+  std::size_t count = 0;
+  bool starved = false;
+  while (count < into.size && !starved) {
+    // The least key among the heads; a page that is done hides what its run goes on with.
+    const Accumulator* least = nullptr;
+    for (const Cursor& input : inputs) {
+      if (input.at == input.end) {
+        starved = starved || !input.last;
+      } else if (least == nullptr || input.at->account_id < least->account_id) {
+        least = input.at;
+      }
+    }
+    if (starved || least == nullptr) break;
+    Accumulator row = *least;
+    row.spare = 0;
+    for (Cursor& input : inputs) {
+      if (input.at == input.end || input.at->account_id != row.account_id) continue;
+      const Accumulator& head = *input.at;
+      if (head.count == 0) return Status::kBadArgument;
+      if (&head != least) Fold(head, &row);
+      input.at++;
+      if (input.at != input.end && input.at->account_id <= row.account_id) {
+        return Status::kBadArgument;
+      }
+    }
+    into.data[count++] = row;
+  }
+  for (std::size_t i = 0; i < runs; i++) {
+    cursors.data[i * 3] = static_cast<std::uint32_t>(inputs[i].at - pages.data[i].data);
+  }
+  *written = count;
+  return Status::kOk;
+}
+
+}  // namespace millrace::kernel

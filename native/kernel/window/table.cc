@@ -1,0 +1,85 @@
+#include "kernel/window/table.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace millrace::kernel {
+namespace {
+
+// Rows of a range lie anywhere: so many are on their way at a time.
+constexpr std::size_t kAtOnce = 32;
+
+}  // namespace
+
+Status AccumulatorTable::Open(std::size_t keys_expected, const Pools& pools) {
+  pools_ = pools;
+  const Status status = index_.Open(keys_expected, pools.index);
+  if (status != Status::kOk) return status;
+  return AddSegment(std::clamp(std::bit_ceil(keys_expected), KeyIndex::kSlotsMin, kSegmentRows));
+}
+
+Status AccumulatorTable::Reserve(std::size_t keys_expected) {
+  if (count_ > 0) return Status::kOk;
+  Status status = index_.Reserve(keys_expected);
+  while (status == Status::kOk && capacity_ < keys_expected) status = AddRows();
+  return status;
+}
+
+Status AccumulatorTable::AddSegment(std::size_t rows) {
+  RowMemory memory;
+  const bool is_pooled = pools_.rows != nullptr && rows == pools_.rows->rows();
+  const Status status = is_pooled ? pools_.rows->Take(&memory) : memory.Allocate(rows);
+  if (status != Status::kOk) return status;
+  segments_.push_back(std::move(memory));
+  capacity_ += rows;
+  return Status::kOk;
+}
+
+Status AccumulatorTable::AddRows() {
+  if (capacity_ >= kSegmentRows) return AddSegment(kSegmentRows);
+  const Status status = segments_.back().Double();
+  if (status == Status::kOk) capacity_ *= 2;
+  return status;
+}
+
+std::size_t AccumulatorTable::Copy(std::uint64_t* cursor, Span<Accumulator> into) const {
+  std::size_t copied = 0;
+  for (; *cursor < count_ && copied < into.size; ++*cursor) into.data[copied++] = *RowAt(*cursor);
+  return copied;
+}
+
+bool AccumulatorTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
+                                 std::size_t* copied) const {
+  const Accumulator* rows[kAtOnce];
+  std::size_t count = 0;
+  const auto flush = [&] {
+    for (std::size_t i = 0; i < count; i++) into.data[(*copied)++] = *rows[i];
+    count = 0;
+  };
+  const bool is_through = index_.VisitRange(range, cursor, [&](const KeyEntry& entry) {
+    if (*copied + count == into.size) return false;
+    rows[count] = RowAt(entry.number - 1);
+    __builtin_prefetch(rows[count]);
+    if (++count == kAtOnce) flush();
+    return true;
+  });
+  flush();
+  return is_through;
+}
+
+void AccumulatorTable::Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index) {
+  // Behind the last row there may be what a segment held before, and whole segments that no row
+  // came for.
+  std::size_t left = count_;
+  for (RowMemory& memory : segments_) {
+    const std::size_t held = std::min(left, memory.size());
+    memory.Hold(held);
+    left -= held;
+    rows->push_back(std::move(memory));
+  }
+  segments_.clear();
+  index_.Release(index);
+}
+
+}  // namespace millrace::kernel

@@ -1,0 +1,426 @@
+#include "kernel/window/tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernel/hash.h"
+
+namespace millrace::kernel {
+namespace {
+
+constexpr std::size_t kPrefetchAhead = 32;
+// By then entries are there, and say which rows to fetch.
+constexpr std::size_t kRowsAhead = 16;
+constexpr std::size_t kIndexMin = 64;
+constexpr std::uint32_t kSpreadsAtOnce = 64;
+
+// Lets a pool keep as much as a slice had, and says how much; one that happens to hold little lets
+// go of half.
+std::size_t Keep(const std::vector<RowMemory>& held, std::size_t kept, RowPool* pool) {
+  const auto whole = std::count_if(held.begin(), held.end(), [pool](const RowMemory& memory) {
+    return memory.size() == pool->rows();
+  });
+  const std::size_t most = std::max(static_cast<std::size_t>(whole), kept / 2);
+  pool->Limit(most);
+  return most;
+}
+
+}  // namespace
+
+WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards)
+    : slice_ms_(slice_ms),
+      shards_(shards),
+      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::kSegmentRows, RowPool::Hands::kAsIs)),
+      index_pool_(KeyIndex::kPartRows),
+      newest_(0),
+      workers_(shards),
+      threads_(shards) {}
+
+bool WindowTables::IsSlice(std::int64_t start) const {
+  return start >= -kSliceLimit && start <= kSliceLimit && start % slice_ms_ == 0;
+}
+
+std::uint32_t WindowTables::OwnerOf(std::uint64_t account_id) const {
+  return shards_ == 1 ? 0 : ShardHash(account_id) % shards_;
+}
+
+Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
+                                const Rows<layout::AdmittedBatch>& admitted) {
+  const std::uint32_t rows = admitted.row_count;
+  const std::size_t index_size =
+      std::bit_ceil(std::max<std::size_t>(kIndexMin, std::size_t{rows} * 2));
+  for (Worker& worker : workers_) {
+    worker.count = 0;
+    worker.status = Status::kOk;
+  }
+  batch_slices_.clear();
+  if (rows == 0) return Status::kOk;
+  if (number_.size() < rows) number_.resize(rows);
+  Status status = NumberSlices(events, admitted);
+  if (status != Status::kOk) {
+    batch_slices_.clear();
+    return status;
+  }
+  if (shards_ > 1) {
+    owner_.resize(events.row_count);
+    status = ShardOf(events, shards_, {owner_.data(), owner_.size()});
+    if (status != Status::kOk) return status;
+  }
+  for (Worker& worker : workers_) {
+    if (worker.deltas.size() < rows) {
+      status = worker.deltas.Allocate(std::bit_ceil(std::size_t{rows}));
+      if (status != Status::kOk) return status;
+    }
+    worker.index.assign(index_size, 0);
+  }
+  status = OpenBatchSlices();
+  if (status != Status::kOk) return status;
+
+  const auto work = [&](std::uint32_t shard) {
+    Aggregate(events, admitted, shard);
+    workers_[shard].status = Update(shard);
+  };
+  if (shards_ == 1 || rows < kForkRowsMin) {
+    for (std::uint32_t shard = 0; shard < shards_; shard++) work(shard);
+  } else {
+    threads_.Run(work);
+  }
+  for (const Worker& worker : workers_) {
+    if (worker.status != Status::kOk) return worker.status;
+  }
+  return Status::kOk;
+}
+
+// Gives every row the number of its slice within the batch, and checks it.
+Status WindowTables::NumberSlices(const Rows<layout::EventBatch>& events,
+                                  const Rows<layout::AdmittedBatch>& admitted) {
+  batch_numbers_.clear();
+  // The slices met last, by a few bits of their hash.
+  constexpr std::size_t kRecent = 64;
+  std::int64_t recent[kRecent] = {};
+  std::uint32_t recent_number[kRecent] = {};
+  bool known[kRecent] = {};
+  std::int64_t slice = 0;
+  std::uint32_t number = 0;
+  const auto width = static_cast<std::uint64_t>(slice_ms_);
+  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
+    const std::uint32_t row = admitted.at.row[i];
+    if (row >= events.row_count) return Status::kBadArgument;
+    if (i == 0 || admitted.at.slice[i] != slice) {
+      slice = admitted.at.slice[i];
+      const std::size_t at = SpreadKey(static_cast<std::uint64_t>(slice)) >> 26;
+      if (!known[at] || recent[at] != slice) {
+        const Status status = NumberOf(slice, &recent_number[at]);
+        if (status != Status::kOk) return status;
+        recent[at] = slice;
+        known[at] = true;
+      }
+      number = recent_number[at];
+    }
+    const auto ahead =
+        static_cast<std::uint64_t>(events.at.event_ts[row]) - static_cast<std::uint64_t>(slice);
+    if (ahead >= width) return Status::kBadArgument;
+    number_[i] = number;
+  }
+  return Status::kOk;
+}
+
+Status WindowTables::NumberOf(std::int64_t slice, std::uint32_t* number) {
+  if (!IsSlice(slice)) return Status::kBadArgument;
+  const auto next = static_cast<std::uint32_t>(batch_slices_.size());
+  const auto [at, is_new] = batch_numbers_.try_emplace(slice, next);
+  if (is_new) batch_slices_.push_back(slice);
+  *number = at->second;
+  return Status::kOk;
+}
+
+Status WindowTables::OpenBatchSlices() {
+  batch_tables_.clear();
+  for (const std::int64_t slice : batch_slices_) {
+    Tables* tables = nullptr;
+    const Status status = SliceOf(slice, &tables);
+    if (status != Status::kOk) return status;
+    batch_tables_.push_back(tables);
+  }
+  return Status::kOk;
+}
+
+Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
+  const auto at = slices_.find(start);
+  if (at != slices_.end()) {
+    *out = &at->second;
+    return Status::kOk;
+  }
+  // A slice that time reaches next will hold about as many keys as those before it; one far ahead,
+  // or behind, may hold a single straggler.
+  std::size_t expected = 0;
+  if (!any_ || (start > newest_ && start - newest_ <= kAheadSlices * slice_ms_)) {
+    expected = keys_expected_;
+    newest_ = start;
+    any_ = true;
+  }
+  Tables tables(shards_);
+  for (AccumulatorTable& table : tables) {
+    const Status status = table.Open(expected, {rows_pool_.get(), &index_pool_});
+    if (status != Status::kOk) return status;
+  }
+  *out = &slices_.emplace(start, std::move(tables)).first->second;
+  return Status::kOk;
+}
+
+void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
+                             const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard) {
+  Worker& worker = workers_[shard];
+  Accumulator* const deltas = worker.deltas.rows();
+  std::uint32_t* const index = worker.index.data();
+  const std::size_t mask = worker.index.size() - 1;
+  const int shift = 32 - std::countr_zero(worker.index.size());
+  // An entry is the number of a delta, from 1, below the low bits of its spread: of keys that only
+  // meet in the index, nearly none is looked at.
+  const int number_bits = std::bit_width(admitted.row_count);
+  const std::uint32_t number_mask = (1U << number_bits) - 1;
+  const std::uint64_t* const account_id = events.at.account_id;
+  const std::int64_t* const value = events.at.value;
+  const std::int64_t* const event_ts = events.at.event_ts;
+  const std::int32_t* const owner = shards_ == 1 ? nullptr : owner_.data();
+  std::uint32_t count = 0;
+  // Spreads of a few rows at a time, ahead of the branches that depend on them.
+  std::uint32_t spreads[kSpreadsAtOnce];
+  for (std::uint32_t i = 0; i < admitted.row_count; i++) {
+    if (i % kSpreadsAtOnce == 0) {
+      const std::uint32_t rows = std::min(kSpreadsAtOnce, admitted.row_count - i);
+      for (std::uint32_t k = 0; k < rows; k++) {
+        spreads[k] = SpreadKey(account_id[admitted.at.row[i + k]]);
+      }
+    }
+    const std::uint32_t row = admitted.at.row[i];
+    if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
+    const std::uint64_t key = account_id[row];
+    const std::uint32_t number = number_[i];
+    const std::uint32_t spread = spreads[i % kSpreadsAtOnce];
+    const std::uint32_t tag = spread << number_bits;
+    const std::uint64_t spare = (std::uint64_t{spread} << 32) | number;
+    std::size_t at = (spread + number * 0x9e3779b9U) >> shift;
+    for (;;) {
+      const std::uint32_t entry = index[at];
+      if (entry == 0) {
+        deltas[count] = OneEvent(key, value[row], event_ts[row]);
+        deltas[count].spare = spare;
+        index[at] = tag | ++count;
+        break;
+      }
+      if ((entry & ~number_mask) == tag) {
+        Accumulator* const delta = deltas + ((entry & number_mask) - 1);
+        if (delta->account_id == key && delta->spare == spare) {
+          FoldEvent(value[row], event_ts[row], delta);
+          break;
+        }
+      }
+      at = (at + 1) & mask;
+    }
+  }
+  worker.count = count;
+}
+
+Status WindowTables::Update(std::uint32_t shard) {
+  const Worker& worker = workers_[shard];
+  const Accumulator* const deltas = worker.deltas.rows();
+  const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
+    return (*batch_tables_[SliceNumberOf(delta)])[shard];
+  };
+  const auto spread_of = [](const Accumulator& delta) {
+    return static_cast<std::uint32_t>(delta.spare >> 32);
+  };
+  const std::size_t count = worker.count;
+  for (std::size_t i = 0; i < std::min(kPrefetchAhead, count); i++) {
+    table_of(deltas[i]).PrefetchSpread(spread_of(deltas[i]));
+  }
+  AccumulatorTable::Hint hints[kRowsAhead];
+  for (std::size_t i = 0; i < std::min(kRowsAhead, count); i++) {
+    hints[i] = table_of(deltas[i]).Look(spread_of(deltas[i]));
+  }
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kPrefetchAhead < count) {
+      const Accumulator& next = deltas[i + kPrefetchAhead];
+      table_of(next).PrefetchSpread(spread_of(next));
+    }
+    AccumulatorTable::Hint& hint = hints[i % kRowsAhead];
+    const Status status = table_of(deltas[i]).Add(deltas[i], spread_of(deltas[i]), hint);
+    if (status != Status::kOk) return status;
+    if (i + kRowsAhead < count) {
+      const Accumulator& next = deltas[i + kRowsAhead];
+      hint = table_of(next).Look(spread_of(next));
+    }
+  }
+  return Status::kOk;
+}
+
+std::size_t WindowTables::delta_count() const {
+  std::size_t count = 0;
+  for (const Worker& worker : workers_) count += worker.count;
+  return count;
+}
+
+std::size_t WindowTables::DeltaBytesMax() const {
+  return kernel::DeltaBytesMax(delta_count(), batch_slices_.size());
+}
+
+Status WindowTables::EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const {
+  std::vector<Span<const Accumulator>> parts;
+  for (const Worker& worker : workers_) parts.push_back({worker.deltas.rows(), worker.count});
+  return kernel::EncodeDeltas({parts.data(), parts.size()},
+                              {batch_slices_.data(), batch_slices_.size()}, slice_ms_, out,
+                              written);
+}
+
+Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover,
+                                 std::int32_t* verdict) {
+  for (Worker& worker : workers_) worker.count = 0;
+  batch_slices_.clear();
+  std::vector<Accumulator> deltas;
+  *verdict = DecodeDeltas(bytes, slice_ms_, &batch_slices_, &deltas);
+  if (*verdict != layout::kDeltaStatusOk) {
+    batch_slices_.clear();
+    return Status::kOk;
+  }
+  // A slice that every delta is covered of stays as it is, closed or open.
+  std::erase_if(deltas, [&](const Accumulator& delta) { return cover.Has(delta.account_id); });
+  batch_tables_.assign(batch_slices_.size(), nullptr);
+  std::vector<bool> wanted(batch_slices_.size());
+  for (const Accumulator& delta : deltas) wanted[delta.spare] = true;
+  Status status = Status::kOk;
+  for (std::size_t i = 0; i < wanted.size() && status == Status::kOk; i++) {
+    if (wanted[i]) status = SliceOf(batch_slices_[i], &batch_tables_[i]);
+  }
+  batch_slices_.clear();
+  if (status != Status::kOk) return status;
+  const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
+    return (*batch_tables_[delta.spare])[OwnerOf(delta.account_id)];
+  };
+  for (std::size_t i = 0; i < deltas.size(); i++) {
+    if (i + kPrefetchAhead < deltas.size()) {
+      table_of(deltas[i + kPrefetchAhead])
+          .PrefetchSpread(SpreadKey(deltas[i + kPrefetchAhead].account_id));
+    }
+    status = table_of(deltas[i]).Add(deltas[i]);
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+Status WindowTables::Reserve(std::int64_t slice_start, std::size_t rows) {
+  if (!IsSlice(slice_start)) return Status::kBadArgument;
+  if (rows == 0) return Status::kOk;
+  Tables* tables = nullptr;
+  Status status = SliceOf(slice_start, &tables);
+  if (status != Status::kOk) return status;
+  for (AccumulatorTable& table : *tables) {
+    status = table.Reserve((rows + shards_ - 1) / shards_);
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count) {
+  if (!IsSlice(slice_start)) return Status::kBadArgument;
+  for (std::size_t i = 0; i < count; i++) {
+    if (rows[i].count == 0) return Status::kBadArgument;
+  }
+  if (count == 0) return Status::kOk;
+  Tables* tables = nullptr;
+  Status status = SliceOf(slice_start, &tables);
+  if (status != Status::kOk) return status;
+  const auto table_of = [&](const Accumulator& row) -> AccumulatorTable& {
+    return (*tables)[OwnerOf(row.account_id)];
+  };
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kPrefetchAhead < count) {
+      table_of(rows[i + kPrefetchAhead])
+          .PrefetchSpread(SpreadKey(rows[i + kPrefetchAhead].account_id));
+    }
+    status = table_of(rows[i]).Add(rows[i]);
+    if (status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+std::size_t WindowTables::Copy(std::int64_t slice_start, std::uint64_t* cursor,
+                               Span<Accumulator> into) const {
+  const auto at = slices_.find(slice_start);
+  if (at == slices_.end()) return 0;
+  std::size_t count = 0;
+  std::uint64_t first = 0;  // number of the table's first row
+  for (const AccumulatorTable& table : at->second) {
+    const std::uint64_t rows = table.key_count();
+    if (*cursor < first + rows) {
+      std::uint64_t row = *cursor - first;
+      count += table.Copy(&row, {into.data + count, into.size - count});
+      *cursor = first + row;
+      if (row < rows) break;
+    }
+    first += rows;
+  }
+  return count;
+}
+
+std::size_t WindowTables::CopyRange(std::uint32_t range, std::int64_t slice_start,
+                                    std::uint64_t* cursor, Span<Accumulator> into) const {
+  const auto at = slices_.find(slice_start);
+  if (at == slices_.end()) return 0;
+  std::vector<const AccumulatorTable*> tables;
+  for (const AccumulatorTable& table : at->second) tables.push_back(&table);
+  return CopyRangeOf<AccumulatorTable>({tables.data(), tables.size()}, range, cursor, into);
+}
+
+const Accumulator* WindowTables::Row(std::int64_t slice_start, std::uint64_t account_id) const {
+  const auto at = slices_.find(slice_start);
+  return at == slices_.end() ? nullptr : at->second[OwnerOf(account_id)].Row(account_id);
+}
+
+std::unique_ptr<SortedRun> WindowTables::Seal(std::int64_t slice_start) {
+  std::vector<RowMemory> rows;
+  std::vector<RowMemory> index;
+  std::size_t count = 0;
+  const auto at = slices_.find(slice_start);
+  if (at != slices_.end()) {
+    for (AccumulatorTable& table : at->second) {
+      count += table.key_count();
+      table.Release(&rows, &index);
+    }
+    slices_.erase(at);
+    keys_expected_ = (count + shards_ - 1) / shards_;
+    segments_kept_ = Keep(rows, segments_kept_, rows_pool_.get());
+    parts_kept_ = Keep(index, parts_kept_, &index_pool_);
+    for (RowMemory& memory : index) index_pool_.Give(std::move(memory));
+    if (slice_start > newest_) newest_ = slice_start;
+  }
+  return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count, rows_pool_);
+}
+
+std::size_t WindowTables::OpenSlices(Span<double> out) const {
+  std::size_t count = 0;
+  for (const auto& [start, tables] : slices_) {
+    if (count == out.size) break;
+    out.data[count++] = static_cast<double>(start);
+  }
+  return count;
+}
+
+std::size_t WindowTables::key_count() const {
+  std::size_t count = 0;
+  for (const auto& [start, tables] : slices_) {
+    for (const AccumulatorTable& table : tables) count += table.key_count();
+  }
+  return count;
+}
+
+std::size_t WindowTables::bytes() const {
+  std::size_t bytes = rows_pool_->bytes() + index_pool_.bytes();
+  for (const auto& [start, tables] : slices_) {
+    for (const AccumulatorTable& table : tables) bytes += table.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace millrace::kernel
