@@ -23,12 +23,12 @@ class ServersFirst extends BaseSequencer {
 
 const common = {
   setupFiles: ['test/setup.ts'],
-  pool: 'forks',
+  pool: 'forks' as const,
   // Generous, because nothing is proven by how fast a busy machine is.
   testTimeout: 300_000,
   hookTimeout: 300_000,
   expect: { poll: { timeout: 60_000 } },
-} as const;
+};
 
 export default defineConfig({
   test: {
