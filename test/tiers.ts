@@ -47,7 +47,7 @@ export const FULL_ONLY: readonly string[] = [
   'test/seam/sanitizers.test.ts',
   'test/unit/bench/compatibility.test.ts',
   'test/unit/bench/http.test.ts',
-  'test/unit/engine-bench.test.ts',
+  'test/unit/bench/engine.test.ts',
   'test/windows/engines.test.ts',
   'test/windows/oracles.test.ts',
 ];
@@ -76,8 +76,8 @@ export const SECOND_PASS: readonly string[] = [
   'test/e2e/relay.test.ts',
   'test/e2e/topic.test.ts',
   'test/property/gen.test.ts',
-  'test/unit/gen-command.test.ts',
-  'test/unit/gen-events.test.ts',
+  'test/unit/gen/command.test.ts',
+  'test/unit/gen/events.test.ts',
   'test/unit/shell/drivers.test.ts',
 ];
 
@@ -103,8 +103,8 @@ const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 
 
 /** Files of these folders that need a process of their own, because they replace a module of Node.js. */
 export const OWN_PROCESS: readonly string[] = [
-  'test/unit/access-gate.test.ts',
-  'test/unit/new-folders.test.ts',
+  'test/unit/access/gate.test.ts',
+  'test/unit/io/new-folders.test.ts',
 ];
 
 export interface Selection {

@@ -1,7 +1,7 @@
 /** Parts of a registration request: metadata, rules, raw texts, references, and ids of other registries. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodeRecord } from '../../src/registry/store/state/records.ts';
-import { TestLog } from '../unit/registry-store-kit.ts';
+import { TestLog } from '../unit/registry/store/store-kit.ts';
 import { Conformance, field, ORDER_1, ORDER_2, record } from './registry-http-kit.ts';
 
 let api: Conformance;

@@ -9,7 +9,6 @@ import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { grpcJsDriver } from '../../src/io/grpc/service/grpc-js.ts';
 import type {
   GrpcCall,
   GrpcCallEnd,
@@ -19,6 +18,7 @@ import type {
   GrpcServerOptions,
 } from '../../src/io/grpc/port.ts';
 import { CALL_BYTES } from '../../src/io/grpc/service/common.ts';
+import { grpcJsDriver } from '../../src/io/grpc/service/grpc-js.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';

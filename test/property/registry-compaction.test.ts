@@ -5,7 +5,7 @@ import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import type { State } from '../../src/registry/store/state/model.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
-import { simulatedLog, turns } from '../unit/registry-file-kit.ts';
+import { simulatedLog, turns } from '../unit/registry/store/file-kit.ts';
 import { realClock } from '../wait.ts';
 
 const avro = (name: string): string =>

@@ -6,7 +6,14 @@ import type { Disk } from '../../src/io/disk/port.ts';
 import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/file/frames.ts';
 import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
-import { frameEnds, KeyedLog, oldFile, recordOf, simulatedLog, turns } from '../unit/registry-file-kit.ts';
+import {
+  frameEnds,
+  KeyedLog,
+  oldFile,
+  recordOf,
+  simulatedLog,
+  turns,
+} from '../unit/registry/store/file-kit.ts';
 
 const value = fc.string({ maxLength: 40 });
 const write = fc.tuple(fc.constantFrom('a', 'b', 'c', 'd', 'e'), fc.option(value, { freq: 5 }));

@@ -10,7 +10,7 @@ import { Registry } from '../../src/registry/store/registry.ts';
 import { State } from '../../src/registry/store/state/model.ts';
 import { decodeRecord, encodeRecord } from '../../src/registry/store/state/records.ts';
 import { runs } from '../tier.ts';
-import { fileLog, frameEnds } from '../unit/registry-file-kit.ts';
+import { fileLog, frameEnds } from '../unit/registry/store/file-kit.ts';
 import { realClock } from '../wait.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 

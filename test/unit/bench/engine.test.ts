@@ -1,0 +1,58 @@
+/** The bench of the window step, small: both sides must agree on every result, else it throws. */
+import { expect, it } from 'vitest';
+import { quantilesMs } from '../../../bench/engine/latencies.ts';
+import { bench as checkpoints } from '../../../bench/engine-checkpoint.ts';
+import { bench as kernels } from '../../../bench/engine-kernel.ts';
+import { bench } from '../../../bench/window.ts';
+import { smokeContext } from './context.ts';
+
+it('the operator bench measures the operator beside the obvious program, with equal answers', async () => {
+  const said: string[] = [];
+  const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
+  expect(said).toEqual([expect.stringMatching(/^window, 1000 accounts: answer \d+ \d+ \d+ \d+$/)]);
+  expect(results).toHaveLength(1);
+  expect(results[0]).toMatchObject({
+    unit: 'ns/event',
+    against: 'Map of objects, BigInt',
+    goal: 'ratio >= 2',
+  });
+  expect(results[0]?.value).toBeGreaterThan(0);
+});
+
+it('the kernel bench measures the kernels beside the bare loop and the reference implementation, with equal answers', async () => {
+  const said: string[] = [];
+  const results = await kernels.run(
+    smokeContext({ settings: { native: 'on' }, say: (line) => void said.push(line) }),
+  );
+  expect(said).toEqual([expect.stringMatching(/Zipf/), expect.stringMatching(/distinct/)]);
+  expect(results).toHaveLength(24);
+  for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
+});
+
+it('the checkpoint bench measures checkpoints during ingestion and restores every key', async () => {
+  const results = await checkpoints.run(smokeContext({ settings: { native: 'on' } }));
+  const of = (metric: string): number =>
+    results.find((one) => one.metric.startsWith(metric))?.value ?? Number.NaN;
+  expect(of('base, 0.1M keys')).toBeGreaterThan(100_000 * 64);
+  expect(of('checkpoint with 1% of 0.1M keys changed: changelog')).toBeLessThan(1000 * 64);
+  expect(of('restore, 0.1M keys')).toBeGreaterThan(0);
+});
+
+it('the quantiles between two samples of a histogram are in milliseconds', () => {
+  const look = (counts: readonly number[]): ReadonlyMap<string, number> =>
+    new Map([
+      ...['0.001', '0.005', '0.25', '+Inf'].map((le, i): [string, number] => [
+        `engine_stage_seconds_bucket{stage="sink",le="${le}"}`,
+        counts[i] as number,
+      ]),
+      ['engine_stage_seconds_bucket{stage="step",le="0.001"}', 1e9],
+    ]);
+  const before = look([100, 100, 100, 100]);
+  expect(quantilesMs(before, look([150, 198, 199, 200]), 'sink', [0.5, 0.98, 0.99, 1])).toEqual([
+    1,
+    5,
+    250,
+    Number.POSITIVE_INFINITY,
+  ]);
+  expect(() => quantilesMs(before, before, 'sink', [0.5])).toThrow('was measured');
+});

@@ -1,0 +1,333 @@
+/** The coordinator of checkpoints: what it writes, what it keeps, what it demands of the loop. */
+import { describe, expect, it } from 'vitest';
+import { COVER_RANGES, type SortedRun } from '../../../src/addon/window-surface.ts';
+import { PARTITION_PROGRESS, REFUSAL, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
+import { createClock, createProgress, PROGRESS_CELLS } from '../../../src/core/layout/window-clock.ts';
+import { silentLogger } from '../../../src/core/log.ts';
+import { segmentSeq } from '../../../src/engine/durability/changelog/log.ts';
+import { decodeRecord } from '../../../src/engine/durability/changelog/records.ts';
+import { Replay } from '../../../src/engine/durability/changelog/replay.ts';
+import {
+  Checkpointer,
+  type CheckpointReport,
+  type CheckpointSizes,
+  freshStanding,
+} from '../../../src/engine/durability/checkpoint/checkpointer.ts';
+import { type LiveState, liveWindows } from '../../../src/engine/durability/checkpoint/live.ts';
+import { type Restored, restoreState } from '../../../src/engine/durability/checkpoint/restore.ts';
+import { decodeStateManifest, ownFile } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
+import type { PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
+import type { Job } from '../../../src/engine/job.ts';
+import { encodeLate } from '../../../src/engine/output/late/rows.ts';
+import { TumblingWindows } from '../../../src/engine/window/definition.ts';
+import { SimDisk } from '../../../src/sim/disk.ts';
+import { admitAll, batchesOf, reference } from '../../differential/window-kit.ts';
+
+const SIZE_MS = 1000;
+const ROW_BYTES = 64;
+const JOB: Job = {
+  topic: 'events',
+  window: 'tumbling',
+  sizeMs: SIZE_MS,
+  skewMs: 0,
+  latenessMs: 0,
+  watermark: 'partition',
+};
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+const cell = (byte: number): number => byte / 8;
+
+/** One partition, one slice, and a loop by hand. */
+class Hand {
+  readonly disk: SimDisk;
+  readonly state = reference.open(SIZE_MS, 1);
+  readonly progress = createProgress(1);
+  readonly clock = createClock({
+    mode: 'partition',
+    sizeMs: SIZE_MS,
+    slideMs: SIZE_MS,
+    skewMs: 0,
+    latenessMs: 0,
+  });
+  private made: Checkpointer | undefined;
+
+  constructor(disk = new SimDisk()) {
+    this.disk = disk;
+  }
+  get live(): LiveState {
+    return liveWindows(this.state, new TumblingWindows(SIZE_MS));
+  }
+  get checkpointer(): Checkpointer {
+    return this.made as Checkpointer;
+  }
+  async start(sizes: Partial<CheckpointSizes>, pieces?: PieceStore): Promise<this> {
+    this.made = await Checkpointer.start(
+      {
+        disk: this.disk.view(),
+        clock: { wallNowMs: () => 1000, monotonicMs: () => 0 },
+        job: JOB,
+        clusterId: 'c',
+        shards: 1,
+        state: liveWindows(this.state, new TumblingWindows(SIZE_MS)),
+        sizes,
+        ...(pieces === undefined ? {} : { pieces }),
+      },
+      freshStanding(this.progress),
+    );
+    return this;
+  }
+  /** One event for each account in [from, to). */
+  feed(from: number, to: number, late?: Uint8Array): number {
+    const rows = Array.from({ length: to - from }, (_, i) => ({
+      accountId: BigInt(from + i),
+      value: 1n,
+      eventTs: 5n,
+    }));
+    const batches = batchesOf(rows);
+    admitAll(batches, BigInt(SIZE_MS));
+    this.state.accumulate(batches.events, batches.admitted);
+    for (const byte of [
+      PARTITION_PROGRESS.NEXT_OFFSET,
+      PARTITION_PROGRESS.CONSUMED,
+      PARTITION_PROGRESS.ACCEPTED,
+    ])
+      this.progress[cell(byte)] = (this.progress[cell(byte)] as number) + rows.length;
+    this.clock[cell(WINDOW_CLOCK.FRONTIER)] = 5;
+    return this.checkpointer.afterBatch(this.progress, this.clock, rows.length, undefined, late);
+  }
+  async checkpoint(): Promise<CheckpointReport> {
+    for (let i = 0; i < 200; i++) this.checkpointer.advance();
+    await turn();
+    return this.checkpointer.checkpoint();
+  }
+  restore(): Promise<Restored | undefined> {
+    return restoreState({
+      disk: this.disk.view(),
+      log: silentLogger,
+      open: () => liveWindows(reference.open(SIZE_MS, 4), new TumblingWindows(SIZE_MS)),
+    });
+  }
+}
+
+/** Every row of the one slice, in an order of its own. */
+function rowsIn(live: LiveState): string[] {
+  const rows: string[] = [];
+  const page = new Uint8Array(16 * ROW_BYTES);
+  for (let range = 0; range < COVER_RANGES; range++) {
+    const cursor = new Float64Array(1);
+    for (let count = 1; count > 0; ) {
+      count = live.copyRange(range, 0, cursor, page);
+      for (let row = 0; row < count; row++)
+        // The spare cell says which record touched it last.
+        rows.push(Buffer.from(page.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES - 8)).toString('hex'));
+    }
+  }
+  return rows.sort();
+}
+
+describe('checkpoint', () => {
+  it('a checkpoint writes what changed, and a new snapshot only when the changelog has outgrown the state', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 1 });
+    const keys = 5000;
+    for (let from = 0; from < keys; from += 1000) hand.feed(from, from + 1000);
+    const first = await hand.checkpoint();
+    expect(first.changelogBytes).toBeGreaterThan(keys * 6);
+    let changed = first.changelogBytes;
+    let bases = 0;
+    let greatest = 0;
+    for (let i = 0; i < 250; i++) {
+      hand.feed(0, 200);
+      const { changelogBytes, manifestBytes, newBaseBytes } = await hand.checkpoint();
+      changed += changelogBytes;
+      greatest = Math.max(greatest, changelogBytes + manifestBytes);
+      if (newBaseBytes !== undefined) {
+        expect(newBaseBytes).toBeGreaterThan(keys * ROW_BYTES);
+        bases++;
+      }
+    }
+    expect(greatest).toBeLessThan(200 * ROW_BYTES);
+    // A base each time the changelog is once as long as the state, and none before.
+    expect(bases).toBeGreaterThan(0);
+    expect(bases).toBeLessThanOrEqual(changed / (keys * ROW_BYTES));
+    const restored = (await hand.restore()) as Restored;
+    expect(restored.state.rowCount()).toBe(keys);
+    expect(restored.progress).toEqual(hand.progress);
+  });
+
+  it('a checkpoint replays records with unsent late copies, whatever its snapshot', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 0, segmentBytes: 1500 });
+    const { records, refused } = batchesOf([{ eventTs: 0n, offset: 77n }]);
+    records.columns.keyLength[0] = -1;
+    records.columns.valueLength[0] = -1;
+    refused.columns.reason[0] = REFUSAL.LATE;
+    refused.rowCount = 1;
+    const late = encodeLate(records, refused);
+    const seq = hand.feed(0, 50, late);
+    const feedOn = async (): Promise<number> => {
+      let bases = 0;
+      for (let i = 0; i < 20; i++) {
+        hand.feed(0, 50);
+        if ((await hand.checkpoint()).newBaseBytes !== undefined) bases++;
+      }
+      return bases;
+    };
+    expect(await feedOn()).toBeGreaterThan(0);
+    const waiting = (await hand.restore()) as Restored;
+    expect(waiting.late).toEqual([{ seq, bytes: late }]);
+    expect(waiting.replayFrom).toBe(seq);
+    expect(waiting.progress).toEqual(hand.progress);
+    expect(rowsIn(waiting.state)).toEqual(rowsIn(hand.live));
+    hand.checkpointer.lateSent(seq);
+    expect(await feedOn()).toBeGreaterThan(0);
+    const sent = (await hand.restore()) as Restored;
+    expect(sent.late).toEqual([]);
+    expect(sent.replayFrom).toBeGreaterThan(seq);
+    expect(sent.progress).toEqual(hand.progress);
+    expect(rowsIn(sent.state)).toEqual(rowsIn(hand.live));
+  });
+
+  it('the checkpointer keeps three checkpoints and the part of the changelog that they replay', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 2000, baseFactor: 0, segmentBytes: 1500 });
+    for (let i = 0; i < 40; i++) {
+      hand.feed(i * 5, i * 5 + 20);
+      await hand.checkpoint();
+    }
+    const names = hand.disk.names();
+    const of = (role: string): string[] => names.filter((name) => ownFile(name)?.role === role);
+    expect(of('manifest').length).toBe(3);
+    const manifests = of('manifest').map((name) => {
+      const decoded = decodeStateManifest(hand.disk.bytesOf(name) as Uint8Array);
+      if ('fault' in decoded) throw new Error(decoded.fault);
+      return decoded.manifest;
+    });
+    const bases = new Set(manifests.map(({ base }) => base?.name));
+    expect(bases.size).toBe(2);
+    expect(of('base').filter((name) => bases.has(name))).toHaveLength(2);
+    // Beside those that are named at most one is under way.
+    expect(of('base').length).toBeLessThanOrEqual(3);
+    const replayFrom = Math.min(...manifests.map((one) => one.replayFrom));
+    const firsts = names.flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
+    expect(firsts[0]).toBeLessThanOrEqual(replayFrom);
+    expect(firsts[1]).toBeGreaterThan(replayFrom);
+    expect(firsts[0]).toBeGreaterThan(1);
+  });
+
+  it('a checkpoint exists before the first record of a new run', async () => {
+    const hand = await new Hand().start({});
+    expect(hand.disk.names()).toEqual(['checkpoint-00000001.manifest']);
+    const restored = (await hand.restore()) as Restored;
+    expect(restored).toMatchObject({ nextSeq: 1, refused: [], replayed: 0, fired: Number.NEGATIVE_INFINITY });
+    expect(restored.progress).toEqual(hand.progress);
+  });
+
+  it('a sorted run is deleted only when the disk records that the state no longer needs it', async () => {
+    const hand = new Hand();
+    const kinds = async (): Promise<readonly string[]> => {
+      const found: string[] = [];
+      await new Replay(hand.disk.view(), 1, 0).run(({ kind, body }) => {
+        const decoded = decodeRecord(kind, body);
+        if ('record' in decoded) found.push(decoded.record.kind);
+      });
+      return found;
+    };
+    let gone: readonly string[] | undefined;
+    const pieces: Pick<PieceStore, 'dropOthers' | 'keepOnly'> = {
+      dropOthers: async () => {},
+      keepOnly: async (isKept, forGood) => {
+        // What a checkpoint that waited for its disk finds: a piece that came and ended behind its manifest.
+        const { checkpointer } = hand;
+        // Not the first one, which is made before there is anything.
+        if (checkpointer === undefined) return;
+        const id = checkpointer.detached(0);
+        const firsts = new BigUint64Array();
+        const piece = { id, part: 0, rows: 10, crc32: 1, firsts, leastLast: 0, leastFirst: 0 };
+        expect(checkpointer.spilled(piece)).toBe(true);
+        await checkpointer.durable();
+        expect([isKept(id), (await kinds()).at(-1)]).toEqual([true, 'spilled']);
+        checkpointer.fired(SIZE_MS);
+        expect([isKept(id), (await kinds()).at(-1)]).toEqual([false, 'spilled']);
+        await forGood();
+        gone = await kinds();
+      },
+    };
+    await hand.start({}, pieces as PieceStore);
+    hand.feed(0, 10);
+    await hand.checkpoint();
+    expect(gone?.slice(-2)).toEqual(['spilled', 'fired']);
+  });
+
+  it('a checkpoint does not reuse the number of an unfinished one that a crash left', async () => {
+    const disk = new SimDisk();
+    disk.put('checkpoint-00000001.manifest.tmp', new Uint8Array(9));
+    const hand = new Hand(disk);
+    expect(await hand.restore()).toBeUndefined();
+    await hand.start({});
+    expect(disk.names()).toEqual(['checkpoint-00000002.manifest']);
+  });
+});
+
+describe('loop and checkpointer', () => {
+  it('the loop writes no record when nothing has moved', async () => {
+    const hand = await new Hand().start({});
+    hand.feed(0, 1);
+    expect(hand.checkpointer.afterBatch(hand.progress, hand.clock, 0)).toBe(1);
+    hand.clock[cell(WINDOW_CLOCK.FRONTIER)] = 6;
+    expect(hand.checkpointer.afterBatch(hand.progress, hand.clock, 0)).toBe(2);
+    hand.checkpointer.fired(6);
+    hand.checkpointer.fired(6);
+    await hand.checkpointer.close();
+    const restored = (await hand.restore()) as Restored;
+    expect(restored).toMatchObject({ nextSeq: 4, frontier: 6, fired: 6, replayed: 3 });
+  });
+
+  it('the loop logs a watermark before it fires, and a decision when it makes one', async () => {
+    const hand = await new Hand().start({});
+    hand.feed(0, 1);
+    const { checkpointer, progress, clock } = hand;
+    const run = Promise.reject<SortedRun>(new Error('not sorted'));
+    expect(() => checkpointer.sealed(0, 6, run)).toThrow('a frontier is in the changelog before it fires');
+    await expect(run).rejects.toThrow('not sorted');
+    expect(() => checkpointer.tookOut(6)).toThrow('a frontier is in the changelog before it fires');
+    expect(() => checkpointer.fired(Number.POSITIVE_INFINITY)).toThrow('ended at a time');
+    expect(() => checkpointer.idle(0, progress, clock)).toThrow('a partition is idle when that is logged');
+    expect(() => checkpointer.added(progress, clock)).toThrow('partitions are added, never taken');
+    expect(() => checkpointer.afterBatch(createProgress(2), clock, 0)).toThrow('by a record of their own');
+  });
+
+  it('a restore returns idle and added partitions', async () => {
+    const hand = await new Hand().start({});
+    hand.progress[cell(PARTITION_PROGRESS.IDLE)] = 1;
+    hand.checkpointer.idle(0, hand.progress, hand.clock);
+    const wider = createProgress(3);
+    wider.set(hand.progress);
+    wider[2 * PROGRESS_CELLS + cell(PARTITION_PROGRESS.MAX_SEEN)] = 77;
+    hand.checkpointer.added(wider, hand.clock);
+    await hand.checkpointer.close();
+    expect(((await hand.restore()) as Restored).progress).toEqual(wider);
+  });
+
+  it('a failed write is reported to the loop', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 0, baseFactor: 0 });
+    hand.feed(0, 100);
+    await hand.checkpointer.checkpoint();
+    expect(hand.checkpointer.isCopying).toBe(true);
+    hand.disk.bytesLeft = 0;
+    const advanced = async (): Promise<void> => {
+      for (let i = 0; i < 200; i++) {
+        hand.checkpointer.advance();
+        await turn();
+      }
+    };
+    await expect(advanced()).rejects.toMatchObject({ code: 'not_writable' });
+    await expect(hand.checkpointer.checkpoint()).rejects.toMatchObject({ code: 'not_writable' });
+  });
+
+  it('the loop waits only while too much of the changelog waits for the disk', async () => {
+    const hand = await new Hand().start({ waitingBytesMax: 100 });
+    await hand.checkpointer.room();
+    hand.feed(0, 500);
+    await hand.checkpointer.room();
+    await hand.checkpointer.close();
+    expect(((await hand.restore()) as Restored).state.rowCount()).toBe(500);
+  });
+});

@@ -1,0 +1,298 @@
+/** Copies of refused events: as bytes, in the changelog, and on their way out. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { REFUSAL, TIMESTAMP_TYPE } from '../../../src/core/layout/layouts.gen.ts';
+import { RecordBatch } from '../../../src/core/layout/record-batch.ts';
+import { NO_BOUND, RefusedBatch } from '../../../src/core/layout/refused-batch.ts';
+import { createClock, createProgress } from '../../../src/core/layout/window-clock.ts';
+import { silentLogger } from '../../../src/core/log.ts';
+import {
+  decodeRecord,
+  encodeLateSent,
+  encodeMove,
+  RECORD,
+} from '../../../src/engine/durability/changelog/records.ts';
+import { engineError } from '../../../src/engine/errors.ts';
+import {
+  decodeLate,
+  encodeLate,
+  type LateCopy,
+  lateCount,
+  PAYLOAD_BYTES_MAX,
+} from '../../../src/engine/output/late/rows.ts';
+import { LATE_BYTES_MAX, LateOutlet, type LateTopic } from '../../../src/engine/output/late/side-output.ts';
+import { KafkaLateTopic } from '../../../src/engine/output/late/topic.ts';
+import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
+import { simBrokerDriver } from '../../../src/sim/broker.ts';
+import { realClock } from '../../wait.ts';
+
+interface Row {
+  readonly partition: number;
+  readonly offset: bigint;
+  readonly timestamp: bigint | undefined;
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array | null;
+  readonly reason: number;
+  readonly bound: bigint;
+}
+
+const bytes = fc.option(fc.uint8Array({ maxLength: 300 }));
+const rows: fc.Arbitrary<Row> = fc.record({
+  partition: fc.nat(99_999),
+  offset: fc.bigInt({ min: 0n, max: 2n ** 53n }),
+  timestamp: fc.option(fc.bigInt({ min: 0n, max: 2n ** 52n }), { nil: undefined }),
+  key: bytes,
+  value: bytes,
+  reason: fc.constantFrom(REFUSAL.LATE, REFUSAL.LATE_AFTER_IDLE, REFUSAL.INVALID),
+  bound: fc.oneof(fc.constant(NO_BOUND), fc.bigInt({ min: -(2n ** 52n), max: 2n ** 52n })),
+});
+
+function encoded(some: readonly Row[], arenaBytes = 1 << 20): Uint8Array {
+  const records = RecordBatch.create(some.length, arenaBytes);
+  const refused = RefusedBatch.create(some.length);
+  some.forEach(({ partition, offset, timestamp, key, value, reason, bound }, i) => {
+    const timestampType = timestamp === undefined ? TIMESTAMP_TYPE.NONE : TIMESTAMP_TYPE.CREATE;
+    records.append({ partition, offset, timestamp: timestamp ?? 0n, timestampType, key, value });
+    // The last row first: copies come in the order of the refusals.
+    const at = some.length - 1 - i;
+    refused.columns.row[at] = i;
+    refused.columns.reason[at] = reason;
+    refused.columns.bound[at] = bound;
+  });
+  refused.rowCount = some.length;
+  return encodeLate(records, refused);
+}
+
+const plain = (value: Uint8Array | null): readonly number[] | null => (value === null ? null : [...value]);
+
+describe('encoded late copies', () => {
+  const some = fc.array(rows, { minLength: 1, maxLength: 6 });
+
+  it('late copies are decoded unchanged, whatever bytes follow them', () => {
+    fc.assert(
+      fc.property(some, fc.uint8Array({ maxLength: 20 }), (given, rest) => {
+        const own = encoded(given);
+        const decoded = decodeLate(new Uint8Array(Buffer.concat([own, rest])));
+        if ('fault' in decoded) throw new Error(decoded.fault);
+        expect(decoded.bytes).toBe(own.length);
+        expect(own.length % 8).toBe(0);
+        expect(lateCount(own)).toBe(given.length);
+        const expected = [...given].reverse().map(({ timestamp, bound, key, value, ...one }) => ({
+          ...one,
+          timestampMs: timestamp,
+          boundMs: bound === NO_BOUND ? undefined : bound,
+          key: plain(key),
+          value: plain(value),
+          valueBytes: value?.length ?? 0,
+        }));
+        const found = decoded.copies.map((copy) => ({
+          ...copy,
+          key: plain(copy.key),
+          value: plain(copy.value),
+        }));
+        expect(found).toEqual(expected);
+      }),
+    );
+  });
+
+  it('damaged late copies are refused, whatever the bytes are', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.uint8Array({ maxLength: 200 }),
+          some.map((given) => encoded(given)),
+        ),
+        fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 3 }),
+        fc.nat(),
+        (original, flips, cut) => {
+          const spoilt = original.slice(0, cut % 2 === 0 ? original.length : cut % (original.length + 1));
+          for (const [at, by] of flips) if (spoilt.length > 0) spoilt[at % spoilt.length] = by;
+          const decoded = decodeLate(spoilt);
+          if ('fault' in decoded) expect(decoded.fault).toMatch(/late cop/);
+          else expect(decoded.bytes).toBeLessThanOrEqual(spoilt.length);
+        },
+      ),
+    );
+  });
+
+  it('a late copy keeps the head of a value that is too long, and its original length', () => {
+    const long = new Uint8Array(PAYLOAD_BYTES_MAX + 5).fill(7);
+    const row = { partition: 0, offset: 4n, timestamp: undefined, reason: REFUSAL.INVALID, bound: NO_BOUND };
+    const decoded = decodeLate(encoded([{ ...row, key: long, value: long }]));
+    const [copy] = 'copies' in decoded ? decoded.copies : [];
+    expect(copy?.value?.length).toBe(PAYLOAD_BYTES_MAX);
+    expect(copy?.key?.length).toBe(PAYLOAD_BYTES_MAX);
+    expect(copy?.valueBytes).toBe(PAYLOAD_BYTES_MAX + 5);
+  });
+
+  it('late copies precede the deltas of their record, and are noted as sent by its number', () => {
+    const times = { mode: 'partition', sizeMs: 10, slideMs: 10, skewMs: 0, latenessMs: 0 } as const;
+    const late = encoded([
+      { partition: 0, offset: 4n, timestamp: 1n, key: null, value: null, reason: REFUSAL.LATE, bound: 9n },
+    ]);
+    const move = encodeMove(createProgress(1), createClock(times), [0], new Uint32Array(0));
+    const body = new Uint8Array(Buffer.concat([move, late, new Uint8Array(16).fill(3)]));
+    const decoded = decodeRecord(RECORD.LATE_BATCH, body);
+    if ('fault' in decoded || decoded.record.kind !== 'batch') throw new Error('no batch');
+    expect(decoded.record.late).toEqual(late);
+    expect([...decoded.record.deltas]).toEqual(new Array(16).fill(3));
+    const cut = decodeRecord(RECORD.LATE_BATCH, body.slice(0, move.length + 8));
+    expect(cut).toEqual({ fault: expect.stringContaining('late copies') });
+    expect(decodeRecord(RECORD.LATE_SENT, encodeLateSent(12))).toEqual({
+      record: { kind: 'late_sent', seq: 12 },
+    });
+  });
+});
+
+describe('late outlet', () => {
+  const copy = encoded([
+    { partition: 0, offset: 4n, timestamp: 1n, key: null, value: null, reason: REFUSAL.LATE, bound: 9n },
+  ]);
+  const never = new AbortController().signal;
+  const sleep = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+  interface Steps {
+    readonly log: string[];
+    readonly topic: LateTopic;
+  }
+  const outletOf = ({ log, topic }: Steps): LateOutlet =>
+    new LateOutlet({
+      topic,
+      checkpointer: {
+        durable: async () => void log.push('durable'),
+        lateSent: (seq) => void log.push(`sent ${seq}`),
+      },
+      log: silentLogger,
+      sleep,
+      onSent: (copies) => void log.push(`${copies} copies`),
+    });
+
+  it('the outlet makes the refusals durable, sends the copies, and then notes them', async () => {
+    const log: string[] = [];
+    const topic = { send: async (copies: readonly LateCopy[]) => void log.push(`send ${copies.length}`) };
+    const outlet = outletOf({ log, topic });
+    outlet.offer(3, copy);
+    outlet.offer(5, copy);
+    await outlet.flushed(never);
+    expect(log).toEqual(['durable', 'send 2', 'sent 5', '2 copies']);
+    expect(outlet.waitingCopies).toBe(0);
+  });
+
+  it('the outlet sends copies that are offered just when it became empty', async () => {
+    const log: string[] = [];
+    const topic = { send: async () => {} };
+    const outlet: LateOutlet = new LateOutlet({
+      topic,
+      checkpointer: { durable: async () => {}, lateSent: (seq) => void log.push(`sent ${seq}`) },
+      log: silentLogger,
+      sleep,
+      onSent: () => {
+        if (log.length === 1) queueMicrotask(() => outlet.offer(5, copy));
+      },
+    });
+    outlet.offer(3, copy);
+    for (let turn = 0; turn < 50 && log.length < 2; turn++) await sleep();
+    expect(log).toEqual(['sent 3', 'sent 5']);
+  });
+
+  it('the outlet blocks the reading while too much waits, and retries an unreachable topic', async () => {
+    const log: string[] = [];
+    let isAway = true;
+    const send = async (): Promise<void> => {
+      if (isAway) throw engineError('late_failed', 'away');
+    };
+    const outlet = outletOf({ log, topic: { send } });
+    const large = new Uint8Array(LATE_BYTES_MAX + 8);
+    large.set(copy);
+    outlet.offer(1, large);
+    let isHeld = true;
+    const room = outlet.room(never).then(() => {
+      isHeld = false;
+    });
+    while (outlet.ready) await sleep();
+    for (let turn = 0; turn < 20; turn++) await sleep();
+    expect([isHeld, outlet.ready, outlet.waitingCopies]).toEqual([true, false, 1]);
+    await outlet.room(AbortSignal.abort());
+    isAway = false;
+    await room;
+    expect([outlet.ready, outlet.waitingCopies]).toEqual([true, 0]);
+    await outlet.flushed(never);
+  });
+
+  it('the outlet fails on an error that no retry can fix', async () => {
+    const send = async (): Promise<void> => {
+      throw engineError('late_refused', 'too large');
+    };
+    const outlet = outletOf({ log: [], topic: { send } });
+    outlet.offer(1, copy);
+    await expect(outlet.flushed(never)).rejects.toMatchObject({ code: 'late_refused' });
+    await expect(outlet.room(never)).rejects.toMatchObject({ code: 'late_refused' });
+  });
+});
+
+describe('late topic', () => {
+  const broker = (lostRow: number): BrokerDriver => {
+    const clock = { ...realClock, wallNowMs: () => 5_000 };
+    const driver = simBrokerDriver({ seed: 7, brokers: 'b:1', clock, faults: { lostRow } });
+    // The broker in memory knows no properties of a client.
+    return { ...driver, producer: ({ properties: _, ...options }) => driver.producer(options) };
+  };
+  const parts = { brokers: 'b:1', topic: 'late', sourceTopic: 'events', latenessMs: 10 };
+  const some: readonly LateCopy[] = Array.from({ length: 5000 }, (_, i) => ({
+    partition: 3,
+    offset: BigInt(i),
+    reason: i === 0 ? REFUSAL.INVALID : REFUSAL.LATE_AFTER_IDLE,
+    timestampMs: i === 0 ? undefined : 77n,
+    boundMs: i === 0 ? undefined : 100n,
+    key: null,
+    value: Uint8Array.of(i & 255),
+    valueBytes: i === 0 ? PAYLOAD_BYTES_MAX + 9 : 1,
+  }));
+  const made = async (driver: BrokerDriver, topic: string): Promise<KafkaLateTopic> => {
+    const admin = await driver.admin({ brokers: 'b:1', clientId: 'test' });
+    await admin.createTopics([{ topic: 'late', partitions: 1 }]);
+    await admin.close();
+    return new KafkaLateTopic({ ...parts, topic, driver });
+  };
+
+  it('the late topic has the copies in order, each with the outcome of its event', async () => {
+    const driver = broker(0);
+    const topic = await made(driver, 'late');
+    await topic.send(some);
+    await topic.close();
+    const consumer = await driver.consumer({ brokers: 'b:1', clientId: 'test' });
+    await consumer.assign([{ topic: 'late', partition: 0, offset: 0n }]);
+    const batch = RecordBatch.create(8000, 1 << 22);
+    await consumer.consume(batch, 0);
+    expect(batch.rowCount).toBe(some.length);
+    const headers = (row: number): Record<string, string> =>
+      Object.fromEntries(
+        batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString()]),
+      );
+    expect(headers(0)).toEqual({
+      'millrace.reason': 'invalid',
+      'millrace.source_topic': 'events',
+      'millrace.source_partition': '3',
+      'millrace.source_offset': '0',
+      'millrace.value_bytes': String(PAYLOAD_BYTES_MAX + 9),
+    });
+    expect(headers(4999)).toEqual({
+      'millrace.reason': 'late_after_idle',
+      'millrace.source_topic': 'events',
+      'millrace.source_partition': '3',
+      'millrace.source_offset': '4999',
+      'millrace.watermark_ms': '110',
+      'millrace.timestamp_ms': '77',
+    });
+    expect(batch.value(4999)).toEqual(Uint8Array.of(4999 & 255));
+    expect(batch.columns.timestamp[4999]).toBe(5_000n);
+    await consumer.close();
+  });
+
+  it('an error of the late topic states whether a retry can help', async () => {
+    const lossy = await made(broker(1), 'late');
+    await expect(lossy.send(some)).rejects.toMatchObject({ code: 'late_failed', kind: 'unavailable' });
+    const missing = await made(broker(0), 'none');
+    await expect(missing.send(some)).rejects.toMatchObject({ code: 'late_refused', kind: 'invalid' });
+  });
+});

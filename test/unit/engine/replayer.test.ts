@@ -1,0 +1,82 @@
+/** Replay of deltas that another version or another job wrote: named, and nothing of them is taken. */
+import { describe, expect, it } from 'vitest';
+import { COVER_RANGES } from '../../../src/addon/window-surface.ts';
+import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
+import { createProgress } from '../../../src/core/layout/window-clock.ts';
+import { encodeMove, RECORD } from '../../../src/engine/durability/changelog/records.ts';
+import { liveSessions } from '../../../src/engine/durability/checkpoint/live.ts';
+import { Replayer } from '../../../src/engine/durability/checkpoint/replayer.ts';
+import type { StateManifest } from '../../../src/engine/durability/checkpoint/state-manifest.ts';
+import { admittedOf, sessionDeltasOf } from '../../differential/session-kit.ts';
+import { SIDES } from '../../differential/window-kit.ts';
+
+const GAP_MS = 60;
+
+function progressOf(offset: number): Float64Array {
+  const progress = createProgress(1);
+  progress[PARTITION_PROGRESS.NEXT_OFFSET / 8] = offset;
+  progress[PARTITION_PROGRESS.CONSUMED / 8] = offset;
+  progress[PARTITION_PROGRESS.ACCEPTED / 8] = offset;
+  return progress;
+}
+
+const MANIFEST: StateManifest = {
+  id: 1,
+  ts: 1,
+  job: {
+    topic: 'events',
+    skewMs: 0,
+    latenessMs: 0,
+    watermark: 'partition',
+    window: 'session',
+    gapMs: GAP_MS,
+  },
+  clusterId: 'test',
+  topicId: undefined,
+  shards: 1,
+  base: undefined,
+  spill: undefined,
+  replayFrom: 1,
+  durable: 0,
+  frontier: Number.NEGATIVE_INFINITY,
+  maxSeen: Number.NEGATIVE_INFINITY,
+  fired: Number.NEGATIVE_INFINITY,
+  progress: createProgress(1),
+};
+
+describe.each(SIDES)('replay of $name', (kernels) => {
+  const clock = new Float64Array(WINDOW_CLOCK.BYTES / 8).fill(5);
+  const written = (): Uint8Array => {
+    const state = kernels.openSessions(GAP_MS, 1);
+    const { events, admitted } = admittedOf([{ accountId: 7n, value: 3n, eventTs: 5n }]);
+    state.accumulate(events, admitted);
+    return sessionDeltasOf(state);
+  };
+  const replayed = (deltas: Uint8Array): readonly [string | undefined, number] => {
+    const live = liveSessions(kernels.openSessions(GAP_MS, 1));
+    const replayer = new Replayer(live, MANIFEST, new Float64Array(COVER_RANGES), false);
+    const body = Buffer.concat([encodeMove(progressOf(1), clock, [0], new Uint32Array(0)), deltas]);
+    void replayer.take({ seq: 9, kind: RECORD.BATCH, durable: 8, body });
+    return [replayer.fault, live.rowCount()];
+  };
+
+  it('the replayer applies what was written', () => {
+    expect(replayed(written())).toEqual([undefined, 1]);
+  });
+
+  it.each([
+    ['version', SESSION_DELTAS.VERSION],
+    ['gap', SESSION_DELTAS.GAP_MS],
+  ])('the replayer names deltas of another %s', (_, at) => {
+    const deltas = written();
+    deltas[at] = (deltas[at] as number) - 1;
+    const fault = 'record 9 of the changelog has deltas of a form or a job that is not known here';
+    expect(replayed(deltas)).toEqual([fault, 0]);
+  });
+
+  it('the replayer names deltas that no events can cause', () => {
+    const deltas = written();
+    deltas[deltas.length - 1] = 0;
+    expect(replayed(deltas)).toEqual(['record 9 of the changelog has deltas that are none (3)', 0]);
+  });
+});

@@ -1,0 +1,360 @@
+/** Pieces of state in a store: what is written comes back, whatever it is asked, and what is not what it was is named. */
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import type { RowRun } from '../../../src/addon/window-surface.ts';
+import { type MemoryShares, sharesOf } from '../../../src/engine/durability/spill/budget.ts';
+import { PIECE_FAMILIES, type Piece, PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
+import { LATE_BYTES_MAX } from '../../../src/engine/output/late/side-output.ts';
+import type { KeptRows } from '../../../src/engine/state/end-order-sorter.ts';
+import { ROW_BYTES } from '../../../src/engine/window/accumulator.ts';
+import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
+import { npmObstacle, rocksdbNpmDriver } from '../../../src/io/rocksdb/npm.ts';
+import { KV_BUDGET_MIN_BYTES, type KvDriver, type KvStore, kvError } from '../../../src/io/rocksdb/port.ts';
+import { SimKv } from '../../../src/sim/kv.ts';
+import { turn } from '../../wait.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'millrace-pieces-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+const OPTIONS = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
+const never = (): boolean => false;
+const calm = (): void => {};
+
+/** Rows of these accounts, which ascend; every cell is of the row. */
+function runOf(accounts: readonly bigint[]): RowRun & { readonly bytesOf: Uint8Array } {
+  const cells = new BigUint64Array((accounts.length * ROW_BYTES) / 8);
+  accounts.forEach((account, row) => {
+    cells[row * 8] = account;
+    for (let cell = 1; cell < 8; cell++) cells[row * 8 + cell] = BigInt(row * 8 + cell);
+  });
+  const bytesOf = new Uint8Array(cells.buffer);
+  return {
+    bytesOf,
+    rowCount: accounts.length,
+    bytes: bytesOf.length,
+    read: (from, into) => {
+      const out = into as Uint8Array;
+      const rows = Math.min(accounts.length - from, Math.floor(out.length / ROW_BYTES));
+      out.set(bytesOf.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES));
+      return rows;
+    },
+    close: calm,
+  };
+}
+
+const spread = (count: number, step: bigint): bigint[] =>
+  Array.from({ length: count }, (_, i) => BigInt(i) * step + 5n);
+
+async function read(store: PieceStore, piece: Piece, pageRows: number): Promise<Buffer> {
+  const stream = await store.rows(piece);
+  const parts: Uint8Array[] = [];
+  for (;;) {
+    const page = new Uint8Array(pageRows * ROW_BYTES);
+    const rows = await stream.next(page);
+    parts.push(page.subarray(0, rows * ROW_BYTES));
+    if (rows < pageRows) break;
+  }
+  stream.close();
+  return Buffer.concat(parts);
+}
+
+const drivers: ReadonlyArray<readonly [string, () => KvDriver]> = [
+  ['memory', () => new SimKv()],
+  ['rocksdb', () => rocksdbDriver],
+  ...(npmObstacle() === undefined ? [['rocksdb of npm', () => rocksdbNpmDriver] as const] : []),
+];
+
+describe.each(drivers)('sorted run, %s', (name, driverOf) => {
+  it('a sorted run is read back whole, by pages of any size and by key, beside others', async () => {
+    const driver = driverOf();
+    const folder = join(root, name.replaceAll(' ', '-'));
+    let kv = await driver.open(folder, OPTIONS);
+    let store = await PieceStore.open(async () => kv);
+    const runs = [spread(1, 2n), spread(256, 3n), spread(257, 1n << 54n), spread(20_000, 7n)].map(runOf);
+    const pieces: Piece[] = [];
+    for (const [i, run] of runs.entries())
+      pieces.push((await store.write(i + 1, -10 * i, run, calm, never)) as Piece);
+    await kv.close();
+    kv = await driver.open(folder, OPTIONS);
+    store = await PieceStore.open(async () => kv);
+    for (const [i, run] of runs.entries()) {
+      const { firsts, ...entry } = pieces[i] as Piece;
+      const verified = await store.verify(entry);
+      expect(verified).toEqual({ piece: pieces[i] });
+      const again = ('piece' in verified ? verified.piece : undefined) as Piece;
+      expect(again.firsts).toEqual(firsts);
+      for (const pageRows of [3, 1000, 4096])
+        expect((await read(store, again, pageRows)).equals(Buffer.from(run.bytesOf))).toBe(true);
+      for (const row of [0, run.rowCount >> 1, run.rowCount - 1]) {
+        const at = row * ROW_BYTES;
+        const account = Buffer.from(run.bytesOf).readBigUInt64LE(at);
+        const into = new Uint8Array(ROW_BYTES);
+        expect(await store.find(again, account, into)).toBe(true);
+        expect(Buffer.from(into)).toEqual(Buffer.from(run.bytesOf.subarray(at, at + ROW_BYTES)));
+        expect(await store.find(again, account + 1n, into)).toBe(false);
+      }
+      expect(await store.find(again, 0n, new Uint8Array(ROW_BYTES))).toBe(false);
+    }
+    await store.dropOthers([2, 4]);
+    for (const { firsts: _, ...entry } of pieces) {
+      const found = await store.verify(entry);
+      if (entry.id === 2 || entry.id === 4) expect(found).toHaveProperty('piece');
+      else expect(found).toEqual({ fault: `piece ${entry.id} of part ${entry.part} is missing` });
+    }
+    const asked: string[] = [];
+    await store.keepOnly(
+      () => true,
+      async () => void asked.push('though nothing goes'),
+    );
+    await store.keepOnly(
+      (id) => id === 4,
+      async () => {
+        await turn();
+        const { firsts: _, ...goes } = pieces[1] as Piece;
+        asked.push('piece' in (await store.verify(goes)) ? 'while it is there' : 'too late');
+      },
+    );
+    expect(asked).toEqual(['while it is there']);
+    const { firsts: _, ...second } = pieces[1] as Piece;
+    expect(await store.verify(second)).toEqual({ fault: 'piece 2 of part -10 is missing' });
+    // Whoever holds one that is gone meanwhile finds nothing in it.
+    await store.drop(4);
+    expect(await store.find(pieces[3] as Piece, 12n, new Uint8Array(ROW_BYTES))).toBe(false);
+    await kv.close();
+  });
+});
+
+describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
+  it('a run of sessions has all rows of a key, in any number of chunks, whether swept or sealed', async () => {
+    const kv = await driverOf().open(join(root, `sessions-${name.replaceAll(' ', '-')}`), OPTIONS);
+    const store = await PieceStore.open(async () => kv, 'start');
+    // A key for each count of rows, up to several chunks of them.
+    const counts = [1, 255, 1, 256, 700, 2, 1];
+    const accounts = counts.flatMap((count, i) => new Array<bigint>(count).fill(BigInt(i) * 10n));
+    const run = runOf(accounts);
+    const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+    expect(piece.leastLast).toBe(6);
+    const { firsts: _, ...entry } = piece;
+    expect(await store.verify(entry)).toEqual({ piece });
+    const written: number[] = [];
+    store.watchSweeps(calm, (bytes) => written.push(bytes));
+    const writer = store.writer(2, 0);
+    for (let from = 0; from < run.bytesOf.length; from += 100 * ROW_BYTES)
+      await writer.append(run.bytesOf.subarray(from, from + 100 * ROW_BYTES));
+    const swept = await writer.finish();
+    writer.close();
+    expect(swept).toEqual({ ...piece, id: 2 });
+    expect(written).toEqual([run.bytesOf.length]);
+    for (const one of [piece, swept]) {
+      expect((await read(store, one, 300)).equals(Buffer.from(run.bytesOf))).toBe(true);
+      for (const [i, count] of counts.entries()) {
+        const from = accounts.indexOf(BigInt(i) * 10n) * ROW_BYTES;
+        const rows = await store.ofKey(one, BigInt(i) * 10n);
+        expect(Buffer.from(rows)).toEqual(Buffer.from(run.bytesOf.subarray(from, from + count * ROW_BYTES)));
+        expect(await store.ofKey(one, BigInt(i) * 10n + 1n)).toHaveLength(0);
+      }
+    }
+    // What is looked into stays until that is done.
+    const found = store.ofKey(piece, 40n);
+    await store.keepOnly(never, async () => {});
+    expect((await found).length).toBe(700 * ROW_BYTES);
+    await store.keepOnly(never, async () => {});
+    expect(await store.verify(entry)).toEqual({ fault: 'piece 1 of part 0 is missing' });
+    await kv.close();
+  });
+
+  it('a reopened store has no rows that were in transit to the sink', async () => {
+    const kv = await driverOf().open(join(root, `ended-${name.replaceAll(' ', '-')}`), OPTIONS);
+    const store = await PieceStore.open(async () => kv, 'start');
+    const { bytesOf } = runOf(spread(20_000, 1n).reverse());
+    const kept: KeptRows[] = [];
+    for (let i = 0; i < 2; i++) {
+      const writer = store.endedWriter();
+      await writer.append(bytesOf);
+      kept.push(await writer.finish());
+      writer.close();
+    }
+    const all = async (): Promise<Buffer> => {
+      const stream = await (kept[1] as KeptRows).rows();
+      const rows = new Uint8Array(20_001 * ROW_BYTES);
+      expect(await stream.next(rows)).toBe(20_000);
+      stream.close();
+      return Buffer.from(rows.subarray(0, bytesOf.length));
+    };
+    kept[0]?.drop();
+    expect((await all()).equals(Buffer.from(bytesOf))).toBe(true);
+    await store.dropOthers([]);
+    await expect(all()).rejects.toMatchObject({ code: 'kv_corrupt' });
+    await kv.close();
+  });
+});
+
+describe('stored run', () => {
+  it('a key look-up in a sorted run equals a scan of the run', async () => {
+    const accounts = fc.uniqueArray(fc.bigInt({ min: 0n, max: 3000n }), { minLength: 1, maxLength: 900 });
+    await fc.assert(
+      fc.asyncProperty(accounts, fc.bigInt({ min: 0n, max: 3000n }), async (ids, wanted) => {
+        const run = runOf(ids.sort((a, b) => (a < b ? -1 : 1)));
+        const kv = await new SimKv().open('x', OPTIONS);
+        const store = await PieceStore.open(async () => kv);
+        const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+        expect(await store.find(piece, wanted, new Uint8Array(ROW_BYTES))).toBe(ids.includes(wanted));
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it('a sorted run is invisible before it is whole', async () => {
+    const driver = new SimKv();
+    const store = await PieceStore.open(() => driver.open('x', OPTIONS));
+    const run = runOf(spread(40_000, 1n));
+    let steps = 0;
+    expect(
+      await store.write(
+        1,
+        0,
+        run,
+        () => void steps++,
+        () => steps > 1,
+      ),
+    ).toBeUndefined();
+    driver.crash('x');
+    const again = await PieceStore.open(() => driver.open('x', OPTIONS));
+    expect(await again.verify({ id: 1, part: 0, rows: 40_000, crc32: 1 })).toEqual({
+      fault: 'piece 1 of part 0 is missing',
+    });
+  });
+
+  it('a sorted run with any changed byte, a row less or a row more is refused', async () => {
+    const driver = new SimKv();
+    const kv = await driver.open('x', OPTIONS);
+    const store = await PieceStore.open(async () => kv);
+    const run = runOf(spread(600, 9n));
+    const { firsts: _, ...entry } = (await store.write(1, 7, run, calm, never)) as Piece;
+    const values = driver.folders.get('x')?.families.get('pieces')?.live.values as Uint8Array[];
+    expect(values).toHaveLength(3);
+    for (const [i, value] of values.entries()) {
+      for (let bit = 0; bit < value.length * 8; bit += 4099) {
+        value[bit >> 3] = (value[bit >> 3] as number) ^ (1 << (bit & 7));
+        expect(await store.verify(entry)).toEqual({
+          fault: 'piece 1 of part 7 has changed since it was written',
+        });
+        value[bit >> 3] = (value[bit >> 3] as number) ^ (1 << (bit & 7));
+      }
+      values[i] = value.slice(ROW_BYTES);
+      expect(await store.verify(entry)).toEqual({ fault: 'piece 1 of part 7 holds 599 rows, not 600' });
+      values[i] = value.slice(1);
+      expect(await store.verify(entry)).toHaveProperty('fault');
+      values[i] = value;
+    }
+    expect(await store.verify(entry)).toHaveProperty('piece');
+    values[1] = values[1]?.slice(ROW_BYTES) as Uint8Array;
+    const rows = store.rows({ ...entry, firsts: new BigUint64Array(0) });
+    await expect((await rows).next(new Uint8Array(700 * ROW_BYTES))).rejects.toThrow(
+      /piece 1 of part 7 holds 599 rows, not 600/,
+    );
+  });
+
+  it('a sorted run in damaged or missing files is never read as whole', async () => {
+    const folder = join(root, 'files');
+    const piecesAt = async (at: string) => {
+      let kv: KvStore | undefined;
+      const store = await PieceStore.open(async () => {
+        kv = await rocksdbDriver.open(at, OPTIONS);
+        return kv;
+      });
+      return { kv: kv as KvStore, store };
+    };
+    const made = await piecesAt(folder);
+    const { firsts: _, ...entry } = (await made.store.write(
+      1,
+      7,
+      runOf(spread(30_000, 9n)),
+      calm,
+      never,
+    )) as Piece;
+    await made.kv.close();
+    const files = readdirSync(folder).filter((name) => name.endsWith('.sst'));
+    expect(files.length).toBeGreaterThan(0);
+    const outcomes = new Set<string>();
+    for (const [i, part] of [0.01, 0.3, 0.7, 0.999, undefined].entries()) {
+      const copy = join(root, `files-${i}`);
+      cpSync(folder, copy, { recursive: true });
+      const file = join(copy, files[0] as string);
+      if (part === undefined) rmSync(file);
+      else {
+        const bytes = readFileSync(file);
+        const at = Math.floor(part * bytes.length);
+        bytes[at] = (bytes[at] as number) ^ 0x10;
+        writeFileSync(file, bytes);
+      }
+      const opened = await piecesAt(copy).catch((thrown: unknown) => {
+        expect(thrown).toMatchObject({ code: 'state_corrupt' });
+        outcomes.add('does not open');
+      });
+      if (opened === undefined) continue;
+      const found = await opened.store.verify(entry);
+      await opened.kv.close();
+      if ('piece' in found) {
+        // A byte that no row depends on.
+        expect(found.piece).toMatchObject(entry);
+        continue;
+      }
+      expect(found.fault).toMatch(/^piece 1 of part 7 does not read: .*\.sst/);
+      outcomes.add('does not read');
+    }
+    expect([...outcomes].sort()).toEqual(['does not open', 'does not read']);
+  });
+
+  it('a store that does not open is reported as corrupt state', async () => {
+    const open = async (): Promise<never> => {
+      throw kvError('kv_corrupt', 'MANIFEST-000005 is gone');
+    };
+    await expect(PieceStore.open(open)).rejects.toMatchObject({
+      code: 'state_corrupt',
+      message: 'the spilled state does not open: MANIFEST-000005 is gone',
+    });
+    const locked = async (): Promise<never> => {
+      throw kvError('kv_locked', 'in use');
+    };
+    await expect(PieceStore.open(locked)).rejects.toMatchObject({ code: 'kv_locked' });
+  });
+});
+
+describe('memory budget', () => {
+  const MIB = 1024 * 1024;
+  const batch = { rows: 16_384, bytes: 8 * MIB };
+  const sum = (shares: MemoryShares): number => Object.values(shares).reduce((total, one) => total + one, 0);
+
+  it('the memory budget is never spent twice and leaves most of a large one to the state', () => {
+    for (const budget of [160 * MIB, 512 * MIB, 4096 * MIB, 65_536 * MIB]) {
+      for (const hasLate of [false, true]) {
+        const shares = sharesOf(budget, batch, hasLate);
+        expect(sum(shares)).toBeLessThanOrEqual(budget - (hasLate ? 3 : 2) * batch.bytes);
+        expect(shares.stateBytes).toBeGreaterThanOrEqual(16 * MIB);
+        expect(shares.spillStoreBytes).toBeGreaterThanOrEqual(KV_BUDGET_MIN_BYTES);
+        expect(shares.lateBytes > 0).toBe(hasLate);
+        expect(shares.lateBytes).toBeLessThanOrEqual(LATE_BYTES_MAX);
+      }
+    }
+    expect(sharesOf(4096 * MIB, batch, false).stateBytes).toBeGreaterThan(0.8 * 4096 * MIB);
+  });
+
+  it('a memory budget that is too small is refused with a sufficient one', () => {
+    for (const sizes of [batch, { rows: 1_048_576, bytes: 64 * MIB }]) {
+      let next = '';
+      try {
+        sharesOf(20 * MIB, sizes, true);
+      } catch (thrown) {
+        expect(thrown).toMatchObject({ code: 'bad_setting' });
+        next = (thrown as { next: string }).next;
+      }
+      const least = Number(/-mem-budget=(\d+)MiB or more/.exec(next)?.[1]);
+      expect(() => sharesOf(least * MIB, sizes, true)).not.toThrow();
+      expect(() => sharesOf((least - 1) * MIB, sizes, true)).toThrow(/leaves no memory for state/);
+    }
+  });
+});

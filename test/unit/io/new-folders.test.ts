@@ -1,0 +1,61 @@
+/** Folders that are made for data: their names must survive a crash of the machine, or the data in them is gone. */
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, afterEach, expect, it, vi } from 'vitest';
+import { openDisk } from '../../../src/io/disk/node.ts';
+import { prepareFolder } from '../../../src/io/rocksdb/folder.ts';
+import { fileLog } from '../registry/store/file-kit.ts';
+
+/** Folders made and folders synced, in this order. */
+const { steps } = vi.hoisted(() => ({ steps: [] as string[] }));
+
+vi.mock('node:fs/promises', async (original) => {
+  const real = await original<typeof import('node:fs/promises')>();
+  return {
+    ...real,
+    mkdir: async (path: string) => {
+      await real.mkdir(path);
+      steps.push(`made ${path}`);
+    },
+    open: async (path: string, ...rest: [string | number, number?]) => {
+      const file = await real.open(path, ...rest);
+      const sync = file.sync.bind(file);
+      file.sync = async () => {
+        await sync();
+        steps.push(`synced ${path}`);
+      };
+      return file;
+    },
+  };
+});
+
+const root = realpathSync(mkdtempSync(join(tmpdir(), 'millrace-folders-')));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+afterEach(() => {
+  steps.length = 0;
+});
+
+const OPENED: ReadonlyArray<readonly [string, (folder: string) => Promise<unknown>]> = [
+  ['the disk of the engine', openDisk],
+  ['the file store of the registry', (folder) => fileLog(folder).open({ apply: () => {} })],
+  ['an embedded store', (folder) => prepareFolder(folder, 'driver', 'make')],
+];
+
+it.each(OPENED)('each folder that is created for %s is synced in its parent', async (name, open) => {
+  const folder = join(root, name.replaceAll(' ', '-'), 'one', 'two');
+  await open(folder);
+  for (const made of [folder, dirname(folder), dirname(dirname(folder))]) {
+    const at = steps.indexOf(`made ${made}`);
+    expect(at, made).toBeGreaterThanOrEqual(0);
+    expect(steps.slice(at), made).toContain(`synced ${dirname(made)}`);
+  }
+});
+
+it('the log of a new registry store is synced in its folder', async () => {
+  const folder = join(root, 'registry');
+  const log = fileLog(folder);
+  await log.open({ apply: () => {} });
+  await log.close();
+  expect(steps).toContain(`synced ${folder}`);
+});

@@ -1,0 +1,109 @@
+/** The group session that a service requests for its consumers, and the options that it refuses. */
+import { describe, expect, it } from 'vitest';
+import { coreError, type MillraceError } from '../../../src/core/errors.ts';
+import { silentLogger } from '../../../src/core/log.ts';
+import { Metrics } from '../../../src/core/metrics.ts';
+import {
+  RELAY_DEFAULTS,
+  Relay,
+  type RelayOptions,
+  Service,
+  type ServiceOptions,
+  type ServiceRelay,
+} from '../../../src/outbox/index.ts';
+import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
+
+const POOL = {
+  query: async () => ({ rows: [{ present: true, at: 'x' }], rowCount: 1 }),
+  close: async () => {},
+};
+const options = (more: object = {}): ServiceOptions =>
+  ({
+    name: 'shop',
+    brokers: 'nowhere:1',
+    postgres: 'postgres://me@nowhere/shop',
+    schema: 'shop',
+    sql: { name: 'fake', connect: async () => POOL },
+    broker: {},
+    clock: new VirtualClock(),
+    random: new SeededRandom(1),
+    metrics: new Metrics(),
+    log: silentLogger,
+    ...more,
+  }) as unknown as ServiceOptions;
+
+/** The session timeout that the broker client of a consumer is made with. */
+async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<unknown> {
+  let made: (properties: unknown) => void = () => {};
+  const properties = new Promise<unknown>((resolve) => {
+    made = resolve;
+  });
+  const consumer = async ({ properties: given }: { readonly properties: unknown }) => {
+    made(given);
+    throw coreError('unreachable', 'nobody is there');
+  };
+  const service = await Service.open(options({ broker: { consumer } }));
+  service.consume({ topic: 't', inbox: 'inbox', parkedTable: 'parked', handle: async () => {}, ...more });
+  const seen = await properties;
+  await service.close().catch(() => {});
+  return seen;
+}
+
+describe('session of a service', () => {
+  it('the session timeout of a service is that of payments, or as the service sets it', async () => {
+    expect(await sessionOf({})).toEqual({ 'session.timeout.ms': 10_000 });
+    expect(await sessionOf({ sessionTimeoutMs: 45_000 })).toEqual({ 'session.timeout.ms': 45_000 });
+  });
+});
+
+describe('service options', () => {
+  const base = { table: 'outbox', topic: 'events' };
+  const refused = async (settings: object, more: object = {}): Promise<string> => {
+    const service = await Service.open(options(more));
+    try {
+      await service.relay({ ...base, ...settings } as ServiceRelay);
+    } catch (thrown) {
+      expect(thrown).toMatchObject({ code: 'bad_option' });
+      return (thrown as MillraceError).toLine();
+    } finally {
+      await service.close();
+    }
+    throw new Error('it was not refused');
+  };
+
+  it('a relay in wal mode without a replication driver is refused and never polls', async () => {
+    const why = await refused({ mode: 'wal' });
+    expect(why).toContain('needs the driver `replication`');
+    expect(why).toContain('openReplication()');
+  });
+
+  it.each([
+    [{ mode: 'WAL' }, 'a relay has no mode "WAL"'],
+    [{ polInterval: 5 }, 'Service.relay has no option polInterval'],
+    [{ wal: { heartbeatMs: 100 } }, 'have no effect without mode: wal'],
+    [{ mode: 'wal', wal: { slot: 'mine' } }, 'wal of Service.relay has no option slot'],
+  ])('a relay with %j is refused', async (settings, why) => {
+    expect(await refused(settings, { replication: {} })).toContain(why);
+  });
+
+  it('a relay in wal mode that is constructed without a source is refused', () => {
+    const settings = { ...RELAY_DEFAULTS, ...base, mode: 'wal', name: 'r', source: '/r' };
+    expect(() => new Relay({ ...options(), settings } as unknown as RelayOptions)).toThrow(
+      'needs makeSource',
+    );
+  });
+
+  it('an unknown option of the service or of a consumer is refused', async () => {
+    await expect(Service.open(options({ broker_url: 'x' }))).rejects.toMatchObject({ code: 'bad_option' });
+    const service = await Service.open(options());
+    const consumer = {
+      topic: 't',
+      inbox: 'inbox',
+      parkedTable: 'parked',
+      handle: async () => {},
+      retries: 3,
+    };
+    expect(() => service.consume(consumer)).toThrow('Service.consume has no option retries');
+    await service.close();
+  });
+});

@@ -1,0 +1,33 @@
+/** A process that ends before it is ready is not waited for. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, it } from 'vitest';
+import type { SliceProcess } from '../../../src/demo/fact.ts';
+import { ready } from '../../../src/demo/ready.ts';
+
+it('the wait for readiness reports a process that ended, and returns the address of a ready one', async () => {
+  let status = 503;
+  const server = createServer((_, answer) => void answer.writeHead(status).end());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  let end = (_: { code: number; signal: null }): void => {};
+  const child: SliceProcess = {
+    pid: -1,
+    logPath: 'its.log',
+    ended: new Promise((resolve) => {
+      end = resolve;
+    }),
+    address: async () => address,
+    kill: () => {},
+    stdout: () => '',
+  };
+  try {
+    const waiting = ready('engine', child);
+    end({ code: 3, signal: null });
+    await expect(waiting).rejects.toThrow('engine ended before it was ready');
+    status = 200;
+    await expect(ready('engine', { ...child, ended: new Promise(() => {}) })).resolves.toBe(address);
+  } finally {
+    server.close();
+  }
+});
