@@ -1,6 +1,12 @@
 /** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the goals. */
 
-import { type Bench, type BenchReport, machine, renderTable } from '../../bench/harness.ts';
+import {
+  type Bench,
+  type BenchContext,
+  type BenchReport,
+  machine,
+  renderTable,
+} from '../../bench/harness.ts';
 import { BENCHES } from '../../bench/index.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
@@ -94,6 +100,60 @@ async function list(context: CommandContext<typeof SETTINGS>, table: Benches): P
   context.print(['millrace bench NAME [-smoke] [-json] [-check]', '', ...lines].join('\n'), { benches });
 }
 
+type Context = CommandContext<typeof SETTINGS>;
+
+/** Options of a run, from the flags. */
+function runOptions(context: Context): BenchContext {
+  const { smoke, repeats, brokers, vs, cases, seed, only, peers, duration, rate, rows, preload } =
+    context.settings;
+  return {
+    smoke,
+    repeats: repeats ?? (smoke ? REPEATS_SMOKE : REPEATS),
+    log: context.log,
+    metrics: context.metrics,
+    settings: context.settings,
+    brokers,
+    vs: vs?.replace(/\/+$/, ''),
+    cases,
+    seed,
+    postgres: context.settings.postgres,
+    only,
+    peers,
+    durationMs: duration,
+    rate,
+    rows,
+    preload,
+    brokerCount: context.settings['broker-count'],
+    heldXmin: context.settings['held-xmin'],
+    killAfterMs: context.settings['kill-after'],
+    drain: context.drain,
+    say: (line) => context.say(line),
+    onClose: (close) => context.onClose(close),
+  };
+}
+
+/** The flags that were given and change a result, for the report. */
+function givenFlags(context: Context): string[] {
+  const { repeats, vs, cases, seed, only, peers, duration, rate, rows, preload } = context.settings;
+  const killAfter = context.settings['kill-after'];
+  const given = {
+    only: only?.join(),
+    peers: peers?.join(),
+    duration: duration === undefined ? undefined : formatDuration(duration),
+    rate,
+    rows,
+    preload,
+    'broker-count': context.settings['broker-count'],
+    'held-xmin': context.settings['held-xmin'] || undefined,
+    'kill-after': killAfter === undefined ? undefined : formatDuration(killAfter),
+    repeats,
+    vs,
+    cases,
+    seed,
+  };
+  return Object.entries(given).flatMap(([flag, value]) => (value === undefined ? [] : [`-${flag}=${value}`]));
+}
+
 /** The command over a table of benchmarks. */
 export const benchCommand = (table: Benches) =>
   defineCommand({
@@ -116,53 +176,10 @@ export const benchCommand = (table: Benches) =>
           near === undefined ? `there are ${Object.keys(table).join(', ')}` : `did you mean ${near}?`;
         throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
       }
-      const { smoke, repeats, check, brokers, vs, cases, seed, only, peers, duration, rate, rows, preload } =
-        context.settings;
-      const killAfter = context.settings['kill-after'];
       const { bench } = await load();
       context.setReady();
-      const results = await bench.run({
-        smoke,
-        repeats: repeats ?? (smoke ? REPEATS_SMOKE : REPEATS),
-        log: context.log,
-        metrics: context.metrics,
-        settings: context.settings,
-        brokers,
-        vs: vs?.replace(/\/+$/, ''),
-        cases,
-        seed,
-        postgres: context.settings.postgres,
-        only,
-        peers,
-        durationMs: duration,
-        rate,
-        rows,
-        preload,
-        brokerCount: context.settings['broker-count'],
-        heldXmin: context.settings['held-xmin'],
-        killAfterMs: killAfter,
-        drain: context.drain,
-        say: (line) => context.say(line),
-        onClose: (close) => context.onClose(close),
-      });
-      const given = {
-        only: only?.join(),
-        peers: peers?.join(),
-        duration: duration === undefined ? undefined : formatDuration(duration),
-        rate,
-        rows,
-        preload,
-        'broker-count': context.settings['broker-count'],
-        'held-xmin': context.settings['held-xmin'] || undefined,
-        'kill-after': killAfter === undefined ? undefined : formatDuration(killAfter),
-        repeats,
-        vs,
-        cases,
-        seed,
-      };
-      const flags = Object.entries(given).flatMap(([flag, value]) =>
-        value === undefined ? [] : [`-${flag}=${value}`],
-      );
+      const results = await bench.run(runOptions(context));
+      const flags = givenFlags(context);
       const report: BenchReport = {
         bench: name,
         build: buildDigest(),
@@ -172,11 +189,11 @@ export const benchCommand = (table: Benches) =>
       };
       context.print(renderTable(report), report);
       const missed = results.filter((one) => one.met === false);
+      const { check } = context.settings;
       if (check)
         for (const { metric, goal, ratio, value } of missed)
           context.say(`missed: ${metric}: ${goal}, it is ${goal?.startsWith('ratio') ? ratio : value}`);
       return check && missed.length > 0 ? EXIT.no : EXIT.done;
     },
   });
-
 export const command = benchCommand(BENCHES);

@@ -1,6 +1,12 @@
 /** `millrace consumer`: reads framed records with one reader schema; what cannot be read goes to quarantine. */
 import { coreError, EXIT } from '../core/errors.ts';
-import type { BrokerDriver, BrokerOptions, TopicPartition } from '../io/kafka/port.ts';
+import type {
+  BatchProducer,
+  BrokerDriver,
+  BrokerOptions,
+  ConsumerOptions,
+  TopicPartition,
+} from '../io/kafka/port.ts';
 import {
   BatchDecoder,
   consumerMetrics,
@@ -10,10 +16,11 @@ import {
   GroupMember,
   QUARANTINE_HEADER_BYTES_MAX,
   Quarantine,
+  type RegistryClient,
   registryError,
   TopicSink,
 } from '../registry/index.ts';
-import { defineCommand } from '../shell/command.ts';
+import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {
   CLIENT_SETTINGS,
@@ -58,6 +65,8 @@ const SETTINGS = {
     help: 'bytes read at once; a larger record cannot be read',
   },
 } as const;
+
+type Context = CommandContext<typeof SETTINGS>;
 
 type Output =
   | { readonly kind: 'file'; readonly path: string }
@@ -115,144 +124,173 @@ async function endsOf(
   }
 }
 
+/** The reader schema that the flags name, shown as a metric. @throws invalid_schema where it has another format */
+async function readerOf(context: Context, client: RegistryClient) {
+  const { settings } = context;
+  const reader = await client.version(settings.subject, settings['reader-version']);
+  if (reader.schema.format !== formatOf(context)) {
+    throw registryError(
+      'invalid_schema',
+      `version ${reader.version} of ${settings.subject} is ${reader.schema.format}, not ${formatOf(context)}`,
+      {
+        next: 'give the -format of the subject',
+      },
+    );
+  }
+  context.metrics
+    .gauge('consumer_reader_schema_version', 'Version of the subject that records are read with.', [
+      'subject',
+    ])
+    .set(
+      reader.version,
+      context.metrics.gauge('consumer_reader_schema_version', '', ['subject']).series(settings.subject),
+    );
+  return reader;
+}
+
+/** Creates the topics that are missing. Returns the partitions of the topic that is read. */
+async function openTopics(
+  context: Context,
+  driver: BrokerDriver,
+  base: BrokerOptions,
+  names: {
+    readonly topic: string;
+    readonly quarantineTopic: string;
+    readonly output: Output | undefined;
+  },
+): Promise<readonly TopicPartition[]> {
+  const { topic, quarantineTopic, output } = names;
+  const admin = await driver.admin(base);
+  context.onClose(() => admin.close());
+  const recordBytesMax = context.settings['batch-bytes'];
+  await createTopics(context, admin, [
+    { topic },
+    ...(output?.kind === 'kafka' ? [outputTopic(output.topic, recordBytesMax)] : []),
+    quarantineSpec(quarantineTopic, recordBytesMax),
+  ]);
+  const info = (await admin.listTopics()).find((one) => one.topic === topic);
+  if (info === undefined) {
+    throw coreError('unreachable', `topic ${topic} does not exist`, {
+      next: 'create it, or leave -create-topics on',
+    });
+  }
+  return info.partitions.map((partition) => ({ topic, partition }));
+}
+
+/** A producer for decoded and quarantined records. */
+function outputProducer(driver: BrokerDriver, base: BrokerOptions): Promise<BatchProducer> {
+  return driver.producer({
+    ...base,
+    clientId: 'millrace-consumer-out',
+    acks: -1,
+    idempotence: true,
+    properties: {
+      ...base.properties,
+      'message.max.bytes': PRODUCER_RECORD_BYTES_MAX,
+      // A batch is handed over whole, and the next one waits for it.
+      'linger.ms': 1,
+    },
+  });
+}
+
+/** Connects members of the group. */
+function connector(context: Context, driver: BrokerDriver, base: BrokerOptions & { readonly group: string }) {
+  const timeout = { 'session.timeout.ms': context.settings['session-timeout'] };
+  return (member: number, hooks: Pick<ConsumerOptions, 'onRebalance'>) =>
+    driver.consumer({
+      ...base,
+      ...hooks,
+      clientId: `millrace-consumer-${member}`,
+      properties: { ...base.properties, ...timeout },
+      autoOffsetReset: 'earliest',
+      partitionEof: true,
+    });
+}
+
+async function runConsumer(context: Context): Promise<number> {
+  const { settings } = context;
+  const topic = topicOf(context);
+  const quarantineTopic = topicName(
+    '-quarantine-topic',
+    settings['quarantine-topic'] ?? `${topic}.quarantine`,
+  );
+  const output = outputOf(settings.out);
+  const fileSink = output?.kind === 'file' ? await FileSink.open(output.path) : undefined;
+  if (fileSink !== undefined) context.onClose(() => fileSink.close());
+  const client = registryClient(context);
+  const reader = await readerOf(context, client);
+  const kernels = await chooseKernels(context);
+  const driver = await brokerDriver(context);
+  const base = {
+    brokers: settings.brokers,
+    clientId: 'millrace-consumer',
+    ...connectOptions(context),
+  };
+  const partitions = await openTopics(context, driver, base, { topic, quarantineTopic, output });
+  const producer = await outputProducer(driver, base);
+  context.onClose(() => producer.close());
+  const sink: DecodedSink | undefined =
+    output?.kind === 'kafka' ? new TopicSink(producer, output.topic) : fileSink;
+  const ends = settings['exit-at-end']
+    ? await endsOf(driver, base, partitions, settings['connect-timeout'])
+    : undefined;
+
+  const metrics = consumerMetrics(context.metrics);
+  const progress = context.progress({ what: `records of ${topic}`, unit: 'records' });
+  let read = 0;
+  let quarantined = 0;
+  const connect = connector(context, driver, { ...base, group: settings.group ?? `millrace-${topic}` });
+  const members = Array.from({ length: settings.instances }, (_, i) => {
+    const log = context.log.child({ member: i });
+    return new GroupMember({
+      connect: (hooks) => connect(i, hooks),
+      topic,
+      subject: settings.subject,
+      decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows']),
+      sink,
+      quarantine: new Quarantine({ producer, topic: quarantineTopic, readerVersion: reader.version }),
+      metrics,
+      clock: context.clock,
+      log,
+      drain: context.drain,
+      batchRows: settings['batch-rows'],
+      batchBytes: settings['batch-bytes'],
+      ends,
+      onRows: (rows, failed) => {
+        read += rows;
+        quarantined += failed;
+        progress.add(rows);
+        progress.error(failed);
+      },
+    });
+  });
+  context.readiness('delivery', () => {
+    const reason = members.map((member) => member.heldReason()).find((one) => one !== undefined);
+    if (reason !== undefined) throw new Error(reason);
+    return true;
+  });
+  context.setReady();
+  await Promise.all(members.map((member) => member.run()));
+  progress.done();
+  context.print(
+    `read ${read} records of ${topic} as version ${reader.version}, ${quarantined} of them to ${quarantineTopic}`,
+    {
+      topic,
+      subject: settings.subject,
+      readerVersion: reader.version,
+      records: read,
+      quarantined,
+      quarantineTopic,
+    },
+  );
+  return EXIT.done;
+}
+
 export const command = defineCommand({
   name: 'consumer',
   summary: 'Read framed records with one reader schema and quarantine what cannot be read.',
   description:
     'Example: millrace consumer -brokers=localhost:9092 -format=avro -subject=orders-value -reader-version=1 -out=file:orders.jsonl',
   settings: SETTINGS,
-  async run(context) {
-    const { settings } = context;
-    const topic = topicOf(context);
-    const quarantineTopic = topicName(
-      '-quarantine-topic',
-      settings['quarantine-topic'] ?? `${topic}.quarantine`,
-    );
-    const group = settings.group ?? `millrace-${topic}`;
-    const output = outputOf(settings.out);
-    const fileSink = output?.kind === 'file' ? await FileSink.open(output.path) : undefined;
-    if (fileSink !== undefined) context.onClose(() => fileSink.close());
-    const client = registryClient(context);
-    const reader = await client.version(settings.subject, settings['reader-version']);
-    if (reader.schema.format !== formatOf(context)) {
-      throw registryError(
-        'invalid_schema',
-        `version ${reader.version} of ${settings.subject} is ${reader.schema.format}, not ${formatOf(context)}`,
-        {
-          next: 'give the -format of the subject',
-        },
-      );
-    }
-    context.metrics
-      .gauge('consumer_reader_schema_version', 'Version of the subject that records are read with.', [
-        'subject',
-      ])
-      .set(
-        reader.version,
-        context.metrics.gauge('consumer_reader_schema_version', '', ['subject']).series(settings.subject),
-      );
-
-    const kernels = await chooseKernels(context);
-    const driver = await brokerDriver(context);
-    const base = {
-      brokers: settings.brokers,
-      clientId: 'millrace-consumer',
-      ...connectOptions(context),
-    };
-    const admin = await driver.admin(base);
-    context.onClose(() => admin.close());
-    const recordBytesMax = settings['batch-bytes'];
-    await createTopics(context, admin, [
-      { topic },
-      ...(output?.kind === 'kafka' ? [outputTopic(output.topic, recordBytesMax)] : []),
-      quarantineSpec(quarantineTopic, recordBytesMax),
-    ]);
-    const info = (await admin.listTopics()).find((one) => one.topic === topic);
-    if (info === undefined) {
-      throw coreError('unreachable', `topic ${topic} does not exist`, {
-        next: 'create it, or leave -create-topics on',
-      });
-    }
-    const producer = await driver.producer({
-      ...base,
-      clientId: 'millrace-consumer-out',
-      acks: -1,
-      idempotence: true,
-      properties: {
-        ...base.properties,
-        'message.max.bytes': PRODUCER_RECORD_BYTES_MAX,
-        // A batch is handed over whole, and the next one waits for it.
-        'linger.ms': 1,
-      },
-    });
-    context.onClose(() => producer.close());
-    const sink: DecodedSink | undefined =
-      output?.kind === 'kafka' ? new TopicSink(producer, output.topic) : fileSink;
-    const ends = settings['exit-at-end']
-      ? await endsOf(
-          driver,
-          base,
-          info.partitions.map((partition) => ({ topic, partition })),
-          settings['connect-timeout'],
-        )
-      : undefined;
-
-    const metrics = consumerMetrics(context.metrics);
-    const progress = context.progress({ what: `records of ${topic}`, unit: 'records' });
-    let read = 0;
-    let quarantined = 0;
-    const members = Array.from({ length: settings.instances }, (_, i) => {
-      const log = context.log.child({ member: i });
-      return new GroupMember({
-        connect: (hooks) =>
-          driver.consumer({
-            ...base,
-            ...hooks,
-            clientId: `millrace-consumer-${i}`,
-            properties: { ...base.properties, 'session.timeout.ms': settings['session-timeout'] },
-            group,
-            autoOffsetReset: 'earliest',
-            partitionEof: true,
-          }),
-        topic,
-        subject: settings.subject,
-        decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows']),
-        sink,
-        quarantine: new Quarantine({ producer, topic: quarantineTopic, readerVersion: reader.version }),
-        metrics,
-        clock: context.clock,
-        log,
-        drain: context.drain,
-        batchRows: settings['batch-rows'],
-        batchBytes: settings['batch-bytes'],
-        ends,
-        onRows: (rows, failed) => {
-          read += rows;
-          quarantined += failed;
-          progress.add(rows);
-          progress.error(failed);
-        },
-      });
-    });
-    context.readiness('delivery', () => {
-      const reason = members.map((member) => member.heldReason()).find((one) => one !== undefined);
-      if (reason !== undefined) throw new Error(reason);
-      return true;
-    });
-    context.setReady();
-    await Promise.all(members.map((member) => member.run()));
-    progress.done();
-    context.print(
-      `read ${read} records of ${topic} as version ${reader.version}, ${quarantined} of them to ${quarantineTopic}`,
-      {
-        topic,
-        subject: settings.subject,
-        readerVersion: reader.version,
-        records: read,
-        quarantined,
-        quarantineTopic,
-      },
-    );
-    return EXIT.done;
-  },
+  run: runConsumer,
 });

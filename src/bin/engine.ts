@@ -11,6 +11,7 @@ import {
   Engine,
   engineMetrics,
   engineRoutes,
+  type Job,
   limitedText,
   type MemoryShares,
   pieceOrderOf,
@@ -250,6 +251,77 @@ async function openSource(
   return source;
 }
 
+/** Makes the topics that are missing, and finds the one that is read. Closes the admin client. */
+async function openTopics(
+  context: Context,
+  admin: BrokerAdmin,
+  { topic, lateName }: { readonly topic: string; readonly lateName: string | undefined },
+): Promise<{ readonly partitionCount: number; readonly topicId: string | undefined }> {
+  try {
+    if (lateName !== undefined) await partitionsOf(context, admin, lateName);
+    const partitionCount = await partitionsOf(context, admin, topic);
+    return { partitionCount, topicId: await admin.topicId(topic) };
+  } finally {
+    await admin.close();
+  }
+}
+
+/** Progress of a run on the terminal. */
+function openProgress(context: Context, stages: Stages, metrics: ReturnType<typeof engineMetrics>) {
+  const note = progressNote({
+    stages,
+    watermark: () => (engines.get(context)?.restored ? engines.get(context)?.watermark() : undefined),
+    openKeys: () => metrics.openKeys.value(),
+  });
+  return context.progress({ what: 'events', unit: 'events', note });
+}
+
+/** Runs an engine from its restore to its end, and prints what it did. */
+async function runToEnd(
+  context: Context,
+  parts: {
+    readonly engine: Engine;
+    readonly job: Job;
+    readonly lease: ReturnType<typeof leased>['lease'] | undefined;
+    readonly done: () => void;
+  },
+): Promise<number> {
+  const { settings } = context;
+  const { engine, job, lease, done } = parts;
+  await engine.restore();
+  lease?.start();
+  context.setReady();
+  const summary = await engine.run(context.drain);
+  done();
+  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
+  const { before, ...printed } = summary;
+  context.print(text, { ...printed, ...engine.watermark() });
+  const hasEnd = settings.bounded || settings['exit-at-end'];
+  if (hasEnd && !context.drain.aborted)
+    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
+  return EXIT.done;
+}
+
+/** Flags of a run that no other function reads. */
+function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
+  return {
+    ...(shares === undefined ? {} : { lateBytesMax: shares.lateBytes }),
+    rowCapacity: settings['batch-rows'],
+    checkpointIntervalMs: settings['checkpoint-interval'],
+    checkpointSizes: {
+      baseBytesMin: settings['snapshot-after'],
+      ...(shares === undefined ? {} : { waitingBytesMax: shares.changelogBytes }),
+    },
+    idleTimeoutMs: settings['idle-timeout'],
+    partitionIntervalMs: settings['partition-interval'],
+    stop: settings.bounded
+      ? ('bounded' as const)
+      : settings['exit-at-end']
+        ? ('end' as const)
+        : ('never' as const),
+  };
+}
+
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
   const job = jobOf(settings);
@@ -269,12 +341,7 @@ async function runEngine(context: Context): Promise<number> {
   const kernel = await kernels(context);
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
-  const findTopics = async () => {
-    if (lateName !== undefined) await partitionsOf(context, admin, lateName);
-    const partitionCount = await partitionsOf(context, admin, job.topic);
-    return { partitionCount, topicId: await admin.topicId(job.topic) };
-  };
-  const found = await findTopics().finally(() => admin.close());
+  const found = await openTopics(context, admin, { topic: job.topic, lateName });
   const { partitionCount, topicId } = found;
   log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Only where everything else is there is something made in the folder.
@@ -288,12 +355,7 @@ async function runEngine(context: Context): Promise<number> {
       : leased(context, driver, { brokers, group, source: reader });
   log.info({ consumer: driver.name }, 'consumer open');
   const metrics = engineMetrics(context.metrics);
-  const note = progressNote({
-    stages,
-    watermark: () => (engines.get(context)?.restored ? engines.get(context)?.watermark() : undefined),
-    openKeys: () => metrics.openKeys.value(),
-  });
-  const progress = context.progress({ what: 'events', unit: 'events', note });
+  const progress = openProgress(context, stages, metrics);
   const windows = windowKernels(context);
   const openState = () => {
     const state = stateOf(job, windows, settings.shards, spill?.pieces);
@@ -313,18 +375,9 @@ async function runEngine(context: Context): Promise<number> {
     ...(lateName === undefined
       ? {}
       : { late: openLateTopic(context, driver, { brokers, name: lateName, job }) }),
-    ...(shares === undefined ? {} : { lateBytesMax: shares.lateBytes }),
     disk,
-    rowCapacity: settings['batch-rows'],
-    checkpointIntervalMs: settings['checkpoint-interval'],
-    checkpointSizes: {
-      baseBytesMin: settings['snapshot-after'],
-      ...(shares === undefined ? {} : { waitingBytesMax: shares.changelogBytes }),
-    },
-    idleTimeoutMs: settings['idle-timeout'],
-    partitionIntervalMs: settings['partition-interval'],
+    ...runOptions(context, shares),
     onStep: chaos.onStep,
-    stop: settings.bounded ? 'bounded' : settings['exit-at-end'] ? 'end' : 'never',
     clock,
     sleep: (ms) => sleep(clock, ms),
     log,
@@ -340,18 +393,7 @@ async function runEngine(context: Context): Promise<number> {
   context.readiness('sink', () => engine.sinkReady);
   if (lateName !== undefined) context.readiness('late topic', () => engine.lateReady);
   if (lease !== undefined) context.readiness('group', () => lease.isWhole);
-  await engine.restore();
-  lease?.start();
-  context.setReady();
-  const summary = await engine.run(context.drain);
-  progress.done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
-  const { before, ...printed } = summary;
-  context.print(text, { ...printed, ...engine.watermark() });
-  const hasEnd = settings.bounded || settings['exit-at-end'];
-  if (hasEnd && !context.drain.aborted)
-    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
-  return EXIT.done;
+  return runToEnd(context, { engine, job, lease, done: () => progress.done() });
 }
 
 export const command = defineCommand({

@@ -150,6 +150,95 @@ function ttlOf(context: Context): DedupTtl {
   return ttl;
 }
 
+/** Registers the checks of /ready. */
+function watchHealth(context: Context, pool: SqlPool, consumer: PaymentsConsumer): void {
+  context.readiness('postgres', async () => {
+    await pool.query('SELECT 1');
+    if (!consumer.isHealthy())
+      throw coreError(
+        'unreachable',
+        'the database does not take the batch; the log says why, and it is tried again',
+      );
+    return true;
+  });
+  context.readiness('group', async () => {
+    const why = await consumer.whyNotMember();
+    if (why !== undefined) throw coreError('unreachable', why);
+    return true;
+  });
+}
+
+async function runPayments(context: Context): Promise<number> {
+  const { settings, log, clock } = context;
+  const { brokers } = settings;
+  if (brokers === undefined)
+    throw coreError('usage', '-brokers is required', { next: 'give -brokers=host:port,host:port' });
+  if (!/^[a-zA-Z0-9._-]{1,249}$/.test(settings.topic)) {
+    throw coreError('bad_value', `-topic=${settings.topic} is not a topic name`, {
+      next: 'use 1 to 249 letters, digits, dots, underscores and dashes',
+    });
+  }
+  const ttl = ttlOf(context);
+  const metrics = paymentsMetrics(context.metrics);
+  metrics.ttlMargin.set(ttl.marginMs / 1000);
+  const pool = await openDatabase(context);
+  const driver = await brokerDriver(context);
+  const { topic, group } = settings;
+  const inbox = new Inbox('inbox');
+  await makeInboxPartitions(context, pool, inbox.names, ttl);
+  const admin = await driver.admin({ brokers, clientId: 'millrace-payments-admin' });
+  const partitions = await partitionsOf(context, admin).finally(() => admin.close());
+  const ends = settings['exit-at-end'] ? await endsOf(context, driver, brokers, partitions) : undefined;
+  const progress = context.progress({ what: `events of ${topic}`, unit: 'deliveries' });
+  const sums = { charged: 0, suppressed: 0, parked: 0 };
+  const consumer = new PaymentsConsumer({
+    connect: (hooks) =>
+      driver.consumer({
+        ...hooks,
+        brokers,
+        clientId: 'millrace-payments',
+        group,
+        autoOffsetReset: 'earliest',
+        partitionEof: true,
+        properties: {
+          'session.timeout.ms': settings['session-timeout'],
+          'max.poll.interval.ms': Math.max(settings['max-poll-interval'], settings['session-timeout']),
+        },
+      }),
+    topic,
+    pool,
+    ids: new UuidV7(clock, systemRandom),
+    inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
+    injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
+    metrics,
+    clock,
+    log,
+    drain: context.drain,
+    batchRows: settings['batch-rows'],
+    batchBytes: settings['batch-bytes'],
+    batchWaitMs: settings['batch-wait'],
+    batchEveryMs: settings['batch-every'],
+    ends,
+    crashPoint: crashPoint(context),
+    onCommitted: (outcome: BatchOutcome) => {
+      sums.charged += outcome.charged.length;
+      sums.suppressed += outcome.suppressed.length;
+      sums.parked += outcome.parked.length;
+      progress.add(outcome.charged.length + outcome.suppressed.length + outcome.parked.length);
+      progress.error(outcome.parked.length);
+    },
+  });
+  watchHealth(context, pool, consumer);
+  context.setReady();
+  await keepInbox(context, { pool, driver, brokers, names: inbox.names, ttl }, () => consumer.run());
+  progress.done();
+  context.print(
+    `charged ${sums.charged} orders of ${topic}, suppressed ${sums.suppressed} duplicates, parked ${sums.parked} records`,
+    { topic, group, ...sums, ignored: metrics.ignored.value() },
+  );
+  return EXIT.done;
+}
+
 export const command = defineCommand({
   name: 'payments',
   summary: 'Charge each order of order.events once, in one transaction with its inbox row',
@@ -164,88 +253,9 @@ wrong is mended.
 `,
   settings: SETTINGS,
   async run(context) {
-    const { settings, log, clock } = context;
+    const { settings } = context;
     if (settings.parked) return listParked(context, () => openDatabase(context));
     if (settings.redrive) return redriveParked(context, () => openDatabase(context));
-    const { brokers } = settings;
-    if (brokers === undefined)
-      throw coreError('usage', '-brokers is required', { next: 'give -brokers=host:port,host:port' });
-    if (!/^[a-zA-Z0-9._-]{1,249}$/.test(settings.topic)) {
-      throw coreError('bad_value', `-topic=${settings.topic} is not a topic name`, {
-        next: 'use 1 to 249 letters, digits, dots, underscores and dashes',
-      });
-    }
-    const ttl = ttlOf(context);
-    const metrics = paymentsMetrics(context.metrics);
-    metrics.ttlMargin.set(ttl.marginMs / 1000);
-    const pool = await openDatabase(context);
-    const driver = await brokerDriver(context);
-    const { topic, group } = settings;
-    const inbox = new Inbox('inbox');
-    await makeInboxPartitions(context, pool, inbox.names, ttl);
-    const admin = await driver.admin({ brokers, clientId: 'millrace-payments-admin' });
-    const partitions = await partitionsOf(context, admin).finally(() => admin.close());
-    const ends = settings['exit-at-end'] ? await endsOf(context, driver, brokers, partitions) : undefined;
-    const progress = context.progress({ what: `events of ${topic}`, unit: 'deliveries' });
-    const sums = { charged: 0, suppressed: 0, parked: 0 };
-    const consumer = new PaymentsConsumer({
-      connect: (hooks) =>
-        driver.consumer({
-          ...hooks,
-          brokers,
-          clientId: 'millrace-payments',
-          group,
-          autoOffsetReset: 'earliest',
-          partitionEof: true,
-          properties: {
-            'session.timeout.ms': settings['session-timeout'],
-            'max.poll.interval.ms': Math.max(settings['max-poll-interval'], settings['session-timeout']),
-          },
-        }),
-      topic,
-      pool,
-      ids: new UuidV7(clock, systemRandom),
-      inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
-      injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
-      metrics,
-      clock,
-      log,
-      drain: context.drain,
-      batchRows: settings['batch-rows'],
-      batchBytes: settings['batch-bytes'],
-      batchWaitMs: settings['batch-wait'],
-      batchEveryMs: settings['batch-every'],
-      ends,
-      crashPoint: crashPoint(context),
-      onCommitted: (outcome: BatchOutcome) => {
-        sums.charged += outcome.charged.length;
-        sums.suppressed += outcome.suppressed.length;
-        sums.parked += outcome.parked.length;
-        progress.add(outcome.charged.length + outcome.suppressed.length + outcome.parked.length);
-        progress.error(outcome.parked.length);
-      },
-    });
-    context.readiness('postgres', async () => {
-      await pool.query('SELECT 1');
-      if (!consumer.isHealthy())
-        throw coreError(
-          'unreachable',
-          'the database does not take the batch; the log says why, and it is tried again',
-        );
-      return true;
-    });
-    context.readiness('group', async () => {
-      const why = await consumer.whyNotMember();
-      if (why !== undefined) throw coreError('unreachable', why);
-      return true;
-    });
-    context.setReady();
-    await keepInbox(context, { pool, driver, brokers, names: inbox.names, ttl }, () => consumer.run());
-    progress.done();
-    context.print(
-      `charged ${sums.charged} orders of ${topic}, suppressed ${sums.suppressed} duplicates, parked ${sums.parked} records`,
-      { topic, group, ...sums, ignored: metrics.ignored.value() },
-    );
-    return EXIT.done;
+    return runPayments(context);
   },
 });

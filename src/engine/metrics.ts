@@ -58,8 +58,9 @@ export interface EngineMetrics {
 const LATENCIES = ['accumulate', 'step', ...STAGES] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
-export function engineMetrics(metrics: Metrics): EngineMetrics {
-  const made: EngineMetrics = {
+/** Metrics of the events that came in, and of how far event time has come. */
+function inputMetrics(metrics: Metrics) {
+  return {
     events: metrics.counter('engine_events_total', 'Events consumed, restored count included.'),
     ingestRate: metrics.gauge(
       'engine_ingest_events_per_second',
@@ -103,6 +104,12 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
       'engine_unread_events',
       'Records of the topic behind what has been consumed, asked of the broker every second.',
     ),
+  };
+}
+
+/** Metrics of what is open, in memory and on disk. */
+function stateMetrics(metrics: Metrics) {
+  return {
     openWindows: metrics.gauge(
       'engine_open_windows',
       'Slices of windows, or sessions, that hold at least one key and have not fired.',
@@ -124,6 +131,12 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
       'Bytes of state written to disk for want of memory; memory state writes none.',
     ),
     spilledBytes: metrics.gauge('engine_spilled_bytes', 'Bytes of state that is on disk, as rows.'),
+  };
+}
+
+/** Metrics of results, checkpoints and recovery. */
+function outputMetrics(metrics: Metrics) {
+  return {
     firedWindows: metrics.counter(
       'engine_fired_windows_total',
       'Windows fired; of sessions the times that some fired together.',
@@ -149,6 +162,14 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
       'engine_recovery_seconds',
       'Start of the restore to the first batch asked for.',
     ),
+  };
+}
+
+export function engineMetrics(metrics: Metrics): EngineMetrics {
+  const made: EngineMetrics = {
+    ...inputMetrics(metrics),
+    ...stateMetrics(metrics),
+    ...outputMetrics(metrics),
     stage: metrics.histogram('engine_stage_seconds', 'Latency of a stage.', ['stage'], STAGE_BUCKETS_S),
     stageQuantile: metrics.gauge(
       'engine_stage_quantile_seconds',

@@ -24,6 +24,89 @@ const fileOf = (bytes: Uint8Array): File => ({
   overwritten: new Map(),
 });
 
+/** Checks of one process. Each throws as the disk of a process does that is gone, without power or full. */
+interface Demands {
+  demandAlive(): void;
+  demandPower(): void;
+  demandRoom(name: string, bytes: number): void;
+}
+
+function widen(file: File, bytes: number): void {
+  if (bytes <= file.bytes.length) return;
+  const wider = new Uint8Array(2 * bytes);
+  wider.set(file.bytes.subarray(0, file.length));
+  file.bytes = wider;
+}
+
+function extend(file: File, chunk: Uint8Array): void {
+  widen(file, file.length + chunk.length);
+  file.bytes.set(chunk, file.length);
+  file.length += chunk.length;
+}
+
+/** Keeps the sectors that it replaces, which a crash may leave. */
+function overwrite(file: File, chunk: Uint8Array, at: number): void {
+  const end = at + chunk.length;
+  const last = Math.ceil(end / SECTOR_BYTES) * SECTOR_BYTES;
+  widen(file, last);
+  // Bytes behind the end, of an earlier and longer file, are no content.
+  if (end > file.length) file.bytes.fill(0, file.length, last);
+  for (let sector = at - (at % SECTOR_BYTES); sector < end; sector += SECTOR_BYTES)
+    if (!file.overwritten.has(sector))
+      file.overwritten.set(sector, file.bytes.slice(sector, sector + SECTOR_BYTES));
+  file.bytes.set(chunk, at);
+  file.length = Math.max(file.length, end);
+}
+
+function randomFile({ demandPower, demandRoom }: Demands, name: string, file: File): RandomFile {
+  return {
+    get size() {
+      return file.length;
+    },
+    read: async (into, at) => {
+      const found = file.bytes.subarray(at, Math.max(at, Math.min(file.length, at + into.length)));
+      into.set(found);
+      return found.length;
+    },
+    write: async (bytes, at) => {
+      demandPower();
+      demandRoom(name, Math.max(0, at + bytes.length - file.length));
+      overwrite(file, bytes, at);
+    },
+    sync: async () => {
+      demandPower();
+      file.durable = file.length;
+      file.overwritten.clear();
+    },
+    truncate: async (bytes) => {
+      demandPower();
+      file.length = Math.min(file.length, bytes);
+      file.durable = Math.min(file.durable, bytes);
+    },
+    close: async () => {},
+  };
+}
+
+function appendFile({ demandPower, demandRoom }: Demands, name: string, file: File): AppendFile {
+  return {
+    get size() {
+      return file.length;
+    },
+    write: async (chunks) => {
+      demandPower();
+      for (const chunk of chunks) {
+        demandRoom(name, chunk.length);
+        extend(file, chunk);
+      }
+    },
+    sync: async () => {
+      demandPower();
+      file.durable = file.length;
+    },
+    close: async () => {},
+  };
+}
+
 export class SimDisk {
   readonly where = 'memory';
   /** Bytes that may still be written; then the disk is full. */
@@ -82,8 +165,8 @@ export class SimDisk {
     this.removed.clear();
   }
 
-  /** The folder as one process has it. */
-  view(): Disk {
+  /** Checks that a process makes before it changes the folder. */
+  private demands(): Demands {
     const { life } = this;
     const demandAlive = (): void => {
       if (life !== this.life) throw coreError('closed', 'the process is gone');
@@ -100,79 +183,20 @@ export class SimDisk {
         });
       this.bytesLeft -= bytes;
     };
+    return { demandAlive, demandPower, demandRoom };
+  }
+
+  /** The folder as one process has it. */
+  view(): Disk {
+    const demands = this.demands();
+    const { demandAlive, demandPower } = demands;
     const known = (name: string): File => {
       const file = this.files.get(name);
       if (file === undefined) throw coreError('not_writable', `cannot write ${name}: there is no such file`);
       return file;
     };
-    const widen = (file: File, bytes: number): void => {
-      if (bytes <= file.bytes.length) return;
-      const wider = new Uint8Array(2 * bytes);
-      wider.set(file.bytes.subarray(0, file.length));
-      file.bytes = wider;
-    };
-    const extend = (file: File, chunk: Uint8Array): void => {
-      widen(file, file.length + chunk.length);
-      file.bytes.set(chunk, file.length);
-      file.length += chunk.length;
-    };
-    const overwrite = (file: File, chunk: Uint8Array, at: number): void => {
-      const end = at + chunk.length;
-      const last = Math.ceil(end / SECTOR_BYTES) * SECTOR_BYTES;
-      widen(file, last);
-      // Bytes behind the end, of an earlier and longer file, are no content.
-      if (end > file.length) file.bytes.fill(0, file.length, last);
-      for (let sector = at - (at % SECTOR_BYTES); sector < end; sector += SECTOR_BYTES)
-        if (!file.overwritten.has(sector))
-          file.overwritten.set(sector, file.bytes.slice(sector, sector + SECTOR_BYTES));
-      file.bytes.set(chunk, at);
-      file.length = Math.max(file.length, end);
-    };
-    const editing = (name: string, file: File): RandomFile => ({
-      get size() {
-        return file.length;
-      },
-      read: async (into, at) => {
-        const found = file.bytes.subarray(at, Math.max(at, Math.min(file.length, at + into.length)));
-        into.set(found);
-        return found.length;
-      },
-      write: async (bytes, at) => {
-        demandPower();
-        demandRoom(name, Math.max(0, at + bytes.length - file.length));
-        overwrite(file, bytes, at);
-      },
-      sync: async () => {
-        demandPower();
-        file.durable = file.length;
-        file.overwritten.clear();
-      },
-      truncate: async (bytes) => {
-        demandPower();
-        file.length = Math.min(file.length, bytes);
-        file.durable = Math.min(file.durable, bytes);
-      },
-      close: async () => {},
-    });
     /** The folder itself was synced. */
     const settle = (): void => this.removed.clear();
-    const appending = (name: string, file: File): AppendFile => ({
-      get size() {
-        return file.length;
-      },
-      write: async (chunks) => {
-        demandPower();
-        for (const chunk of chunks) {
-          demandRoom(name, chunk.length);
-          extend(file, chunk);
-        }
-      },
-      sync: async () => {
-        demandPower();
-        file.durable = file.length;
-      },
-      close: async () => {},
-    });
     const append = async (name: string): Promise<AppendFile> => {
       demandPower();
       if (this.files.has(name))
@@ -180,7 +204,7 @@ export class SimDisk {
       const file = fileOf(new Uint8Array(0));
       this.files.set(name, file);
       settle();
-      return appending(name, file);
+      return appendFile(demands, name, file);
     };
     const rename = async (from: string, to: string): Promise<void> => {
       demandPower();
@@ -207,7 +231,7 @@ export class SimDisk {
         const found = this.files.get(name);
         if (found !== undefined) demandAlive();
         else await append(name);
-        return editing(name, this.files.get(name) as File);
+        return randomFile(demands, name, this.files.get(name) as File);
       },
       readPiece: async (name, from, bytesMax) => {
         const file = this.files.get(name);

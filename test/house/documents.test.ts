@@ -6,6 +6,7 @@ import { expect, it } from 'vitest';
 import { projectRoot, read, repositoryFiles } from './root.ts';
 
 const README_WORDS_MAX = 1200;
+const GLOSSARY_TERMS_MAX = 60;
 
 const documents = repositoryFiles().filter((path) => path.endsWith('.md'));
 
@@ -25,6 +26,21 @@ it(`the README has at most ${README_WORDS_MAX} words`, () => {
   const words = read('README.md').split(/\s+/).filter(Boolean).length;
   expect(words).toBeGreaterThan(300);
   expect(words).toBeLessThanOrEqual(README_WORDS_MAX);
+});
+
+it(`the glossary has at most ${GLOSSARY_TERMS_MAX} terms in order, each with its file`, () => {
+  const rows = read('docs/glossary.md')
+    .split('\n')
+    .filter((line) => /^\| (?!term |---)/.test(line))
+    .map((line) => line.split('|').map((cell) => cell.trim()));
+  expect(rows.length).toBeGreaterThan(30);
+  expect(rows.length).toBeLessThanOrEqual(GLOSSARY_TERMS_MAX);
+  const terms = rows.map(([, term = '']) => term.toLowerCase());
+  expect(terms).toEqual([...terms].sort((a, b) => (a < b ? -1 : 1)));
+  for (const [, , meaning = '', file = ''] of rows) {
+    expect(meaning).toMatch(/^[A-Z].*\.$/);
+    expect(file).toMatch(/^\[[\w.-]+\]\(\.\.\/src\/[\w./-]+\)$/);
+  }
 });
 
 it('every link of a document to the repository leads to a file or a folder', () => {
@@ -63,7 +79,9 @@ it('a link to a section names a heading of its document', () => {
 });
 
 it('the JavaScript of the README parses', () => {
-  const blocks = [...read('README.md').matchAll(/^```js\n([\s\S]*?)^```/gm)].map((match) => match[1] as string);
+  const blocks = [...read('README.md').matchAll(/^```js\n([\s\S]*?)^```/gm)].map(
+    (match) => match[1] as string,
+  );
   expect(blocks.length).toBeGreaterThan(0);
   for (const block of blocks) {
     const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '--check', '-'], {

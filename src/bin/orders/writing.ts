@@ -1,14 +1,14 @@
 /** The write path of `millrace orders`, put together from its settings. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
-import type { SqlPool } from '../../io/postgres/sql/port.ts';
+import type { SqlPool, TextPool } from '../../io/postgres/sql/port.ts';
 import { WriteCheck } from '../../outbox/database/write-check.ts';
 import type { UuidV7 } from '../../outbox/ids.ts';
-import { ordersMetrics } from '../../outbox/orders/metrics.ts';
+import { type OrdersMetrics, ordersMetrics } from '../../outbox/orders/metrics.ts';
 import { OrderReads } from '../../outbox/orders/reads.ts';
 import { Orders } from '../../outbox/orders/service.ts';
 import { BatchControl } from '../../outbox/orders/write/batch-control.ts';
-import { openKeyTtl } from '../../outbox/orders/write/key-ttl.ts';
+import { type KeyTtl, openKeyTtl } from '../../outbox/orders/write/key-ttl.ts';
 import { Maintenance } from '../../outbox/orders/write/maintenance.ts';
 import { ReplayCache } from '../../outbox/orders/write/replay-cache.ts';
 import { type NewOrder, tryToInsert } from '../../outbox/orders/write/store.ts';
@@ -101,13 +101,78 @@ const trialOrders = (ids: UuidV7): NewOrder[] =>
     traceparent: undefined,
   }));
 
-export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7): Promise<Orders> {
+interface WriterParts {
+  readonly hot: TextPool;
+  readonly lanes: number;
+  readonly control: BatchControl;
+  readonly oneByOne: boolean;
+  readonly keyTtlMs: () => number;
+  readonly ids: UuidV7;
+  readonly metrics: OrdersMetrics;
+  readonly wake: () => void;
+}
+
+/** The writer of orders, with the check of /ready that the database takes them. */
+function openWriter(context: Context, parts: WriterParts): OrderWriter {
+  const { settings, clock, log } = context;
+  const { hot, lanes, control, oneByOne, ids, metrics, wake } = parts;
+  const crash = crashing(context);
+  const writes = new WriteCheck({
+    trial: () => tryToInsert(hot, trialOrders(ids), new Date(clock.wallNowMs()).toISOString()),
+    monotonicMs: () => clock.monotonicMs(),
+    log,
+  });
+  const writer = new OrderWriter({
+    pool: hot,
+    lanes,
+    control,
+    oneByOne,
+    inFlightWaitMs: Math.min(settings['inflight-wait'], settings.deadline),
+    keyTtlMs: parts.keyTtlMs,
+    metrics,
+    clock,
+    random: systemRandom,
+    committed: (orders) => {
+      writes.wrote();
+      wake();
+      crash(orders);
+    },
+    failed: (thrown) => writes.failed(thrown),
+  });
+  context.readiness('writes', async () => {
+    await writes.check();
+    return true;
+  });
+  return writer;
+}
+
+/** Runs the maintenance of the tables until the drain. */
+function maintain(context: Context, pool: SqlPool, keyTtl: KeyTtl): void {
   const { settings, clock, drain, log } = context;
+  const maintenance = new Maintenance({
+    pool,
+    schema: settings.schema,
+    partitionRows: settings['outbox-partition-rows'],
+    ahead: PARTITIONS_AHEAD,
+    retentionMs: settings['outbox-retention'],
+    keyTtl,
+    intervalMs: settings['maintenance-interval'],
+    metrics: context.metrics,
+    log,
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: (ms) => sleep(clock, ms, drain),
+    drain,
+  });
+  const maintaining = maintenance.run();
+  context.onClose(() => maintaining);
+}
+
+export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7): Promise<Orders> {
+  const { settings, clock, log } = context;
   const batching = batchingOf(settings.batch);
   const lanes = settings.connections ?? batching.lanes;
   const hot = await openHot(context, plain, lanes);
   const wake = await openWaker(context, plain);
-  const crash = crashing(context);
   const metrics = ordersMetrics(context.metrics);
   const replays = new ReplayCache(settings['replay-cache']);
   const keyTtl = await openKeyTtl({
@@ -127,31 +192,15 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     fixed: batching.fixed,
     budgetMs: settings.budget,
   });
-  const writes = new WriteCheck({
-    trial: () => tryToInsert(hot, trialOrders(ids), new Date(clock.wallNowMs()).toISOString()),
-    monotonicMs: () => clock.monotonicMs(),
-    log,
-  });
-  const writer = new OrderWriter({
-    pool: hot,
+  const writer = openWriter(context, {
+    hot,
     lanes,
     control,
     oneByOne: batching.oneByOne,
-    inFlightWaitMs: Math.min(settings['inflight-wait'], settings.deadline),
     keyTtlMs: keyTtl.ms,
+    ids,
     metrics,
-    clock,
-    random: systemRandom,
-    committed: (orders) => {
-      writes.wrote();
-      wake();
-      crash(orders);
-    },
-    failed: (thrown) => writes.failed(thrown),
-  });
-  context.readiness('writes', async () => {
-    await writes.check();
-    return true;
+    wake,
   });
   const reads = new OrderReads({
     pool: plain,
@@ -181,21 +230,6 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     metrics.batchRowsMax.set(control.rowsNow());
     metrics.gatherSeconds.set(control.gatherMs() / 1000);
   });
-  const maintenance = new Maintenance({
-    pool: plain,
-    schema: settings.schema,
-    partitionRows: settings['outbox-partition-rows'],
-    ahead: PARTITIONS_AHEAD,
-    retentionMs: settings['outbox-retention'],
-    keyTtl,
-    intervalMs: settings['maintenance-interval'],
-    metrics: context.metrics,
-    log,
-    monotonicMs: () => clock.monotonicMs(),
-    sleep: (ms) => sleep(clock, ms, drain),
-    drain,
-  });
-  const maintaining = maintenance.run();
-  context.onClose(() => maintaining);
+  maintain(context, plain, keyTtl);
   return orders;
 }

@@ -170,6 +170,48 @@ async function drained(pool: SqlPool): Promise<void> {
   }
 }
 
+/** Arguments of the load client. */
+function loadArgs(
+  context: SliceContext,
+  {
+    target,
+    intents,
+    ledgerPath,
+  }: { readonly target: string; readonly intents: number; readonly ledgerPath: string },
+): string[] {
+  return [
+    'load',
+    `-target=http://${target}`,
+    `-rate=${REQUESTS_PER_SECOND}`,
+    `-under-way-max=${UNDER_WAY_MAX}`,
+    `-duration=${LOAD_S_MAX}s`,
+    `-count=${INTENTS_MAX * intents}`,
+    `-retry-rate=${RETRY_RATE}`,
+    '-retry-within=1s',
+    '-keys=500',
+    '-accounts=10000',
+    `-seed=${context.seed}`,
+    `-ledger=${ledgerPath}`,
+    '-json',
+  ];
+}
+
+/** Starts another relay while the load is held: orders that came meanwhile would move the first death towards their beginning. */
+async function startBesideHeld(
+  context: SliceContext,
+  names: Names,
+  load: SliceProcess,
+): Promise<SliceProcess> {
+  const second = context.spawn('relay-killed', relayArgs(context, names));
+  load.kill('SIGSTOP');
+  try {
+    await ready('relay', second);
+  } finally {
+    load.kill('SIGCONT');
+  }
+  return second;
+}
+
 async function run(context: SliceContext): Promise<EffectsRun> {
   const { say } = context;
   const id = randomBytes(4).toString('hex');
@@ -203,21 +245,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
   try {
     say(`effects: ${REQUESTS_PER_SECOND} requests/s, about ${intents} intents; 15% are followed by repeats`);
     const end = Date.now() + durationMs;
-    const load = context.spawn('load', [
-      'load',
-      `-target=http://${target}`,
-      `-rate=${REQUESTS_PER_SECOND}`,
-      `-under-way-max=${UNDER_WAY_MAX}`,
-      `-duration=${LOAD_S_MAX}s`,
-      `-count=${INTENTS_MAX * intents}`,
-      `-retry-rate=${RETRY_RATE}`,
-      '-retry-within=1s',
-      '-keys=500',
-      '-accounts=10000',
-      `-seed=${context.seed}`,
-      `-ledger=${ledgerPath}`,
-      '-json',
-    ]);
+    const load = context.spawn('load', loadArgs(context, { target, intents, ledgerPath }));
     const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
     const following = moment(
       'orders to follow',
@@ -227,14 +255,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     following.catch(() => {});
     const kills = [await firstDeath(pool, doomed)];
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
-    const second = context.spawn('relay-killed', relayArgs(context, names));
-    // Orders that came while it starts would move the first death towards their beginning.
-    load.kill('SIGSTOP');
-    try {
-      await ready('relay', second);
-    } finally {
-      load.kill('SIGCONT');
-    }
+    const second = await startBesideHeld(context, names, load);
     await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
     const killed = await killWithPending(pool, second);
     kills.push(killed);

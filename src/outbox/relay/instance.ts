@@ -122,19 +122,22 @@ const BACKOFF_MAX_MS = 5000;
 const GIVE_UP_MS = 10_000;
 const BEAT_AGAIN_MS = 500;
 
+interface PublishingParts {
+  readonly sender: Sender;
+  readonly marker: Marker<Entry>;
+  readonly publishing: Publishing;
+  readonly overdue: Overdue;
+}
+
 export class Relay {
   private readonly options: RelayOptions;
   private readonly closers: Array<() => Promise<void> | void> = [];
   private parts:
-    | {
+    | ({
         readonly pool: SqlPool;
         readonly table: OutboxTable;
         readonly leases: Leases;
-        readonly sender: Sender;
-        readonly marker: Marker<Entry>;
-        readonly publishing: Publishing;
-        readonly overdue: Overdue;
-      }
+      } & PublishingParts)
     | undefined;
   private source: Source | undefined;
   private woken: (() => void) | undefined;
@@ -155,7 +158,7 @@ export class Relay {
 
   /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
   async open(): Promise<void> {
-    const { sql, settings, metrics, log, clock } = this.options;
+    const { sql, settings, metrics, log } = this.options;
     const { schema } = settings;
     await this.migrate();
     const pool = await this.connect(CONNECTIONS, true, settings.answerTimeoutMs);
@@ -169,8 +172,20 @@ export class Relay {
       );
     log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
     const side = new BrokerSide(this.options, (ms) => this.sleep(ms), this.drain.signal);
-    const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
-    const leases = new Leases({
+    const leases = await this.openLeases(table, side);
+    // Before a topic is made that no relay here may publish to.
+    await leases.check();
+    this.parts = { pool, table, leases, ...(await this.openPublishing(side, table, leases)) };
+    await leases.beat(() => true);
+    this.beatTrouble = undefined;
+    exposeLeases(leases, metrics);
+    await this.listen(pool, table);
+  }
+
+  /** Opens the leases of the relay's shards. */
+  private async openLeases(table: OutboxTable, side: BrokerSide): Promise<Leases> {
+    const { settings, log, clock } = this.options;
+    return new Leases({
       // An answer that is later than the lease would come too late.
       pool: await this.connect(
         1,
@@ -190,8 +205,16 @@ export class Relay {
         ? { transactionalId: side.transactionalId(table), fence: (ids: readonly string[]) => side.fence(ids) }
         : {}),
     });
-    // Before a topic is made that no relay here may publish to.
-    await leases.check();
+  }
+
+  /** Makes the topic and opens what publishes into it. */
+  private async openPublishing(
+    side: BrokerSide,
+    table: OutboxTable,
+    leases: Leases,
+  ): Promise<PublishingParts> {
+    const { settings, metrics, log, clock } = this.options;
+    const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
     const recordBytesMax = await side.ensureTopic();
     const markPool = await this.connect(1, false, settings.answerTimeoutMs);
     const sender = await side.sender(table, recordBytesMax);
@@ -240,11 +263,7 @@ export class Relay {
       log,
       patienceMs: settings.deliveryTimeoutMs,
     });
-    this.parts = { pool, table, leases, sender, marker, publishing, overdue };
-    await leases.beat(() => true);
-    this.beatTrouble = undefined;
-    exposeLeases(leases, metrics);
-    await this.listen(pool, table);
+    return { sender, marker, publishing, overdue };
   }
 
   /** Publishes until the signal is aborted, or with exitWhenDrained until nothing is pending. */

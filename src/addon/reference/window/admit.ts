@@ -84,15 +84,13 @@ function firstEndOf(start: number, { sliceMs, slideMs, sizeMs }: Rules): number 
   return sizeMs - floorTo(sizeMs - (start + sliceMs), slideMs);
 }
 
-/** As in WindowKernels. */
-export function admit(
-  clock: Float64Array,
-  progress: Float64Array,
+/** Returns the number of records. @throws out_of_range where a batch does not fit the others */
+function demandBatches(
   records: RecordBatch,
   events: EventBatch,
   from: number,
   admitted: AdmittedBatch,
-  refused?: RefusedBatch,
+  refused: RefusedBatch | undefined,
 ): number {
   const rows = rowsOf(records, 'records');
   const eventRows = rowsOf(events, 'events');
@@ -103,6 +101,79 @@ export function admit(
   demandInteger(from, 0, rows, 'from');
   demandRows(admitted.rowCapacity, rows - from, 'admitted');
   if (refused !== undefined) demandRows(refused.rowCapacity, rows - from, 'refused');
+  return rows;
+}
+
+/** Moves the clock's watermark to what the partitions have seen. */
+function findFrontier(clock: Float64Array, progress: Float64Array, { global, delayMs }: Rules): void {
+  let seen = NEVER;
+  let least = FOREVER;
+  for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {
+    const one = progress[at + SEEN] as number;
+    if (one > seen) seen = one;
+    if (progress[at + IDLE] === 0 && one < least) least = one;
+  }
+  clock[MAX_SEEN] = seen;
+  const time = global ? seen : least;
+  // It never falls, and while every partition is idle it stays where it is.
+  if (time !== FOREVER) clock[FRONTIER] = Math.max(clock[FRONTIER] as number, time - delayMs);
+}
+
+/** An event of the partition at the cell was read: it moves the watermark, up to the bound. */
+function see(
+  clock: Float64Array,
+  progress: Float64Array,
+  rules: Rules,
+  at: number,
+  ts: number,
+  bound: number,
+): void {
+  const seen = Math.min(ts, bound);
+  if (seen < ts) progress[at + CLAMPED] = (progress[at + CLAMPED] as number) + 1;
+  if (progress[at + IDLE] !== 1 && seen <= (progress[at + SEEN] as number)) return;
+  progress[at + IDLE] = 0;
+  progress[at + SEEN] = Math.max(progress[at + SEEN] as number, seen);
+  findFrontier(clock, progress, rules);
+}
+
+/** Rows that were not admitted, where the caller wants them. */
+class Refusals {
+  private readonly into: RefusedBatch | undefined;
+  private count = 0;
+
+  constructor(into: RefusedBatch | undefined) {
+    this.into = into;
+  }
+
+  add(row: number, reason: number, bound: number): void {
+    if (this.into === undefined) return;
+    const { columns } = this.into;
+    columns.row[this.count] = row;
+    columns.reason[this.count] = reason;
+    columns.bound[this.count] = bound === NEVER ? NO_BOUND : BigInt(bound);
+    this.count++;
+    this.into.rowCount = this.count;
+  }
+}
+
+/** Latest time to which the event of a record may move the watermark, by the record's append time. */
+function futureBoundOf(timestamp: Int32Array, row: number, maxFutureMs: number): number {
+  if (maxFutureMs < 0) return FOREVER;
+  const appended = fromWords(timestamp[row * 2] as number, timestamp[row * 2 + 1] as number);
+  return Math.min(Math.max(appended, -EVENT_TS_LIMIT), EVENT_TS_LIMIT) + maxFutureMs;
+}
+
+/** As in WindowKernels. */
+export function admit(
+  clock: Float64Array,
+  progress: Float64Array,
+  records: RecordBatch,
+  events: EventBatch,
+  from: number,
+  admitted: AdmittedBatch,
+  refused?: RefusedBatch,
+): number {
+  const rows = demandBatches(records, events, from, admitted, refused);
   const rules = rulesOf(clock);
   demandProgress(progress);
   const { global, delayMs, maxFutureMs, isSliced } = rules;
@@ -117,34 +188,14 @@ export function admit(
   const outSlice = halves(admitted.columns.slice, admitted.rowCapacity);
   const outRow = admitted.columns.row;
 
-  const findFrontier = (): void => {
-    let seen = NEVER;
-    let least = FOREVER;
-    for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {
-      const one = progress[at + SEEN] as number;
-      if (one > seen) seen = one;
-      if (progress[at + IDLE] === 0 && one < least) least = one;
-    }
-    clock[MAX_SEEN] = seen;
-    const time = global ? seen : least;
-    // It never falls, and while every partition is idle it stays where it is.
-    if (time !== FOREVER) clock[FRONTIER] = Math.max(clock[FRONTIER] as number, time - delayMs);
-  };
   const count1 = (cell: number): void => {
     progress[cell] = (progress[cell] as number) + 1;
   };
-  let refusedCount = 0;
-  const refuse = (row: number, reason: number, bound: number): void => {
-    if (refused === undefined) return;
-    const { columns } = refused;
-    columns.row[refusedCount] = row;
-    columns.reason[refusedCount] = reason;
-    columns.bound[refusedCount] = bound === NEVER ? NO_BOUND : BigInt(bound);
-    refusedCount++;
-  };
+  if (refused !== undefined) refused.rowCount = 0;
+  const refusals = new Refusals(refused);
   const isDue = (): boolean => (clock[FRONTIER] as number) >= (clock[NEXT_END] as number);
 
-  findFrontier();
+  findFrontier(clock, progress, rules);
   let count = 0;
   let row = from;
   let start = isSliced ? Number.NaN : -EVENT_TS_LIMIT;
@@ -167,34 +218,22 @@ export function admit(
     if (status[row] !== EVENT_STATUS.OK || !isEventTs(high)) {
       count1(at + INVALID);
       const seen = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
-      refuse(row, REFUSAL.INVALID, seen - delayMs);
+      refusals.add(row, REFUSAL.INVALID, seen - delayMs);
       continue;
     }
     const ts = fromWords(eventTs[row * 2] as number, high);
-    let seen = ts;
-    if (maxFutureMs >= 0 && timestampType[row] !== TIMESTAMP_TYPE.NONE) {
-      const appended = fromWords(timestamp[row * 2] as number, timestamp[row * 2 + 1] as number);
-      const bound = Math.min(Math.max(appended, -EVENT_TS_LIMIT), EVENT_TS_LIMIT) + maxFutureMs;
-      if (ts > bound) {
-        seen = bound;
-        count1(at + CLAMPED);
-      }
-    }
-    if (progress[at + IDLE] === 1 || seen > (progress[at + SEEN] as number)) {
-      progress[at + IDLE] = 0;
-      progress[at + SEEN] = Math.max(progress[at + SEEN] as number, seen);
-      findFrontier();
-    }
+    const hasTime = timestampType[row] !== TIMESTAMP_TYPE.NONE;
+    see(clock, progress, rules, at, ts, hasTime ? futureBoundOf(timestamp, row, maxFutureMs) : FOREVER);
     const reference = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
     if (ts < reference - delayMs) {
       count1(at + LATE);
-      refuse(row, REFUSAL.LATE, reference - delayMs);
+      refusals.add(row, REFUSAL.LATE, reference - delayMs);
       continue;
     }
     if (ts < (clock[FRONTIER] as number)) {
       count1(at + LATE);
       count1(at + AFTER_IDLE);
-      refuse(row, REFUSAL.LATE_AFTER_IDLE, clock[FRONTIER] as number);
+      refusals.add(row, REFUSAL.LATE_AFTER_IDLE, clock[FRONTIER] as number);
       continue;
     }
     count1(at + ACCEPTED);
@@ -208,7 +247,6 @@ export function admit(
     count++;
   }
   admitted.rowCount = count;
-  if (refused !== undefined) refused.rowCount = refusedCount;
   demandInteger(isSound ? 0 : 1, 0, 0, 'rows out of place');
   return row - from;
 }

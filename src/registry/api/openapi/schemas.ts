@@ -196,6 +196,68 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
   },
 };
 
+/** Body of a registration, a look-up or a check. */
+const SCHEMA_REQUEST = open(
+  {
+    schema: {
+      type: ['string', 'null'],
+      description: 'The text. A registration without one is of the text that the subject has.',
+    },
+    schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
+    references: {
+      ...arrayOf(
+        open(
+          { name: TEXT, subject: TEXT, version: { type: 'integer', minimum: -1, maximum: VERSION_MAX } },
+          ['name', 'subject', 'version'],
+          'What the schema refers to.',
+        ),
+      ),
+    },
+    metadata: refOrNull('Metadata'),
+    ruleSet: refOrNull('RuleSet'),
+    id: {
+      anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: [-1, null] }],
+      description: 'Only in mode IMPORT; -1 is none.',
+    },
+    version: {
+      type: ['integer', 'null'],
+      minimum: -1,
+      maximum: VERSION_MAX,
+      description: 'The next one; any in mode IMPORT; -1 is none.',
+    },
+  },
+  [],
+  'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
+);
+
+/** Bodies about settings, modes and the registry itself. */
+const SETTING_BODIES: Readonly<Record<string, JsonSchema>> = {
+  Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
+  ConfigRequest: open(
+    {
+      compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
+      ...config(SENT),
+    },
+    [],
+    'What to set. The answer repeats it.',
+  ),
+  Mode: closed({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode']),
+  ModeRequest: open({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode'], 'The mode to set.'),
+  ClusterId: closed(
+    {
+      scope: closed({ path: STRINGS, clusters: { type: 'object', additionalProperties: TEXT } }, [
+        'path',
+        'clusters',
+      ]),
+      id: TEXT,
+    },
+    ['scope', 'id'],
+  ),
+  ServerVersion: closed({ version: TEXT, commitId: TEXT }, ['version', 'commitId']),
+  Deployment: closed({ attributes: { type: 'array', items: TEXT } }, ['attributes']),
+  MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
+};
+
 export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
   const guid = wire === 8 ? { guid: GUID } : {};
   const ts = wire === 8 ? { ts: { type: 'integer' } } : {};
@@ -216,38 +278,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
       'version',
     ]),
     ...DOCUMENTS,
-    SchemaRequest: open(
-      {
-        schema: {
-          type: ['string', 'null'],
-          description: 'The text. A registration without one is of the text that the subject has.',
-        },
-        schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
-        references: {
-          ...arrayOf(
-            open(
-              { name: TEXT, subject: TEXT, version: { type: 'integer', minimum: -1, maximum: VERSION_MAX } },
-              ['name', 'subject', 'version'],
-              'What the schema refers to.',
-            ),
-          ),
-        },
-        metadata: refOrNull('Metadata'),
-        ruleSet: refOrNull('RuleSet'),
-        id: {
-          anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: [-1, null] }],
-          description: 'Only in mode IMPORT; -1 is none.',
-        },
-        version: {
-          type: ['integer', 'null'],
-          minimum: -1,
-          maximum: VERSION_MAX,
-          description: 'The next one; any in mode IMPORT; -1 is none.',
-        },
-      },
-      [],
-      'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
-    ),
+    SchemaRequest: SCHEMA_REQUEST,
     Registered:
       wire === 8
         ? closed({ id: ID, version: NUMBER, ...content, ...ts }, ['id', 'version', ...always])
@@ -274,29 +305,6 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     SubjectVersion: closed({ subject: TEXT, version: NUMBER }, ['subject', 'version']),
     ContextId: closed({ context: TEXT, id: ID }, ['context', 'id']),
     ...VERDICTS,
-    Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
-    ConfigRequest: open(
-      {
-        compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
-        ...config(SENT),
-      },
-      [],
-      'What to set. The answer repeats it.',
-    ),
-    Mode: closed({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode']),
-    ModeRequest: open({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode'], 'The mode to set.'),
-    ClusterId: closed(
-      {
-        scope: closed({ path: STRINGS, clusters: { type: 'object', additionalProperties: TEXT } }, [
-          'path',
-          'clusters',
-        ]),
-        id: TEXT,
-      },
-      ['scope', 'id'],
-    ),
-    ServerVersion: closed({ version: TEXT, commitId: TEXT }, ['version', 'commitId']),
-    Deployment: closed({ attributes: { type: 'array', items: TEXT } }, ['attributes']),
-    MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
+    ...SETTING_BODIES,
   };
 }
