@@ -2,10 +2,15 @@
  *  acknowledgements, rows that the broker refuses for a while, lost statements, streams that break, clocks that jump. The oracle is that
  *  of the requirements: per key the order of the outbox, nothing lost, no mark before its acknowledgement (relay-world/world.ts). */
 import { describe, expect, it } from 'vitest';
+import { RELAY_DEFAULTS } from '../../src/outbox/defaults.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
 import { CALM, keyOf, LEASE_MS, type RelayFaults, RelayWorld } from './relay-world/world.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
 const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
+
+/** Pages and reads of some rows, and a few rows in flight. */
+const SMALL_BYTES = 8192;
 
 /** Half of the kinds of faults, each as a seed draws it. */
 function faultsOf({ random }: RelayWorld): RelayFaults {
@@ -49,8 +54,15 @@ async function strike(world: RelayWorld): Promise<void> {
   else one.process.jump((random.fraction() - 0.5) * 1e8);
 }
 
-async function violationsOf(seed: number, mode: 'poll' | 'wal'): Promise<readonly string[]> {
-  const world = new RelayWorld(seed, mode);
+async function violationsOf(
+  seed: number,
+  mode: 'poll' | 'wal',
+  fence: 'mark' | 'broker',
+): Promise<readonly string[]> {
+  const drawn = new SeededRandom(seed);
+  const hasSequence = drawn.fraction() < 0.7;
+  const inFlightBytesMax = drawn.fraction() < 0.5 ? SMALL_BYTES : RELAY_DEFAULTS.inFlightBytesMax;
+  const world = new RelayWorld(seed, { mode, fence, hasSequence, inFlightBytesMax });
   const { clock, random } = world;
   await clock.run(Promise.all([world.start(), world.start()]));
   world.faults = faultsOf(world);
@@ -66,17 +78,23 @@ async function violationsOf(seed: number, mode: 'poll' | 'wal'): Promise<readonl
   return world.violations;
 }
 
-describe.each(['poll', 'wal'] as const)('relays in %s mode that share an outbox under faults', (mode) => {
+const FENCES = ['mark', 'broker'] as const;
+const WAYS = (['poll', 'wal'] as const).flatMap((mode) => FENCES.map((fence) => ({ mode, fence })));
+
+describe.each(WAYS)('relays in $mode mode with fence=$fence that share an outbox under faults', (way) => {
   it('publish each row at least once, in the order of its key, and mark it after its acknowledgement', async () => {
     for (const seed of SEEDS)
-      expect({ seed, violations: await violationsOf(seed, mode) }).toEqual({ seed, violations: [] });
+      expect({ seed, violations: await violationsOf(seed, way.mode, way.fence) }).toEqual({
+        seed,
+        violations: [],
+      });
   });
 });
 
 describe('a relay that follows the log', () => {
   it('a relay in wal mode keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
     for (const seed of SEEDS) {
-      const world = new RelayWorld(seed, 'wal');
+      const world = new RelayWorld(seed, { mode: 'wal' });
       const { clock } = world;
       await clock.run(world.start());
       const nowMs = clock.monotonicMs();
@@ -92,7 +110,7 @@ describe('a relay that follows the log', () => {
 
   it('a relay in wal mode knows of the rows that the silent owner before it parked while it took over', async () => {
     for (const seed of SEEDS) {
-      const world = new RelayWorld(seed, 'wal');
+      const world = new RelayWorld(seed, { mode: 'wal' });
       const { clock } = world;
       await clock.run(Promise.all([world.start(), world.start()]));
       world.faults = { ...CALM, statementMs: 30 };
@@ -109,11 +127,48 @@ describe('a relay that follows the log', () => {
       expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
     }
   });
+
+  it('a relay in wal mode keeps a key in order beside late notes of a relay of an earlier release, which claims nothing', async () => {
+    for (const seed of SEEDS) {
+      const world = new RelayWorld(seed, { mode: 'wal' });
+      const { clock, database } = world;
+      await clock.run(world.start());
+      const untilMs = clock.monotonicMs() + 2000 + world.below(3000);
+      world.refuses = ({ id }) => clock.monotonicMs() < untilMs && id % 5n === 0n;
+      world.write(8, 20, 300);
+      for (let note = 0; note < 6; note++) {
+        await clock.advance(world.below(1500));
+        // Its stream was ended, so it knows of no later position than the slot has.
+        database.noteUnclaimed(database.slot.confirmed);
+      }
+      await world.settle();
+      expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
+    }
+  });
+
+  it('a relay in wal mode notes its parked rows again before its next stream begins, where the note was wiped', async () => {
+    const world = new RelayWorld(FIRST, { mode: 'wal' });
+    const { clock, database } = world;
+    await clock.run(world.start());
+    let isOver = false;
+    world.refuses = ({ key }) => !isOver && key === keyOf(0);
+    world.write(4, 10, 100);
+    await clock.until('a note of parked rows', () => database.unswept === 'parked');
+    await clock.until('written rows', () => world.isWritten);
+    const before = database.slot.activePid;
+    database.noteUnclaimed(database.slot.confirmed);
+    expect(database.unswept).toBeNull();
+    await clock.until('the next stream', () => ![before, null].includes(database.slot.activePid));
+    expect(database.unswept).toBe('parked');
+    isOver = true;
+    await world.settle();
+    expect(world.violations).toEqual([]);
+  });
 });
 
 describe('a relay that polls', () => {
   it('a relay in poll mode starts again at the lowest id each rescan interval, and no sooner', async () => {
-    const world = new RelayWorld(FIRST, 'poll');
+    const world = new RelayWorld(FIRST, { mode: 'poll' });
     const { metrics } = await world.clock.run(world.start());
     await world.clock.advance(5000);
     const before = metrics.counter('relay_rescans_total', '').value();
@@ -123,7 +178,7 @@ describe('a relay that polls', () => {
   });
 
   it('a relay in poll mode asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
-    const world = new RelayWorld(FIRST, 'poll');
+    const world = new RelayWorld(FIRST, { mode: 'poll' });
     const { metrics } = await world.clock.run(world.start());
     const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
     world.refuses = ({ id }) => {
@@ -140,7 +195,7 @@ describe('a relay that polls', () => {
   });
 
   it('a relay takes the shards of a stopped relay after a lease, and not before', async () => {
-    const world = new RelayWorld(FIRST, 'poll');
+    const world = new RelayWorld(FIRST, { mode: 'poll' });
     const [first, second] = [await world.clock.run(world.start()), await world.clock.run(world.start())];
     const shards = (): number => {
       const found = second.metrics.snapshot().find(({ name }) => name === 'relay_owned_shards');

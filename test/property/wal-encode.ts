@@ -165,3 +165,32 @@ export const keepalive = (walEnd: bigint, replyWanted: boolean): Buffer =>
       .u8(replyWanted ? 1 : 0)
       .done(),
   );
+
+/** Columns of an outbox as its publication shows them. */
+export const OUTBOX_COLUMNS: readonly WireColumn[] = [
+  { name: 'id', typeOid: 20, isKey: false },
+  { name: 'aggregate_id', typeOid: 2950, isKey: false },
+  { name: 'msg_id', typeOid: 2950, isKey: false },
+  { name: 'event_type', typeOid: 25, isKey: false },
+  { name: 'payload', typeOid: 17, isKey: false },
+  { name: 'created_at', typeOid: 1184, isKey: false },
+];
+
+/** The insert of an outbox row, in the binary format. Uuids as their 16 bytes. */
+export function outboxInsert(row: {
+  readonly id: bigint;
+  readonly aggregateId: Uint8Array;
+  readonly msgId: Uint8Array;
+  readonly eventType: string;
+  readonly payload: Uint8Array;
+}): Buffer {
+  const cell = (bytes: Uint8Array): WireCell => ({ kind: 'b', bytes });
+  return insert(1, [
+    cell(new Bytes().i64(row.id).done()),
+    cell(row.aggregateId),
+    cell(row.msgId),
+    cell(Buffer.from(row.eventType)),
+    cell(row.payload),
+    cell(Buffer.alloc(8)),
+  ]);
+}

@@ -3,7 +3,13 @@
  */
 import { coreError } from '../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
-import type { BatchProducer, BrokerDriver, DeliveryReport } from '../../../src/io/kafka/port.ts';
+import type {
+  BatchProducer,
+  BrokerDriver,
+  DeliveryReport,
+  TransactionalProducer,
+  TransactionFailure,
+} from '../../../src/io/kafka/port.ts';
 import type { SimProcess } from './process.ts';
 
 export interface Published {
@@ -23,21 +29,26 @@ export interface BrokerHooks {
   readonly onRequest: (rows: readonly Published[], process: SimProcess) => void;
   readonly onAppend: (row: Published) => void;
   readonly onAck: (row: Published) => void;
+  /** A request of a transactional producer gets no answer; the broker may have carried it out. */
+  readonly isAnswerLost: () => boolean;
 }
 
 const FAILED = -192;
 const GAPLESS = -148;
+const OLD_EPOCH = 47;
+/** Time until a transactional producer stops waiting for an answer, where the caller allows more. */
+const ANSWER_MS = 3000;
 const text = new TextDecoder();
 
 let producers = 0;
 
 class SimProducer implements BatchProducer {
   private readonly number = producers++;
-  private readonly hooks: BrokerHooks;
-  private readonly process: SimProcess;
+  protected readonly hooks: BrokerHooks;
+  protected readonly process: SimProcess;
   private turn: Promise<void> = Promise.resolve();
-  private isBroken = false;
-  private isClosed = false;
+  protected isBroken = false;
+  protected isClosed = false;
   private giveUp: () => void = () => {};
   private readonly givenUp = new Promise<'given up'>((resolve) => {
     this.giveUp = () => resolve('given up');
@@ -64,7 +75,7 @@ class SimProducer implements BatchProducer {
     const outcome = await Promise.race([answered, this.givenUp]);
     const status = outcome === 'given up' ? new Int32Array(rows.length).fill(FAILED) : outcome;
     await this.process.hear(undefined);
-    for (const [i, row] of rows.entries()) if (status[i] === 0) this.hooks.onAck(row);
+    this.acknowledge(rows.filter((_, i) => status[i] === 0));
     const failed = status.reduce((sum, one) => sum + (one === 0 ? 0 : 1), 0);
     const event = {
       code: FAILED,
@@ -95,7 +106,11 @@ class SimProducer implements BatchProducer {
     await this.process.hear(undefined);
   }
 
-  private append(rows: readonly Published[]): Int32Array {
+  protected acknowledge(rows: readonly Published[]): void {
+    for (const row of rows) this.hooks.onAck(row);
+  }
+
+  protected append(rows: readonly Published[]): Int32Array {
     const status = new Int32Array(rows.length);
     for (const [i, row] of rows.entries()) {
       if (this.isBroken) {
@@ -103,12 +118,16 @@ class SimProducer implements BatchProducer {
         continue;
       }
       const fault = this.hooks.fault(row);
-      if (fault !== 'lost row') this.hooks.onAppend(row);
+      if (fault !== 'lost row') this.store(row);
       if (fault === 'none') continue;
       status[i] = FAILED;
       this.isBroken = true;
     }
     return status;
+  }
+
+  protected store(row: Published): void {
+    this.hooks.onAppend(row);
   }
 
   private rowOf(batch: RecordBatch, i: number): Published {
@@ -122,7 +141,140 @@ class SimProducer implements BatchProducer {
   }
 }
 
-export function brokerOf(hooks: BrokerHooks, process: SimProcess): BrokerDriver {
+interface Transaction {
+  state: 'open' | 'committed' | 'aborted';
+  readonly rows: Published[];
+}
+
+/** Transactions of the log. Readers of committed rows get the rows in the order of the log, none behind a transaction that is open. */
+export class TransactionLog {
+  private readonly log: Array<{ readonly row: Published; readonly transaction: Transaction }> = [];
+  private readonly epochs = new Map<string, number>();
+  private readonly open = new Map<string, Transaction>();
+  private readonly hooks: Pick<BrokerHooks, 'onAppend' | 'onAck'>;
+  private shown = 0;
+
+  constructor(hooks: Pick<BrokerHooks, 'onAppend' | 'onAck'>) {
+    this.hooks = hooks;
+  }
+
+  /** Fences older producers of the id and aborts their transaction. */
+  init(id: string): number {
+    const epoch = (this.epochs.get(id) ?? 0) + 1;
+    this.epochs.set(id, epoch);
+    this.decide(id, 'aborted');
+    return epoch;
+  }
+
+  isFenced(id: string, epoch: number): boolean {
+    return this.epochs.get(id) !== epoch;
+  }
+
+  append(id: string, row: Published): void {
+    const transaction = this.open.get(id) ?? { state: 'open', rows: [] };
+    this.open.set(id, transaction);
+    transaction.rows.push(row);
+    this.log.push({ row, transaction });
+  }
+
+  /** Aborts every open transaction, as a broker does after the transaction timeout. */
+  expire(): void {
+    for (const id of [...this.open.keys()]) this.init(id);
+  }
+
+  decide(id: string, how: 'committed' | 'aborted'): void {
+    const transaction = this.open.get(id);
+    this.open.delete(id);
+    if (transaction === undefined) return;
+    transaction.state = how;
+    if (how === 'committed') for (const row of transaction.rows) this.hooks.onAck(row);
+    for (; this.shown < this.log.length; this.shown++) {
+      const { row, transaction: of } = this.log[this.shown] as (typeof this.log)[number];
+      if (of.state === 'open') return;
+      if (of.state === 'committed') this.hooks.onAppend(row);
+    }
+  }
+}
+
+const failure = (kind: TransactionFailure['kind']): TransactionFailure => ({
+  kind,
+  event: {
+    code: FAILED,
+    name: kind,
+    message: 'simulated',
+    retriable: kind === 'retry',
+    fatal: kind === 'fenced',
+  },
+});
+
+class SimTransactionalProducer extends SimProducer implements TransactionalProducer {
+  private readonly log: TransactionLog;
+  private readonly id: string;
+  private epoch = 0;
+
+  constructor(hooks: BrokerHooks, process: SimProcess, log: TransactionLog, id: string) {
+    super(hooks, process);
+    this.log = log;
+    this.id = id;
+  }
+
+  init(): Promise<TransactionFailure | undefined> {
+    return this.request(() => {
+      this.epoch = this.log.init(this.id);
+      return undefined;
+    });
+  }
+
+  begin = async (): Promise<undefined> => undefined;
+
+  commit(): Promise<TransactionFailure | undefined> {
+    return this.end('committed');
+  }
+
+  abort(): Promise<TransactionFailure | undefined> {
+    return this.end('aborted');
+  }
+
+  private end(how: 'committed' | 'aborted'): Promise<TransactionFailure | undefined> {
+    return this.request(() => {
+      if (this.log.isFenced(this.id, this.epoch)) return failure('fenced');
+      this.log.decide(this.id, how);
+      this.isBroken = false;
+      return undefined;
+    });
+  }
+
+  private async request(run: () => TransactionFailure | undefined): Promise<TransactionFailure | undefined> {
+    if (this.isClosed) throw coreError('closed', 'the producer is closed');
+    const { hooks, process } = this;
+    const answer = hooks
+      .delay()
+      .then(() => (hooks.isAnswerLost() ? undefined : { failed: run() }))
+      .then(async (reply) => {
+        await hooks.delay();
+        return reply !== undefined && !hooks.isAnswerLost() ? reply : new Promise<never>(() => {});
+      });
+    const late = new Promise<{ failed: TransactionFailure }>((resolve) => {
+      hooks.after(ANSWER_MS, () => resolve({ failed: failure('retry') }));
+    });
+    const { failed } = await process.hear(await Promise.race([answer, late]));
+    return failed ?? undefined;
+  }
+
+  /** Rows are acknowledged with their transaction. */
+  protected override acknowledge(): void {}
+
+  protected override append(rows: readonly Published[]): Int32Array {
+    if (this.log.isFenced(this.id, this.epoch)) return new Int32Array(rows.length).fill(OLD_EPOCH);
+    return super.append(rows);
+  }
+
+  protected override store(row: Published): void {
+    this.log.append(this.id, row);
+  }
+}
+
+export function brokerOf(hooks: BrokerHooks, process: SimProcess, log: TransactionLog): BrokerDriver {
   const admin = {
     createTopics: async () => [false],
     describeTopic: async () => ({
@@ -136,6 +288,8 @@ export function brokerOf(hooks: BrokerHooks, process: SimProcess): BrokerDriver 
   return {
     name: 'simulated',
     producer: async () => new SimProducer(hooks, process),
+    transactional: async ({ transactionalId }: { readonly transactionalId: string }) =>
+      new SimTransactionalProducer(hooks, process, log, transactionalId),
     admin: async () => admin,
   } as unknown as BrokerDriver;
 }

@@ -25,6 +25,18 @@ interface Lease {
   owner: string | null;
   epoch: bigint;
   topic: string | null;
+  transactional_id: string | null;
+}
+
+/** A transaction that has the lock of writers on the outbox, as pg_locks shows it. */
+export interface Writer {
+  vxid: string;
+  /** Null once it is prepared. */
+  pid: number | null;
+  /** Its own xid, then those of its savepoints; none before its first write. */
+  readonly xids: bigint[];
+  /** Between two statements. */
+  isIdle: boolean;
 }
 
 interface Member {
@@ -51,6 +63,8 @@ export interface DatabaseHooks {
   readonly isLost: () => boolean;
   readonly onMark: (row: OutboxRow) => void;
   readonly onStatement: () => void;
+  /** Whether ids come from one sequence that a relay may read. */
+  readonly hasSequence: boolean;
 }
 
 type Values = readonly unknown[];
@@ -65,7 +79,15 @@ export class OutboxDatabase {
   lsn = 1000n;
   /** Ends of transactions that are in the log and that no statement sees yet. */
   readonly committing = new Set<bigint>();
+  /** The last id that was given out. */
+  lastId = 0n;
+  readonly writers = new Set<Writer>();
   leases = new Map<number, Lease>();
+  /** Xids that no snapshot sees as ended. */
+  private readonly runningXids = new Set<bigint>();
+  // The 32 bits of an xid that pg_locks shows wrap around in each run.
+  private nextXid = XID_SPAN - 10n;
+  private pids = 0;
   private members = new Map<string, Member>();
   private memory: Memory | undefined;
   private writes = 0;
@@ -85,6 +107,31 @@ export class OutboxDatabase {
       .filter((one) => one.isVisible && !one.isMarked)
       .map(({ row }) => row)
       .sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  /** A transaction takes the lock of writers, before it takes an id. */
+  openWriter(): Writer {
+    const pid = ++this.pids;
+    const writer: Writer = { vxid: `${pid}/1`, pid, xids: [], isIdle: false };
+    this.writers.add(writer);
+    return writer;
+  }
+
+  /** Gives a transaction its xid, or one to a savepoint of it. */
+  assignXid(writer: Writer): void {
+    const xid = this.nextXid++;
+    writer.xids.push(xid);
+    this.runningXids.add(xid);
+  }
+
+  prepare(writer: Writer): void {
+    writer.vxid = `-1/${writer.xids[0]}`;
+    writer.pid = null;
+  }
+
+  /** Snapshots see the transaction as ended from here on; its locks are released later. */
+  endXids({ xids }: Writer): void {
+    for (const xid of xids) this.runningXids.delete(xid);
   }
 
   private pool(process: SimProcess): SqlPool {
@@ -161,7 +208,10 @@ export class OutboxDatabase {
   }
 
   private readonly statements: ReadonlyArray<readonly [string, (values: Values, text: string) => Answer]> = [
-    ['has_table_privilege', () => [SHAPE]],
+    ['has_table_privilege', () => [this.shape()]],
+    ['is_called', () => [{ id: this.lastId }]],
+    ['WITH locks AS MATERIALIZED', () => this.lockRows()],
+    ["state LIKE 'idle in transaction%'", ([pids]) => this.idleWithoutXid(pids as readonly number[])],
     ['unnest($1::text[]) AS name', () => []],
     ['FROM pg_attribute WHERE attrelid', () => [{}]],
     ['SET LOCAL', () => 0],
@@ -173,7 +223,10 @@ export class OutboxDatabase {
     ['DELETE FROM relay_leases', () => 0],
     ['INSERT INTO relay_leases', ([, shards, topic]) => this.makeLeases(shards as number, topic as string)],
     ['SET owner = NULL', ([, owner, shards]) => this.release(owner as string, shards)],
-    ['UPDATE relay_leases SET owner = $2', ([, owner, shards]) => this.take(owner as string, shards)],
+    [
+      'UPDATE relay_leases SET owner = $2',
+      ([, owner, shards, id]) => this.take(owner as string, shards, id as string | null),
+    ],
     ['SELECT shard, owner, epoch', () => this.leaseRows()],
     ['SELECT shard, epoch FROM relay_leases', () => this.leaseRows()],
     ['published_at = now()', (values) => this.mark(values)],
@@ -203,7 +256,10 @@ export class OutboxDatabase {
       ],
       ['pg_logical_emit_message', () => this.emit()],
       ['string_agg(int8send', ([to, limit, keys], text) => this.idBytes(to, limit, keys, text)],
-      ['octet_length(payload)) OVER', ([ids]) => this.byId(ids as readonly bigint[])],
+      [
+        'octet_length(payload)) OVER',
+        ([ids, bytesMax]) => this.byId(ids as readonly bigint[], bytesMax as number),
+      ],
       ['pg_current_wal_insert_lsn', ([limit, keys]) => this.sight(limit as number, keys)],
       ['AND published_at IS NULL', ([ids]) => this.visible(ids as readonly bigint[], true)],
       ['WHERE id = ANY($1::bigint[])', ([ids]) => this.visible(ids as readonly bigint[], false)],
@@ -236,7 +292,8 @@ export class OutboxDatabase {
   private makeLeases(shards: number, topic: string): Answer {
     for (let shard = 0; shard < shards; shard++) {
       const known = this.leases.get(shard);
-      if (known === undefined) this.leases.set(shard, { owner: null, epoch: 0n, topic });
+      if (known === undefined)
+        this.leases.set(shard, { owner: null, epoch: 0n, topic, transactional_id: null });
       else known.topic = topic;
     }
     return shards;
@@ -245,21 +302,22 @@ export class OutboxDatabase {
   private release(owner: string, shards: unknown): Answer {
     for (const [shard, lease] of this.leases)
       if (lease.owner === owner && (shards === undefined || (shards as number[]).includes(shard)))
-        lease.owner = null;
+        Object.assign(lease, { owner: null, transactional_id: null });
     return 0;
   }
 
-  private take(owner: string, shards: unknown): Answer {
+  private take(owner: string, shards: unknown, transactionalId: string | null): Answer {
     for (const shard of shards as number[]) {
       const lease = this.leases.get(shard) as Lease;
       lease.owner = owner;
+      lease.transactional_id = transactionalId;
       lease.epoch++;
     }
     return 0;
   }
 
   private leaseRows(): Answer {
-    return [...this.leases].map(([shard, lease]) => ({ shard, ...lease, transactional_id: null }));
+    return [...this.leases].map(([shard, lease]) => ({ shard, ...lease }));
   }
 
   private mark([ids, shards, epochs, , wanted]: Values): Answer {
@@ -285,15 +343,57 @@ export class OutboxDatabase {
     });
   }
 
-  private readPage([cursor, limit, owned, except]: Values, text: string): Answer {
+  private shape(): object {
+    if (!this.hooks.hasSequence) return SHAPE;
+    return { ...SHAPE, sequence: 'public.outbox_id_seq', sequence_cache: 1n, may_read_sequence: true };
+  }
+
+  private lockRows(): Answer {
+    return [...this.writers].map(({ vxid, pid, xids }) => ({
+      vxid,
+      pid,
+      top: String(this.nextXid),
+      xids: xids.length === 0 ? null : xids.map((xid) => String(xid % XID_SPAN)),
+    }));
+  }
+
+  private idleWithoutXid(pids: readonly number[]): Answer {
+    return [...this.writers]
+      .filter(({ pid, xids, isIdle }) => pid !== null && pids.includes(pid) && xids.length === 0 && isIdle)
+      .map(({ pid }) => ({ pid }));
+  }
+
+  /** A scan as readPending asks for it: above the cursor, between the decided ids and the cursor, and what stragglers left. */
+  private readPage(values: Values, text: string): Answer {
+    const [cursor, limit, owned, except, decided, bytesMax] = values as [
+      bigint,
+      number,
+      readonly number[],
+      readonly bigint[],
+      bigint,
+      number,
+    ];
     const below = text.includes('id > $5');
-    const skipped = new Set(except as readonly bigint[]);
-    const shards = text.includes('get_byte') ? new Set(owned as readonly number[]) : undefined;
-    return this.pending()
-      .filter(({ id }) => (below || id > (cursor as bigint)) && !skipped.has(id))
-      .filter(({ aggregateId }) => shards?.has(shardOf(aggregateId, this.leases.size)) !== false)
-      .slice(0, limit as number)
-      .map((row) => ({ ...columnsOf(row), followed: false }));
+    const late = text.includes('pg_visible_in_snapshot') ? this.endedRanges(values.slice(6)) : [];
+    const skipped = new Set(except);
+    const shards = text.includes('get_byte') ? new Set(owned) : undefined;
+    const isAsked = (id: bigint): boolean =>
+      id > cursor || (below && id > decided) || late.some(({ from, to }) => id >= from && id <= to);
+    return cutToBytes(
+      this.pending()
+        .filter(({ id }) => isAsked(id) && !skipped.has(id))
+        .filter(({ aggregateId }) => shards?.has(shardOf(aggregateId, this.leases.size)) !== false)
+        .slice(0, limit),
+      bytesMax,
+    ).map(({ row, followed }) => ({ ...columnsOf(row), followed }));
+  }
+
+  /** Ranges of ids whose transaction the snapshot sees as ended. */
+  private endedRanges([xids, lows, highs]: Values): ReadonlyArray<{ from: bigint; to: bigint }> {
+    return (xids as readonly string[]).flatMap((xid, i) => {
+      const range = { from: (lows as bigint[])[i] as bigint, to: (highs as bigint[])[i] as bigint };
+      return this.runningXids.has(BigInt(xid)) ? [] : [range];
+    });
   }
 
   private lookAtSlot(): Answer {
@@ -359,6 +459,17 @@ export class OutboxDatabase {
     return [{ version: this.memory.version }];
   }
 
+  /** A note of a relay whose release claims nothing before it writes: it knows of no parked rows. */
+  noteUnclaimed(confirmed: bigint): void {
+    if (this.memory === undefined) return;
+    this.allow(this.memory.version, confirmed, null, null);
+  }
+
+  /** Why rows that the slot has passed may be pending, as relay_slots has it. */
+  get unswept(): string | null {
+    return this.memory?.reason ?? null;
+  }
+
   private allow(wanted: unknown, confirmed: bigint, reason: unknown, to: unknown): Answer {
     if (this.memory === undefined || this.memory.version !== wanted) return [];
     if (confirmed > this.memory.confirmed) this.memory.confirmed = confirmed;
@@ -381,13 +492,21 @@ export class OutboxDatabase {
     return this.pending().filter(({ aggregateId }) => named.has(aggregateId) === only);
   }
 
-  private byId(ids: readonly bigint[]): Answer {
-    return ids.flatMap((id) => {
-      const found = this.rows.get(id);
-      if (found?.isVisible !== true) return [];
-      const { row, isMarked } = found;
-      return [{ ...columnsOf(row), created_at: row.createdAt, pending: !isMarked, followed: false }];
+  private byId(ids: readonly bigint[], bytesMax: number): Answer {
+    const found = ids.flatMap((id) => {
+      const stored = this.rows.get(id);
+      return stored?.isVisible === true ? [stored] : [];
     });
+    const kept = cutToBytes(
+      found.map(({ row }) => row),
+      bytesMax,
+    );
+    return kept.map(({ row, followed }, i) => ({
+      ...columnsOf(row),
+      created_at: row.createdAt,
+      pending: found[i]?.isMarked === false,
+      followed,
+    }));
   }
 
   private sight(limit: number, keys: unknown): Answer {
@@ -409,6 +528,23 @@ export class OutboxDatabase {
 /** How long the server lets a session idle amid a transaction of the leases. */
 export const LEASE_IDLE_MS = 3000;
 
+const XID_SPAN = 1n << 32n;
+
+/** Rows until their payloads exceed the bytes, one at least, and whether others follow. */
+function cutToBytes(
+  rows: readonly OutboxRow[],
+  bytesMax: number,
+): ReadonlyArray<{ readonly row: OutboxRow; readonly followed: boolean }> {
+  let total = 0;
+  let kept = 0;
+  for (const { payload } of rows) {
+    total += payload.length;
+    if (kept > 0 && total > bytesMax) break;
+    kept++;
+  }
+  return rows.slice(0, kept).map((row, i) => ({ row, followed: i + 1 < rows.length }));
+}
+
 const idsOf = (text: string): readonly bigint[] =>
   text === '{}' ? [] : text.slice(1, -1).split(',').map(BigInt);
 const lsnOf = (text: unknown): bigint => parseLsn(text as string) ?? 0n;
@@ -421,7 +557,7 @@ const columnsOf = (row: OutboxRow) => ({
   created_ms: row.createdAt.getTime(),
   traceparent: null,
 });
-/** Without a sequence each read begins at the lowest pending id; what a sequence adds is shown on a real server. */
+/** Without a sequence each read begins at the lowest pending id. */
 const SHAPE = {
   full_name: 'public.outbox',
   kind: 'r',

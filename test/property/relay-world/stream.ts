@@ -24,29 +24,12 @@ export interface StreamHooks {
   readonly breaks: () => boolean;
 }
 
-const COLUMNS = [
-  { name: 'id', typeOid: 20, isKey: false },
-  { name: 'aggregate_id', typeOid: 2950, isKey: false },
-  { name: 'msg_id', typeOid: 2950, isKey: false },
-  { name: 'event_type', typeOid: 25, isKey: false },
-  { name: 'payload', typeOid: 17, isKey: false },
-  { name: 'created_at', typeOid: 1184, isKey: false },
-];
 const IN_USE = '55006';
 const SENDER_TIMEOUT_MS = 60_000;
 
 const uuidBytes = (text: string): Buffer => Buffer.from(text.replaceAll('-', ''), 'hex');
-const cell = (bytes: Uint8Array): wire.WireCell => ({ kind: 'b', bytes });
-
-const insertOf = ({ id, aggregateId, msgId, eventType, payload }: OutboxRow): Buffer =>
-  wire.insert(1, [
-    cell(new wire.Bytes().i64(id).done()),
-    cell(uuidBytes(aggregateId)),
-    cell(uuidBytes(msgId)),
-    cell(Buffer.from(eventType)),
-    cell(payload),
-    cell(Buffer.alloc(8)),
-  ]);
+const insertOf = ({ aggregateId, msgId, ...row }: OutboxRow): Buffer =>
+  wire.outboxInsert({ ...row, aggregateId: uuidBytes(aggregateId), msgId: uuidBytes(msgId) });
 
 let pids = 0;
 
@@ -74,7 +57,7 @@ class SimStream implements ReplicationStream {
     this.ended.catch(() => {});
     database.slot.activePid = this.pid;
     database.slot.end = () => this.over(coreError('unreachable', 'the sender was ended'));
-    this.give(wire.relation(1, 'public', 'outbox', COLUMNS));
+    this.give(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
     this.next();
   }
 

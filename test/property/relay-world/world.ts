@@ -9,8 +9,8 @@ import type { Leases } from '../../../src/outbox/relay/leases.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import { WalSource } from '../../../src/outbox/relay/wal/source.ts';
 import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
-import { type BrokerHooks, brokerOf, type Published } from './broker.ts';
-import { LEASE_IDLE_MS, OutboxDatabase } from './database.ts';
+import { type BrokerHooks, brokerOf, type Published, TransactionLog } from './broker.ts';
+import { LEASE_IDLE_MS, OutboxDatabase, type Writer } from './database.ts';
 import { SimProcess } from './process.ts';
 import { replicationOf, type Transaction } from './stream.ts';
 
@@ -45,6 +45,15 @@ interface Running {
   readonly ended: Promise<void>;
 }
 
+export interface WorldOptions {
+  readonly mode: 'poll' | 'wal';
+  readonly fence?: 'mark' | 'broker';
+  /** Ids come from a sequence that the relay may read, so that a poll keeps to the safe-id horizon. */
+  readonly hasSequence?: boolean;
+  /** Bytes in memory: few of them make pages of a few rows. */
+  readonly inFlightBytesMax?: number;
+}
+
 export class RelayWorld {
   readonly clock = new VirtualClock();
   readonly random: SeededRandom;
@@ -58,20 +67,23 @@ export class RelayWorld {
   refuses: (row: Published) => boolean = () => false;
   /** Wall time of the database beside that of the world. */
   databaseJumpMs = 0;
-  private readonly mode: 'poll' | 'wal';
+  private readonly options: WorldOptions;
+  private readonly log: TransactionLog;
+  /** By key: the end of the transaction that holds its lock. */
+  private readonly keyLocks = new Map<string, Promise<void>>();
   private readonly transactions: Transaction[] = [];
   private readonly committed = new Map<string, bigint[]>();
   private readonly acknowledged = new Set<bigint>();
   /** By key: how many of its rows were published; by key, producer and epoch: the last one that was. */
   private readonly reached = new Map<string, number>();
   private readonly last = new Map<string, number>();
-  private ids = 0n;
   private writing = 0;
   private names = 0;
 
-  constructor(seed: number, mode: 'poll' | 'wal') {
+  constructor(seed: number, options: WorldOptions) {
     this.random = new SeededRandom(seed);
-    this.mode = mode;
+    this.options = options;
+    this.log = new TransactionLog(this.brokerHooks());
     this.database = new OutboxDatabase({
       nowMs: () => this.clock.wallNowMs() + this.databaseJumpMs,
       after: (ms, run) => this.clock.after(ms, run),
@@ -79,6 +91,7 @@ export class RelayWorld {
       isLost: () => this.strikes(this.faults.lostStatement),
       onMark: ({ id }) => this.check(this.acknowledged.has(id), `row ${id} was marked before its ack`),
       onStatement: () => this.checkOwners(),
+      hasSequence: options.hasSequence ?? false,
     });
   }
 
@@ -124,9 +137,10 @@ export class RelayWorld {
     this.database.slot.end();
   }
 
-  /** Writers of the keys beside each other; those of one key follow one another, as the ordering rule demands. */
+  /** Writers beside each other, each with transactions of its key and at times of a later one. Transactions of one key follow one
+   *  another, as the ordering rule demands: each locks the key before it takes an id for it. */
   write(keys: number, transactions: number, gapMs: number): void {
-    for (let key = 0; key < keys; key++) void this.writeKey(keyOf(key), transactions, gapMs);
+    for (let key = 0; key < keys; key++) void this.writeKey(key, keys, transactions, gapMs);
   }
 
   get isWritten(): boolean {
@@ -140,6 +154,8 @@ export class RelayWorld {
   /** Waits until every row is published and marked, then ends the relays. */
   async settle(): Promise<void> {
     await this.clock.until('an outbox without pending rows', () => this.isDrained, 30 * MINUTE_MS);
+    // The broker aborts a transaction that its producer left open; until then readers wait for it.
+    this.log.expire();
     for (const { drain } of this.running) drain.abort();
     await this.clock.run(Promise.all(this.running.map(({ ended }) => ended)));
     for (const [key, ids] of this.committed)
@@ -162,11 +178,11 @@ export class RelayWorld {
     });
     return new Relay({
       sql: this.database.driver(process),
-      broker: brokerOf(this.brokerHooks(), process),
+      broker: brokerOf(this.brokerHooks(), process, this.log),
       clock: process.clock,
       metrics,
       log: silentLogger,
-      ...(this.mode === 'wal'
+      ...(this.options.mode === 'wal'
         ? {
             makeSource: (parts) =>
               new WalSource(parts, {
@@ -180,7 +196,9 @@ export class RelayWorld {
         : {}),
       settings: {
         ...RELAY_DEFAULTS,
-        mode: this.mode,
+        mode: this.options.mode,
+        fence: this.options.fence ?? 'mark',
+        inFlightBytesMax: this.options.inFlightBytesMax ?? RELAY_DEFAULTS.inFlightBytesMax,
         postgres: 'postgres://me@nowhere/shop',
         brokers: 'nowhere:1',
         table: 'outbox',
@@ -209,6 +227,7 @@ export class RelayWorld {
       onRequest: () => this.checkOwners(),
       onAppend: (row) => this.append(row),
       onAck: ({ id }) => void this.acknowledged.add(id),
+      isAnswerLost: () => this.strikes(this.faults.lostReport),
     };
   }
 
@@ -226,8 +245,9 @@ export class RelayWorld {
     const run = `${key} ${producer} ${epoch}`;
     const last = this.last.get(run);
     const isRepeat = place < reached;
+    // Where a clock of the database jumped, two relays own a key, and one repeats what the other has not marked yet.
     this.check(
-      !isRepeat || last === undefined || place <= last + 1,
+      !isRepeat || last === undefined || place <= last + 1 || this.databaseJumpMs !== 0,
       `row ${id} was repeated amid its key: ${this.story(key)}`,
     );
     this.last.set(run, place);
@@ -250,44 +270,103 @@ export class RelayWorld {
     }
   }
 
-  private async writeKey(key: string, transactions: number, gapMs: number): Promise<void> {
+  private async writeKey(key: number, keys: number, transactions: number, gapMs: number): Promise<void> {
     this.writing++;
     for (let n = 0; n < transactions; n++) {
       await this.pass(this.random.fraction() * gapMs);
-      const rows = Array.from({ length: 1 + this.below(2) }, () => this.rowOf(key));
-      // Other keys draw ids and commit meanwhile.
-      await this.pass(this.random.fraction() * 30);
-      if (this.strikes(0.1)) continue;
-      await this.commit(key, rows);
+      const later = key + 1 + this.below(keys);
+      // Locks in the order of the keys, so that no two transactions wait for each other.
+      await this.transact(later < keys && this.strikes(0.3) ? [keyOf(key), keyOf(later)] : [keyOf(key)]);
     }
     this.writing--;
   }
 
+  /** Other transactions draw ids and commit meanwhile. */
+  private async transact(keys: readonly string[]): Promise<void> {
+    const { database } = this;
+    const rows: OutboxRow[] = [];
+    const unlocks: Array<() => void> = [];
+    let writer: Writer | undefined;
+    for (const key of keys) {
+      unlocks.push(await this.lockKey(key));
+      if (writer === undefined) {
+        writer = database.openWriter();
+        // A statement that found nothing to write has the lock of writers, too, and no xid.
+        if (this.strikes(0.1)) await this.idle(writer);
+      }
+      for (let left = 1 + this.below(2); left > 0; left--) await this.insert(writer, key, rows);
+    }
+    if (writer === undefined) return;
+    if (this.strikes(0.05)) {
+      database.prepare(writer);
+      await this.idle(writer);
+    }
+    if (this.strikes(0.1)) database.endXids(writer);
+    else await this.commit(rows, writer);
+    await this.pass(this.random.fraction() * 5);
+    database.writers.delete(writer);
+    for (const unlock of unlocks) unlock();
+  }
+
+  /** A statement takes its id before the transaction has an xid; between statements the transaction is idle, at times for long. */
+  private async insert(writer: Writer, key: string, rows: OutboxRow[]): Promise<void> {
+    writer.isIdle = false;
+    await this.pass(this.random.fraction() * 3);
+    rows.push(this.rowOf(key));
+    await this.pass(this.random.fraction() * 3);
+    if (writer.xids.length === 0 || this.strikes(0.2)) this.database.assignXid(writer);
+    await this.idle(writer);
+  }
+
+  private async idle(writer: Writer): Promise<void> {
+    writer.isIdle = true;
+    await this.pass(this.random.fraction() * (this.strikes(0.05) ? 4000 : 30));
+  }
+
+  private async lockKey(key: string): Promise<() => void> {
+    const before = this.keyLocks.get(key);
+    let unlock = (): void => {};
+    this.keyLocks.set(
+      key,
+      new Promise((resolve) => {
+        unlock = resolve;
+      }),
+    );
+    await before;
+    return unlock;
+  }
+
   private rowOf(key: string): OutboxRow {
-    const id = ++this.ids;
+    const id = ++this.database.lastId;
     return {
       id,
       aggregateId: key,
       msgId: uuid(Number(id)),
       eventType: 't',
-      payload: Buffer.from('{}'),
+      payload: PAYLOAD,
       createdAt: new Date(this.clock.wallNowMs()),
     };
   }
 
   /** The log shows a commit before a statement sees it. */
-  private async commit(key: string, rows: readonly OutboxRow[]): Promise<void> {
-    for (const row of rows) this.database.rows.set(row.id, { row, isVisible: false, isMarked: false });
-    this.committed.set(key, [...(this.committed.get(key) ?? []), ...rows.map(({ id }) => id)]);
-    this.database.lsn += 10n;
-    const endLsn = this.database.lsn;
+  private async commit(rows: readonly OutboxRow[], writer: Writer): Promise<void> {
+    const { database } = this;
+    for (const row of rows) {
+      database.rows.set(row.id, { row, isVisible: false, isMarked: false });
+      const { aggregateId: key } = row;
+      this.committed.set(key, [...(this.committed.get(key) ?? []), row.id]);
+    }
+    database.lsn += 10n;
+    const endLsn = database.lsn;
     this.transactions.push({ endLsn, rows });
-    this.database.committing.add(endLsn);
+    database.committing.add(endLsn);
     await this.pass(this.random.fraction() * 10);
-    for (const { id } of rows) Object.assign(this.database.rows.get(id) as object, { isVisible: true });
-    this.database.committing.delete(endLsn);
+    for (const { id } of rows) Object.assign(database.rows.get(id) as object, { isVisible: true });
+    database.endXids(writer);
+    database.committing.delete(endLsn);
   }
 }
 
+const PAYLOAD = Buffer.from(JSON.stringify({ pad: 'x'.repeat(200) }));
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
 export const keyOf = (n: number): string => uuid(n + 1);

@@ -234,6 +234,7 @@ export class Publishing implements CountingPipeline {
     marked.catch(() => {});
     const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked, notMarked };
     this.tickets.add(ticket);
+    const left: OutboxRow[] = [];
     for (const row of rows) {
       if (this.known.has(row.id)) {
         known++;
@@ -243,7 +244,7 @@ export class Publishing implements CountingPipeline {
       const epoch = leases.epochOf(shard);
       const hold = this.holds.of(row.aggregateId);
       if (epoch === undefined || (hold !== undefined && !mayPass(row.aggregateId, hold, row.id, covered))) {
-        this.holds.add(row.aggregateId, row.id);
+        left.push(row);
         ticket.left.push(row.id);
         continue;
       }
@@ -253,6 +254,8 @@ export class Publishing implements CountingPipeline {
       this.line.push({ row, shard, epoch, ticket });
     }
     if (covered !== undefined) this.holds.covered(covered);
+    // After the holds that the call ends: what it leaves, because no lease is valid now, still blocks its key.
+    for (const { aggregateId, id } of left) this.holds.add(aggregateId, id);
     this.settleOne(ticket);
     this.markedOne(ticket);
     this.pump();

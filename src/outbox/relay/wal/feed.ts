@@ -66,7 +66,7 @@ export class WalFeed {
   private opened = false;
   private paused = false;
   private inFlight = 0;
-  private settled: (() => void) | undefined;
+  private idleWaiters: Array<() => void> = [];
   private left: Left[] = [];
 
   constructor(options: WalFeedOptions) {
@@ -103,10 +103,7 @@ export class WalFeed {
 
   /** Resolves when every call to the pipeline has settled and what it published is marked. */
   async idle(): Promise<void> {
-    while (this.inFlight > 0)
-      await new Promise<void>((resolve) => {
-        this.settled = resolve;
-      });
+    while (this.inFlight > 0) await new Promise<void>((resolve) => this.idleWaiters.push(resolve));
   }
 
   private take(message: PgOutputMessage): void {
@@ -253,7 +250,8 @@ export class WalFeed {
 
   private landed(): void {
     this.inFlight--;
-    if (this.inFlight === 0) this.settled?.();
+    if (this.inFlight > 0) return;
+    for (const wake of this.idleWaiters.splice(0)) wake();
   }
 
   private async finish(portion: Portion, marked: ReadonlyArray<Promise<void>>): Promise<void> {
@@ -270,26 +268,22 @@ export class WalFeed {
 
   /** Brings what was left, and nothing behind it, until it is taken or parked. */
   private async bringAgain(): Promise<void> {
-    const { pipeline, parking, sleep } = this.options;
+    const { parking, sleep } = this.options;
     for (let round = 1; this.left.length > 0 && !this.stopped; round++) {
       await this.idle();
       await sleep(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(round, 10)));
       if (this.stopped) return;
-      const brought = this.left;
-      const rows = brought
-        .flatMap((one) => one.rows)
-        .sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
-      const covered = { from: rows[0]?.id ?? 0n, to: rows.at(-1)?.id ?? 0n };
+      this.dropParked();
+      const tried = this.left;
       this.inFlight++;
-      const { left, published, marked } = await pipeline.deliver(rows, covered).finally(() => this.landed());
-      const ids = new Set(left);
-      this.left = brought.filter((one) => {
-        one.rows = one.rows.filter((row) => ids.has(row.id));
+      const { left, published, marked } = await this.deliverByKey(tried.flatMap(({ rows }) => rows)).finally(
+        () => this.landed(),
+      );
+      for (const one of tried) {
+        one.rows = one.rows.filter((row) => left.has(row.id));
         one.marked.push(marked);
-        if (one.rows.length > 0) return true;
-        this.finish(one.portion, one.marked).catch(this.options.failed);
-        return false;
-      });
+      }
+      this.dropDone();
       if (published > 0) round = 0;
       if (round < ROUNDS_ALONE || this.left.length === 0 || this.waiting.length === 0) continue;
       // Is it these rows, or does the broker take none at all?
@@ -300,12 +294,52 @@ export class WalFeed {
       if (!taken) continue;
       parking.park(stuck.flatMap((one) => one.rows));
       // What was left of the other rows waits behind a parked one of its key.
-      this.left = this.left.filter((one) => {
-        one.rows = one.rows.filter((row) => !parking.add(row));
-        if (one.rows.length > 0) return true;
-        this.finish(one.portion, one.marked).catch(this.options.failed);
-        return false;
-      });
+      this.dropParked();
     }
+  }
+
+  /** Delivers rows that were left, each key under a range of its own: a range of several keys would end holds of keys that this
+   *  feed does not bring, such as a parked key whose later rows are delivered page by page. */
+  private async deliverByKey(rows: readonly OutboxRow[]) {
+    const byKey = new Map<string, OutboxRow[]>();
+    for (const row of rows) {
+      const ofKey = byKey.get(row.aggregateId);
+      if (ofKey === undefined) byKey.set(row.aggregateId, [row]);
+      else ofKey.push(row);
+    }
+    const outcomes = await Promise.all(
+      [...byKey].map(([key, ofKey]) => {
+        const ascending = ofKey.sort((a, b) => (a.id < b.id ? -1 : 1));
+        const [first, last] = [ascending[0] as OutboxRow, ascending.at(-1) as OutboxRow];
+        return this.options.pipeline.deliver(ascending, {
+          from: first.id,
+          to: last.id,
+          keys: new Set([key]),
+        });
+      }),
+    );
+    const marked = Promise.all(outcomes.map((one) => one.marked)).then(() => {});
+    // Prevents an unhandled rejection: a portion listens once all of its rows are taken.
+    marked.catch(() => {});
+    return {
+      left: new Set(outcomes.flatMap(({ left }) => left)),
+      published: outcomes.reduce((sum, one) => sum + one.published, 0),
+      marked,
+    };
+  }
+
+  /** Leaves the rows of parked keys to the parking. */
+  private dropParked(): void {
+    for (const one of this.left) one.rows = one.rows.filter((row) => !this.options.parking.add(row));
+    this.dropDone();
+  }
+
+  /** Finishes the portions of which no row is left. */
+  private dropDone(): void {
+    this.left = this.left.filter((one) => {
+      if (one.rows.length > 0) return true;
+      this.finish(one.portion, one.marked).catch(this.options.failed);
+      return false;
+    });
   }
 }

@@ -171,6 +171,9 @@ export class WalSource implements Source {
       // Who parked rows and dies before the first confirmation leaves word of them.
       if (this.parking.size > 0) await slot.allow(0n, this.parking.highest());
       else await slot.swept();
+    } else if (this.parking.size > 0) {
+      // A relay of an earlier release notes without a claim, and so may have wiped the word of rows that are parked here.
+      await slot.allow(0n, this.parking.highest());
     }
     this.sweeper.reset();
     if (!this.goesOn()) return false;

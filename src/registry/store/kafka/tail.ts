@@ -37,12 +37,15 @@ export interface TailOptions {
 
 /** A run of records that this process wrote and whose outcome it was not told yet. */
 export interface Own {
-  readonly first: bigint;
+  /** Offset of each record, ascending. Between two of them may be gaps and records of other processes. */
+  readonly offsets: readonly bigint[];
   readonly last: bigint;
   readonly records: readonly LogRecord[];
-  /** The run was met in the log, so it is kept. */
+  /** A record of the run was met in the log, so the run is kept: its transaction is kept as a whole. */
   seen: boolean;
-  /** The sink got the records. */
+  /** Number of its records that were met. */
+  met: number;
+  /** The sink gets the records where they are met: it got those before the record of another process. */
   applied: boolean;
 }
 
@@ -143,8 +146,8 @@ export class KafkaTail {
   }
 
   /** Keeps what this process wrote at these offsets from the sink until `forget`. */
-  expect(first: bigint, last: bigint, records: readonly LogRecord[]): Own {
-    const own = { first, last, records, seen: false, applied: false };
+  expect(offsets: readonly bigint[], records: readonly LogRecord[]): Own {
+    const own = { offsets, last: offsets.at(-1) ?? -1n, records, seen: false, met: 0, applied: false };
     this.own.push(own);
     return own;
   }
@@ -246,7 +249,7 @@ export class KafkaTail {
         continue;
       }
       next = offset + 1n;
-      if (this.isOwn(offset)) continue;
+      if (this.isOwn(offset, records)) continue;
       const key = this.batch.key(row);
       // A record without a key is no registry's, and a compacted topic does not keep it.
       if (key === null) continue;
@@ -293,15 +296,21 @@ export class KafkaTail {
     for (const own of this.own) {
       if (!own.seen || own.applied) continue;
       own.applied = true;
-      records.push(...own.records);
+      records.push(...own.records.slice(0, own.met));
     }
   }
 
-  private isOwn(offset: bigint): boolean {
-    const own = this.own.find((one) => offset >= one.first && offset <= one.last);
-    if (own === undefined) return false;
-    own.seen = true;
-    return true;
+  /** Whether this process wrote the record at this offset. Keeps it from the sink, unless a record of another process came amid its run. */
+  private isOwn(offset: bigint, records: LogRecord[]): boolean {
+    for (const own of this.own) {
+      const at = placeOf(own.offsets, offset);
+      if (at < 0) continue;
+      own.seen = true;
+      own.met = at + 1;
+      if (own.applied) records.push(own.records[at] as LogRecord);
+      return true;
+    }
+    return false;
   }
 
   private advance(of: 'schemas' | 'leaders', to: bigint): void {
@@ -313,4 +322,15 @@ export class KafkaTail {
     this.waiters = this.waiters.filter((one) => !done.includes(one));
     for (const waiter of done) waiter.settle();
   }
+}
+
+/** Index of `wanted` among ascending offsets; -1 where it is none of them. */
+function placeOf(offsets: readonly bigint[], wanted: bigint): number {
+  let low = 0;
+  for (let high = offsets.length; low < high; ) {
+    const middle = (low + high) >>> 1;
+    if ((offsets[middle] as bigint) < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return offsets[low] === wanted ? low : -1;
 }

@@ -192,8 +192,7 @@ export class Term {
 
   private expect(offsets: BigInt64Array, records: readonly LogRecord[]): Own | undefined {
     if (records.length === 0) return undefined;
-    const last = offsets[records.length - 1] as bigint;
-    return this.options.tail.expect(offsets[0] as bigint, last, records);
+    return this.options.tail.expect([...offsets.subarray(0, records.length)], records);
   }
 
   private batchOf(records: readonly LogRecord[], announcement: LogRecord | undefined): RecordBatch {

@@ -16,14 +16,6 @@ import type { KeyFilter, OutboxRows } from '../../../../../src/outbox/relay/wal/
 import * as wire from '../../../../property/wal-encode.ts';
 import { turn } from '../../../../wait.ts';
 
-const COLUMNS = [
-  { name: 'id', typeOid: 20, isKey: false },
-  { name: 'aggregate_id', typeOid: 2950, isKey: false },
-  { name: 'msg_id', typeOid: 2950, isKey: false },
-  { name: 'event_type', typeOid: 25, isKey: false },
-  { name: 'payload', typeOid: 17, isKey: false },
-  { name: 'created_at', typeOid: 1184, isKey: false },
-];
 const keyOf = (key: number): Buffer => Buffer.alloc(16, key);
 const nameOf = (key: number): string => {
   const hex = keyOf(key).toString('hex');
@@ -148,17 +140,16 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
   if (opened) feed.open();
   feed.attach({ pause: () => throttled.push('pause'), resume: () => throttled.push('resume') });
   const send = (message: Buffer): void => feed.onMessage(message, 0, message.length);
-  send(wire.relation(1, 'public', 'outbox', COLUMNS));
+  send(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
   const row = (id: bigint, key: number, payloadBytes = 2): void =>
     send(
-      wire.insert(1, [
-        { kind: 'b', bytes: new wire.Bytes().i64(id).done() },
-        { kind: 'b', bytes: keyOf(key) },
-        { kind: 'b', bytes: Buffer.alloc(16, 9) },
-        { kind: 'b', bytes: Buffer.from('t') },
-        { kind: 'b', bytes: Buffer.alloc(payloadBytes) },
-        { kind: 'b', bytes: Buffer.alloc(8) },
-      ]),
+      wire.outboxInsert({
+        id,
+        aggregateId: keyOf(key),
+        msgId: Buffer.alloc(16, 9),
+        eventType: 't',
+        payload: Buffer.alloc(payloadBytes),
+      }),
     );
   const transaction = (endLsn: bigint, rows: ReadonlyArray<readonly [bigint, number]>): void => {
     send(wire.begin(endLsn - 1n, 0n, 1));
@@ -184,6 +175,13 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
   };
 }
 
+async function seen(what: () => boolean): Promise<void> {
+  for (let turns = 0; !what(); turns++) {
+    expect(turns).toBeLessThan(500);
+    await turn();
+  }
+}
+
 const of = (broker: Broker, key: number): bigint[] =>
   broker.taken.filter(([name]) => name === nameOf(key)).map(([, id]) => id);
 
@@ -204,11 +202,11 @@ describe('WAL feed', () => {
   it('the feed ignores other tables and other changes, and advances past their transactions', async () => {
     const { broker, feed, send, settle } = scene();
     send(wire.begin(9n, 0n, 1));
-    send(wire.relation(2, 'public', 'orders', COLUMNS));
+    send(wire.relation(2, 'public', 'orders', wire.OUTBOX_COLUMNS));
     send(
       wire.insert(
         2,
-        COLUMNS.map(() => ({ kind: 'n' as const })),
+        wire.OUTBOX_COLUMNS.map(() => ({ kind: 'n' as const })),
       ),
     );
     send(wire.truncate([1]));
@@ -318,12 +316,6 @@ describe('WAL feed', () => {
 
   it('the feed parks a key at its lowest row, also where the broker refused every row for a while', async () => {
     const { broker, parking, feed, transaction, table } = scene();
-    const seen = async (what: () => boolean): Promise<void> => {
-      for (let turns = 0; !what(); turns++) {
-        expect(turns).toBeLessThan(500);
-        await turn();
-      }
-    };
     broker.refuses = () => true;
     transaction(10n, [[1n, 1]]);
     await seen(() => broker.tried.length > 1);
@@ -338,6 +330,57 @@ describe('WAL feed', () => {
     await feed.idle();
     await parking.bringAgain(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n]);
+  });
+
+  it('the feed leaves the order of a parked key alone while it tries rows of other keys again', async () => {
+    const { broker, parking, feed, transaction, settle, table } = scene(true, { pageRows: 1 });
+    const tries = (id: bigint): number => broker.tried.filter((one) => one === id).length;
+    let rest = 0;
+    broker.refuses = ({ id, aggregateId }) => aggregateId === nameOf(2) || (id === 3n && rest === 0);
+    table.put(...[2n, 3n, 4n].map((id) => rowOf(id, 1)));
+    parking.parkKeys(new Map([[nameOf(1), { from: 2n, to: 4n }]]));
+    // The ids that the feed tries again enclose those of the parked key.
+    transaction(10n, [
+      [1n, 2],
+      [5n, 2],
+    ]);
+    await seen(() => tries(5n) > 0);
+    const byId = table.byId.bind(table);
+    table.byId = async (ids, bytesMax) => {
+      if (!ids.includes(4n)) return byId(ids, bytesMax);
+      await seen(() => tries(3n) > 0);
+      rest = tries(5n) + 2;
+      await seen(() => tries(5n) >= rest);
+      return byId(ids, bytesMax);
+    };
+    await parking.bringAgain(table.asTable);
+    expect(of(broker, 1)).toEqual([2n]);
+    table.byId = byId;
+    broker.refuses = () => false;
+    await parking.bringAgain(table.asTable);
+    await settle();
+    expect([of(broker, 1), of(broker, 2)]).toEqual([
+      [2n, 3n, 4n],
+      [1n, 5n],
+    ]);
+    expect(feed.progress.confirmed).toBe(10n);
+  });
+
+  it('every caller that waits for an idle feed resumes', async () => {
+    const { broker, feed, transaction } = scene();
+    let answer = (): void => {};
+    broker.marks = new Promise((resolve) => {
+      answer = resolve;
+    });
+    transaction(10n, [[1n, 1]]);
+    await seen(() => broker.taken.length === 1);
+    const resumed: string[] = [];
+    for (const name of ['pump', 'stream']) feed.idle().then(() => resumed.push(name), expect.fail);
+    await turn();
+    expect(resumed).toEqual([]);
+    answer();
+    await seen(() => resumed.length === 2);
+    expect(resumed).toEqual(['pump', 'stream']);
   });
 
   it('parked rows are not published while one of them is still invisible', async () => {
@@ -412,7 +455,7 @@ describe('WAL feed', () => {
       { kind: 'b', bytes: Buffer.alloc(8) },
     ];
     send(wire.streamStart(5, true));
-    send(wire.relation(1, 'public', 'outbox', COLUMNS, 5));
+    send(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS, 5));
     send(wire.insert(1, cells(1n), 5));
     send(wire.insert(1, cells(2n), 6));
     send(wire.streamStop());

@@ -1,0 +1,96 @@
+/** Members of the payments group under virtual time, from seeds: a batch is read while the one before it is written, so a partition that
+ *  leaves is in up to two batches. The table of charges has no UNIQUE: the inbox alone keeps an order from a second charge. */
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
+import { UuidV7 } from '../../src/outbox/ids.ts';
+import { PaymentsConsumer } from '../../src/outbox/payments/consumer.ts';
+import { DuplicateInjector } from '../../src/outbox/payments/duplicates.ts';
+import { paymentsMetrics } from '../../src/outbox/payments/metrics.ts';
+import {
+  bytes,
+  type GroupDatabase,
+  GroupWorld,
+  groupViolations,
+  type Product,
+  TOPIC,
+} from './rebalance-kit.ts';
+
+const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
+const SEEDS = Array.from({ length: 20 }, (_, i) => FIRST + i);
+
+/** The statements of a batch, and those that ask whether it was committed. */
+function answers(database: GroupDatabase, keys: ReadonlyMap<string, string>): SqlSession['query'] {
+  const batches = new Map<bigint, number>();
+  let last = 0n;
+  const ask = async (text: string, values: readonly unknown[] = []) => {
+    const rows = answer(text, values);
+    return { rows, rowCount: rows.length };
+  };
+  const answer = (text: string, values: readonly unknown[]): readonly object[] => {
+    if (text.includes('INSERT INTO charges')) {
+      const [charges, orders] = values as [readonly string[], readonly string[]];
+      return orders.map((id, i) => {
+        database.effect({ id, key: keys.get(id) ?? '', place: charges[i] as string, offset: 0n });
+        return { order_id: id, charge_id: charges[i] };
+      });
+    }
+    if (text.includes('INSERT INTO payments_batches')) {
+      batches.set(++last, database.effects.length);
+      return [{ id: last, xid: String(last) }];
+    }
+    if (text.includes('FROM charges')) return database.effects.filter(({ place }) => place === values[0]);
+    // A batch without a charge may be written twice: it absorbs what the inbox has seen.
+    if (text.includes('FROM payments_batches')) return [];
+    return [{ status: 'committed' }];
+  };
+  return ask as unknown as SqlSession['query'];
+}
+
+const PRODUCT: Product = {
+  valueOf: (id, n) =>
+    bytes(
+      JSON.stringify({
+        msg_id: id,
+        event_type: 'order.created.v1',
+        payload: {
+          order_id: id,
+          account_id: '1',
+          amount_cents: String(n + 1),
+          created_at: '2020-09-13T12:26:40Z',
+        },
+      }),
+    ),
+  idOf: (value) => (JSON.parse(value) as { readonly msg_id: string }).msg_id,
+  consumer(world, { process, ...seat }) {
+    const { database, random } = world;
+    database.ask = answers(database, world.keys);
+    return new PaymentsConsumer({
+      ...seat,
+      topic: TOPIC,
+      pool: database.pool(process),
+      ids: new UuidV7(seat.clock, random),
+      inbox: database.claims,
+      injector: new DuplicateInjector(world.below(1000), 0.2),
+      metrics: paymentsMetrics(new Metrics()),
+      log: silentLogger,
+      batchRows: 1 + world.below(8),
+      batchBytes: 1 << 16,
+      batchWaitMs: 50,
+      batchEveryMs: 20,
+      ends: undefined,
+      crashPoint: async () => {},
+      onCommitted: () => {},
+    });
+  },
+};
+
+describe('members of the payments group under faults', () => {
+  it('charge each order once, in the order of its key, before they commit its offset', async () => {
+    for (const seed of SEEDS) {
+      const violations = await groupViolations(new GroupWorld(seed, PRODUCT));
+      expect({ seed, violations }).toEqual({ seed, violations: [] });
+    }
+  });
+});
