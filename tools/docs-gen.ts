@@ -11,12 +11,14 @@ import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
 import { describeSetting, type SettingTable } from '../src/core/settings.ts';
 import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
+import { FORMAT_ERRORS } from '../src/formats/errors.ts';
 import { BROKER_ERRORS } from '../src/io/kafka/errors.ts';
 import { REPLICATION_ERRORS } from '../src/io/postgres/replication/port.ts';
 import { SQL_ERRORS } from '../src/io/postgres/sql/port.ts';
 import { KV_ERRORS } from '../src/io/rocksdb/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
+import { SERDE_ERRORS } from '../src/serde/errors.ts';
 import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/shell/command.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { registryApiPage } from './docs-gen-api.ts';
@@ -32,7 +34,9 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['SQL', 'src/io/postgres/sql/port.ts', SQL_ERRORS],
   ['Replication', 'src/io/postgres/replication/port.ts', REPLICATION_ERRORS],
   ['Embedded store', 'src/io/rocksdb/port.ts', KV_ERRORS],
-  ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
+  ['Schemas and values', 'src/formats/errors.ts', FORMAT_ERRORS],
+  ['Records, and answers of a registry', 'src/serde/errors.ts', SERDE_ERRORS],
+  ['Registry', 'src/registry/errors.ts', REGISTRY_ERRORS],
   ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
   ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],
@@ -122,6 +126,8 @@ function errors(): string {
     'another owner exists, `internal` a bug of ours.',
     '',
   );
+  // A table may take in the rows of another one; each row is listed once.
+  const listed = new Set<ErrorTable[string]>();
   for (const [title, source, table] of ERROR_TABLES) {
     lines.push(`## ${title}`, '', `From \`${source}\`.`, '');
     lines.push(
@@ -129,8 +135,8 @@ function errors(): string {
       '| --- | --- | --- | --- | --- | --- | --- |',
     );
     for (const [name, row] of Object.entries(table)) {
-      // A product's table takes the rows of the gate in; they stand in one section.
-      if (table !== ACCESS_ERRORS && Object.hasOwn(ACCESS_ERRORS, name)) continue;
+      if (listed.has(row)) continue;
+      listed.add(row);
       lines.push(
         `| ${code(name)} | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} | ${row.number ?? ''} | ${code(row.reason ?? '')} |`,
       );

@@ -61,7 +61,7 @@ export const ACCESS_ERRORS = {
   auth_unavailable: errorRow('unavailable', { number: 50302 }),
 } as const satisfies ErrorTable;
 
-export const accessError = errorsOf(ACCESS_ERRORS);
+const accessError = errorsOf(ACCESS_ERRORS);
 
 /** Headers of the answers the gate causes. A refusal carries its own in the error's details. */
 

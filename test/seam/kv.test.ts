@@ -30,7 +30,7 @@ const open = (folder: string): unknown =>
 
 describe('state addon', () => {
   it('the state addon exports what state-functions.ts declares, in that order', () => {
-    const text = readFileSync(join(projectRoot, 'src', 'native', 'state-functions.ts'), 'utf8');
+    const text = readFileSync(join(projectRoot, 'src', 'addon', 'state-functions.ts'), 'utf8');
     const body = /interface StateAddon \{\n(.*?)^\}/ms.exec(text)?.[1] as string;
     const declared = [...body.matchAll(/^ {2}(?:readonly )?(\w+)[(:]/gm)].map(([, name]) => name);
     expect(Object.keys(raw)).toEqual(declared);

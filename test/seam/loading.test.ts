@@ -37,9 +37,9 @@ describe('addon loading', () => {
     expect(loadAddon()).toBe(addon);
   });
 
-  it('the addon exports what addon.ts declares, in that order', () => {
-    const declared = ['addon.ts', 'broker-functions.ts'].flatMap((file) => {
-      const text = readFileSync(join(projectRoot, 'src', 'native', file), 'utf8');
+  it('the addon exports what raw.ts declares, in that order', () => {
+    const declared = ['raw.ts', 'broker-functions.ts'].flatMap((file) => {
+      const text = readFileSync(join(projectRoot, 'src', 'addon', file), 'utf8');
       const bodies = text.matchAll(/interface \w+(?: extends [^{]+)? \{\n(.*?)^\}/gms);
       return [...bodies].flatMap(([, body]) =>
         [...(body as string).matchAll(/^ {2}(?:readonly )?(\w+)[(:]/gm)].map(([, name]) => name as string),

@@ -1,5 +1,7 @@
 // The batch consumer as a handle: one thread reads, one asks the broker questions that must not
 // delay reading.
+#include "broker/consumer.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -8,7 +10,6 @@
 #include "binding/broker/values.h"
 #include "binding/handle.h"
 #include "binding/register.h"
-#include "broker/consumer.h"
 
 namespace millrace::binding {
 namespace {

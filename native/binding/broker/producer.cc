@@ -1,11 +1,12 @@
 // The batch producer as a handle: one thread hands rows over and collects their reports.
+#include "broker/producer.h"
+
 #include <atomic>
 
 #include "binding/async.h"
 #include "binding/broker/values.h"
 #include "binding/handle.h"
 #include "binding/register.h"
-#include "broker/producer.h"
 
 namespace millrace::binding {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "binding/args.h"
 #include "binding/handle.h"
-#include "binding/window/keyed_state.h"
 #include "binding/register.h"
+#include "binding/window/keyed_state.h"
 #include "binding/window/values.h"
 #include "kernel/window/admit.h"
 #include "kernel/window/tables.h"

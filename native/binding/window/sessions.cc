@@ -7,8 +7,8 @@
 
 #include "binding/args.h"
 #include "binding/handle.h"
-#include "binding/window/keyed_state.h"
 #include "binding/register.h"
+#include "binding/window/keyed_state.h"
 #include "binding/window/values.h"
 #include "kernel/session/tables.h"
 

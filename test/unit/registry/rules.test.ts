@@ -50,11 +50,11 @@ function shown(rule: Rule): Shown {
 function rulesOfSources(): string[] {
   const levels = /^(BACKWARD|FORWARD|FULL)_TRANSITIVE$/;
   const found = new Set<string>();
-  for (const name of readdirSync(folder)) {
-    if (!name.endsWith('.ts') || name.startsWith('rules')) continue;
+  for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+    if (!name.endsWith('.ts')) continue;
     const text = readFileSync(join(folder, name), 'utf8');
     for (const [, rule] of text.matchAll(/'([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)'/g)) found.add(rule as string);
-    if (name.startsWith('strict'))
+    if (name.endsWith('strict.ts'))
       for (const [, rule] of text.matchAll(/^ {2}([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+): '/gm))
         found.add(rule as string);
   }
