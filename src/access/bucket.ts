@@ -4,7 +4,7 @@
  *  a stranger gains no more by pushing one out than by waiting.
  */
 import type { Clock } from '../core/clock.ts';
-import { RecencyMap } from '../core/lru-map.ts';
+import { LruMap } from '../core/lru-map.ts';
 
 interface Bucket {
   tokens: number;
@@ -20,7 +20,7 @@ export interface BucketOptions {
 
 export class Buckets {
   private readonly options: BucketOptions;
-  private readonly buckets = new RecencyMap<string, Bucket>();
+  private readonly buckets = new LruMap<string, Bucket>();
 
   constructor(options: BucketOptions) {
     this.options = options;

@@ -3,7 +3,7 @@ import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
 import type { Command } from '../shell/command.ts';
 import { buildDigest, packageVersion } from '../shell/package.ts';
-import { processWorld, type World } from '../shell/process-env.ts';
+import { type ProcessEnv, processEnv } from '../shell/process-env.ts';
 import { fail, isJson, runCommand } from '../shell/run.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
@@ -50,7 +50,7 @@ async function listing(): Promise<string> {
   ].join('\n');
 }
 
-async function dispatch(argv: readonly string[], world: World): Promise<number> {
+async function dispatch(argv: readonly string[], world: ProcessEnv): Promise<number> {
   // `help COMMAND` is `COMMAND -help`.
   const asked = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '-help'] : argv;
   // A command may have commands of its own, named by two words.
@@ -79,7 +79,7 @@ async function dispatch(argv: readonly string[], world: World): Promise<number> 
 
 /** Runs the process; ends it with the command's exit code. */
 export async function main(argv: readonly string[]): Promise<void> {
-  const world = processWorld();
+  const world = processEnv();
   try {
     const code = await dispatch(argv, world);
     // What a command wrote by itself leaves before the process does.

@@ -162,7 +162,7 @@ function watchHealth(context: Context, pool: SqlPool, consumer: PaymentsConsumer
     return true;
   });
   context.readiness('group', async () => {
-    const why = await consumer.whyNotMember();
+    const why = await consumer.unhealthyReason();
     if (why !== undefined) throw coreError('unreachable', why);
     return true;
   });

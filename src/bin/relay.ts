@@ -257,7 +257,7 @@ publish and mark publishes again under the same msg_id; payments absorbs it.
     context.onClose(() => relay.close());
     await relay.open();
     context.readiness('relay', () => {
-      const why = relay.whyNotReady();
+      const why = relay.unreadyReason();
       if (why !== undefined) throw coreError('unreachable', why);
       return true;
     });

@@ -1,7 +1,7 @@
-/** A map that knows which of its keys was used longest ago, at a cost that does not depend on its size.
+/** LRU map: a hash map with a doubly linked list in the order of use. Each operation takes constant time.
  *
- *  A plain Map whose first key is deleted again and again is not that: V8 steps over the gaps the deleted left, tens of
- *  microseconds each time at 100,000 keys.
+ *  A plain Map whose first key is deleted repeatedly does not: V8 steps over the gaps of deleted keys,
+ *  tens of microseconds each time at 100,000 keys.
  */
 
 interface Entry<K, V> {
@@ -11,7 +11,7 @@ interface Entry<K, V> {
   newer: Entry<K, V> | undefined;
 }
 
-export class RecencyMap<K, V> {
+export class LruMap<K, V> {
   private readonly entries = new Map<K, Entry<K, V>>();
   private oldest: Entry<K, V> | undefined;
   private newest: Entry<K, V> | undefined;

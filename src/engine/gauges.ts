@@ -1,7 +1,7 @@
 /** What the metrics show of a running engine: brought up to date at each scrape, also while the loop waits, and every second. */
 import type { Clock } from '../core/clock.ts';
 import type { EngineMetrics } from './metrics.ts';
-import type { LateOutlet } from './output/late/side-output.ts';
+import type { SideOutput } from './output/late/side-output.ts';
 import type { Outlet } from './output/outlet.ts';
 import type { WatermarkGenerator } from './source/admission.ts';
 import type { LagWatch } from './source/lag.ts';
@@ -21,7 +21,7 @@ export interface GaugesParts {
     | {
         readonly state: StateBackend;
         readonly outlet: Pick<Outlet, 'waitingRows'>;
-        readonly late: Pick<LateOutlet, 'waitingCopies'> | undefined;
+        readonly late: Pick<SideOutput, 'waitingCopies'> | undefined;
       }
     | undefined;
 }

@@ -15,7 +15,7 @@ import {
   Checkpointer,
   type CheckpointSizes,
   freshStanding,
-  type Standing,
+  type RecoveryPoint,
 } from './durability/checkpoint/checkpointer.ts';
 import { type Restored, restoreState } from './durability/checkpoint/restore.ts';
 import type { StateManifest } from './durability/checkpoint/state-manifest.ts';
@@ -27,7 +27,7 @@ import { EngineGauges } from './gauges.ts';
 import type { Job } from './job.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
-import { LateOutlet, type LateTopic } from './output/late/side-output.ts';
+import { type LateTopic, SideOutput } from './output/late/side-output.ts';
 import { Outlet } from './output/outlet.ts';
 import type { WindowSink } from './output/sink/port.ts';
 import {
@@ -109,7 +109,7 @@ interface Running {
   readonly operator: WindowOperator;
   readonly outlet: Outlet;
   readonly spiller: Spiller | undefined;
-  readonly late: LateOutlet | undefined;
+  readonly late: SideOutput | undefined;
 }
 
 export class Engine implements EngineAnswers {
@@ -213,7 +213,7 @@ export class Engine implements EngineAnswers {
     });
     const spiller = this.spillerOf(state, checkpointer);
     this.running = { state, checkpointer, operator, outlet, spiller, late };
-    this.take(operator.goOn(standing, clock.monotonicMs()));
+    this.take(operator.resume(standing, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.takeUp(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
     this.before = watermarks.totals();
@@ -497,7 +497,7 @@ export class Engine implements EngineAnswers {
   }
 
   /** With what the changelog has and the topic may not. @throws late_waiting */
-  private lateOutlet(checkpointer: Checkpointer, { late }: Standing): LateOutlet | undefined {
+  private lateOutlet(checkpointer: Checkpointer, { late }: RecoveryPoint): SideOutput | undefined {
     const { late: topic, lateBytesMax: bytesMax, log, sleep, metrics } = this.parts;
     if (topic === undefined) {
       if (late.length === 0) return undefined;
@@ -506,7 +506,7 @@ export class Engine implements EngineAnswers {
       });
     }
     const onSent = (copies: number): void => metrics.lateSent.add(copies);
-    const outlet = new LateOutlet({ topic, checkpointer, log, sleep, bytesMax, onSent });
+    const outlet = new SideOutput({ topic, checkpointer, log, sleep, bytesMax, onSent });
     for (const { seq, bytes } of late) outlet.offer(seq, bytes);
     return outlet;
   }

@@ -1,32 +1,33 @@
-/** The process a command runs in, as the shell sees it. */
+/** The process in which a command runs: arguments, environment, standard streams and signals. */
 import type { Timers } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { systemClock } from './clock.ts';
 import { failureOf } from './terminal/report.ts';
 import { Screen } from './terminal/screen.ts';
 
-/** What a run needs of its process, so that a test can hand in another one. */
-export interface World {
+/** Parts of a process that a command needs. A test passes its own. */
+export interface ProcessEnv {
   readonly env: Record<string, string | undefined>;
   readonly screen: Screen;
   readonly clock: Timers;
-  /** Writes data to stdout and resolves when it has left. */
+  /** Writes to stdout. Resolves when the data has been written. */
   writeData(text: string): Promise<void>;
   onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;
-  /** For failures outside any promise of the command. */
+  /** Registers a handler of failures outside any promise of the command. */
   onUncaught(handler: (thrown: unknown) => void): void;
-  /** When nothing is left that could go on: whatever still waits waits for ever. */
+  /** Registers a handler that runs when the event loop has drained: a pending promise can no longer
+   *  resolve. */
   onStall(handler: () => void): void;
-  /** Ends the process at once. */
+  /** Ends the process immediately. */
   exit(code: number): void;
 }
 
-/** This process. A reader of stdout that has seen enough ends it with 0. */
-export function processWorld(): World {
+/** The running process. It exits with 0 when the reader of its stdout closes the pipe. */
+export function processEnv(): ProcessEnv {
   const screen = new Screen(process.stderr);
   process.stderr.on('error', () => {});
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    // A command that knows its answer has set it: whoever stops reading does not change it.
+    // A command that knows its answer has set the exit code; a closed pipe does not change it.
     if (error.code === 'EPIPE') process.exit(process.exitCode ?? EXIT.done);
     const { line, exit } = failureOf(
       coreError('not_writable', `cannot write stdout: ${error.code ?? error.message}`, {

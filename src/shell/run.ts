@@ -14,7 +14,7 @@ import type { Command, CommandContext, Progress } from './command.ts';
 import { addonGauge, httpDriver, runsNative } from './drivers.ts';
 import { describeSettings, loadSettings, wholeTable } from './load-settings.ts';
 import { packageVersion } from './package.ts';
-import type { World } from './process-env.ts';
+import type { ProcessEnv } from './process-env.ts';
 import { Readiness } from './servers/readiness.ts';
 import { addressOf, type Served, serve } from './servers/serve.ts';
 import { loadTls, watchTls } from './servers/tls.ts';
@@ -49,7 +49,12 @@ export function helpText(command: Command): string {
 }
 
 /** Ends a failed run: one line, with -json the document, the stack at level debug. */
-export async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
+export async function fail(
+  world: ProcessEnv,
+  thrown: unknown,
+  json: boolean,
+  debug: boolean,
+): Promise<number> {
   const failure = failureOf(thrown, world.screen.hide);
   world.screen.clear();
   world.screen.line(failure.line);
@@ -58,7 +63,11 @@ export async function fail(world: World, thrown: unknown, json: boolean, debug: 
   return failure.exit;
 }
 
-export async function runCommand(command: Command, argv: readonly string[], world: World): Promise<number> {
+export async function runCommand(
+  command: Command,
+  argv: readonly string[],
+  world: ProcessEnv,
+): Promise<number> {
   const end = argv.indexOf('--');
   if ((end < 0 ? argv : argv.slice(0, end)).some(isHelp)) {
     await world.writeData(helpText(command));
@@ -84,7 +93,7 @@ const isAbort = (thrown: unknown): boolean => thrown instanceof Error && thrown.
 class Run {
   private readonly command: Command;
   private readonly loaded: ReturnType<typeof loadSettings>;
-  private readonly world: World;
+  private readonly world: ProcessEnv;
   private readonly drain = new AbortController();
   private readonly readiness: Readiness;
   private readonly closers: Array<() => Promise<void> | void> = [];
@@ -96,7 +105,7 @@ class Run {
   private interrupted = false;
   private watchdog: NodeJS.Timeout | undefined;
 
-  constructor(command: Command, loaded: ReturnType<typeof loadSettings>, world: World) {
+  constructor(command: Command, loaded: ReturnType<typeof loadSettings>, world: ProcessEnv) {
     this.command = command;
     this.loaded = loaded;
     this.world = world;

@@ -8,10 +8,10 @@ import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { CountingPipeline } from '../../src/outbox/relay/pipeline/contract.ts';
-import { Frontier } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
+import { SafeIdHorizon } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
 import { PollSource } from '../../src/outbox/relay/poll/source.ts';
 import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
-import { HorizonWatch, LagMeter } from '../../src/outbox/relay/xmin-monitor.ts';
+import { XminMonitor, LagMeter } from '../../src/outbox/relay/xmin-monitor.ts';
 import { pause, realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { explained } from './explained.ts';
@@ -227,7 +227,7 @@ describe('held horizon', () => {
     });
     const counting = explained(relays);
     await some(pool, 100_000);
-    const frontier = new Frontier(pool, shape, realClock, STRAGGLER_MS);
+    const frontier = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
     const read = (cursor: bigint): Promise<unknown> =>
       readPending(counting.pool, shape, {
         cursor,
@@ -262,7 +262,7 @@ describe('held horizon', () => {
       const lag = new LagMeter(counting.pool, shape, realClock, metrics);
       await lag.look();
       expect(await pagesOf(lag.look())).toBeLessThan(whole / 2);
-      const watch = new HorizonWatch(pool, realClock, metrics, silentLogger, 1000);
+      const watch = new XminMonitor(pool, realClock, metrics, silentLogger, 1000);
       const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
       // Other tests hold it, too, and from before: silent hosts and crashed sessions, for up to a minute.
       const ours = `pid ${rows[0]?.pid} test`;

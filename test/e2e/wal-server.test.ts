@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { HorizonWatch } from '../../src/outbox/relay/xmin-monitor.ts';
+import { XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
 import { until } from '../wait.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { ownServer } from './wal-server.ts';
@@ -63,7 +63,7 @@ describe('held horizon', () => {
     };
     const time = { ms: 0 };
     const clock = { wallNowMs: () => 0, monotonicMs: () => time.ms };
-    const watch = new HorizonWatch(pool, clock, metrics, log, 1000);
+    const watch = new XminMonitor(pool, clock, metrics, log, 1000);
     const shown = (holder: string): number | undefined =>
       metrics
         .snapshot()

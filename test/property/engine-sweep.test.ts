@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
-  EndedRows,
+  EndOrderSorter,
   type KeptRows,
   MemoryRows,
   type RowsWriter,
@@ -135,7 +135,7 @@ describe('session sweep', () => {
             const swept = parts.filter(isSwept);
             const stay = parts.filter((part, i) => !isSwept(part, i));
             const kept = new Kept();
-            const ended = new EndedRows({ spill: kept.writer, chunkRows, chunksInMemory });
+            const ended = new EndOrderSorter({ spill: kept.writer, chunkRows, chunksInMemory });
             // None, or some cuts of what is left, each behind the one before.
             const cuts = Number.isFinite(to) ? ways.map((way) => to + 1 + way * gapMs) : [];
             const rest = [...cuts, 0].map(() => kept.writer());
@@ -225,7 +225,7 @@ describe('session sweep', () => {
         const last = BigInt(Math.floor((draw(2 ** 31) / 2 ** 31) * range)) - 2n ** 51n;
         return { key: BigInt(i), start: last, last, count: 1n, sum: 0n, min: 0n, max: 0n };
       });
-      const ended = new EndedRows({ chunkRows: 5000 });
+      const ended = new EndOrderSorter({ chunkRows: 5000 });
       await ended.append(rowsOfSessions(sessions));
       expect(ended.bytes).toBeGreaterThanOrEqual(9000 * ROW_BYTES);
       expect(sessionsOf(await allOf(await ended.rows(), 1000))).toEqual(sessions.sort(byEnd));
@@ -258,7 +258,7 @@ describe('session sweep', () => {
       const counted = { ...stream, close: () => void closed++ };
       const standing = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
       const parts = { kernels: SIDES[1] as (typeof SIDES)[0], gapMs: 10, inputs: [counted], frontier: 10 };
-      const ended = new EndedRows();
+      const ended = new EndOrderSorter();
       const out = { ended, rest: [rest], ways: [] };
       await expect(sweep({ ...parts, ...out, standing, signal })).rejects.toThrow(why);
       expect(closed).toBe(2);
@@ -274,11 +274,11 @@ describe('session sweep', () => {
       finish: () => Promise.reject(new Error('never finished')),
       close: () => void closed++,
     };
-    const ended = new EndedRows({ spill: () => broken, chunkRows: 1, chunksInMemory: 0 });
+    const ended = new EndOrderSorter({ spill: () => broken, chunkRows: 1, chunksInMemory: 0 });
     await expect(ended.append(rows)).rejects.toThrow('the disk is full');
     expect(closed).toBe(1);
     const kept = new Kept();
-    const late = new EndedRows({ spill: kept.writer, chunkRows: 1, chunksInMemory: 0 });
+    const late = new EndOrderSorter({ spill: kept.writer, chunkRows: 1, chunksInMemory: 0 });
     const appended = late.append(rows);
     late.close();
     await appended;

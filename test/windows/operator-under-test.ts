@@ -150,7 +150,7 @@ async function open(
   const watermarks = watermarksOf(job, kernels, partitions);
   const rowCapacity = Math.max(ROWS_LEAST, rowsMax);
   const operator = new WindowOperator({ watermarks, state: opened, journal, rowCapacity });
-  const again = operator.goOn(standing, AT_MS);
+  const again = operator.resume(standing, AT_MS);
   const { spillable } = opened;
   const spiller =
     pieces &&

@@ -40,14 +40,14 @@ export interface RowsWriter<K extends KeptRows = KeptRows> {
   close(): void;
 }
 
-export interface EndedOptions {
+export interface EndOrderOptions {
   /** Where chunks go that are more than may stay in memory; left out, all stay. */
   readonly spill?: () => RowsWriter;
   readonly chunkRows?: number;
   readonly chunksInMemory?: number;
 }
 
-export class EndedRows {
+export class EndOrderSorter {
   private readonly spill: (() => RowsWriter) | undefined;
   private readonly chunkRows: number;
   private readonly chunksInMemory: number;
@@ -59,7 +59,7 @@ export class EndedRows {
   private isRead = false;
   private isClosed = false;
 
-  constructor({ spill, chunkRows = CHUNK_ROWS, chunksInMemory = CHUNKS_IN_MEMORY }: EndedOptions = {}) {
+  constructor({ spill, chunkRows = CHUNK_ROWS, chunksInMemory = CHUNKS_IN_MEMORY }: EndOrderOptions = {}) {
     this.spill = spill;
     this.chunkRows = chunkRows;
     this.chunksInMemory = chunksInMemory;

@@ -52,7 +52,7 @@ export interface StateBackend {
   /** Where it may go to disk; undefined for state that stays in memory. */
   readonly spillable: Spillable | undefined;
   /** Goes on with tables that were loaded: what ended at or before `fired` is gone. Once, before the first event. */
-  goOn(fired: number): void;
+  resume(fired: number): void;
   /** What is open of a key and ends behind `after`, as it would fire now: ascending by end, at most OPEN_RESULTS_MAX. */
   open(accountId: bigint, after?: number): Promise<readonly WindowResult[]>;
   /** Slices or sessions that are open. */

@@ -125,7 +125,7 @@ export class SessionsState implements StateBackend, Spillable {
     return least + this.waitMs <= this.frontier && this.cutTo < this.frontier ? [PART] : [];
   }
 
-  goOn(fired: number): void {
+  resume(fired: number): void {
     this.firedTo = fired;
   }
 

@@ -103,7 +103,7 @@ export class SliceState implements StateBackend, Spillable {
     return false;
   }
 
-  goOn(fired: number): void {
+  resume(fired: number): void {
     this.firedTo = fired;
   }
 

@@ -6,7 +6,7 @@ import { floorTo } from '../../core/time.ts';
 import type { Piece, PieceStore, PieceWriter } from '../durability/spill/pieces.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
-import { EndedRows } from './end-order-sorter.ts';
+import { EndOrderSorter } from './end-order-sorter.ts';
 import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
@@ -79,7 +79,7 @@ class Left implements RowsTaker {
 export class Sweeper {
   private readonly parts: SweeperParts;
   private readonly stop = new AbortController();
-  private readonly ended = new Set<EndedRows>();
+  private readonly ended = new Set<EndOrderSorter>();
   private pageBytes = 0;
   private last: Promise<unknown> = Promise.resolve();
 
@@ -95,7 +95,7 @@ export class Sweeper {
   }
 
   /** Begins a sweep, behind those that have begun; what ended of it, once it is done. Whoever takes it closes it. */
-  begin(order: SweepOrder): Promise<EndedRows> {
+  begin(order: SweepOrder): Promise<EndOrderSorter> {
     const done = this.last.then(() => this.run(order));
     // A failure is met by whoever reads the firing.
     this.last = done.catch(() => {});
@@ -107,12 +107,18 @@ export class Sweeper {
     this.stop.abort(new Error('the state was closed'));
   }
 
-  private async run({ inputs: inputsOf, standing, frontier, ids, onDone }: SweepOrder): Promise<EndedRows> {
+  private async run({
+    inputs: inputsOf,
+    standing,
+    frontier,
+    ids,
+    onDone,
+  }: SweepOrder): Promise<EndOrderSorter> {
     const { kernels, gapMs, pieces } = this.parts;
     const { signal } = this.stop;
     signal.throwIfAborted();
     const inputs = inputsOf();
-    const ended = new EndedRows({ spill: () => pieces.endedWriter(), chunksInMemory: 1 });
+    const ended = new EndOrderSorter({ spill: () => pieces.endedWriter(), chunksInMemory: 1 });
     this.ended.add(ended);
     const ways = ids === undefined ? [] : waysOf(frontier, gapMs);
     const rest = ids === undefined ? [] : [...ways, 0].map((_, i) => new Left(pieces, ids + i));
@@ -149,7 +155,7 @@ export class Sweeper {
     }
   }
 
-  letGo(ended: EndedRows): void {
+  letGo(ended: EndOrderSorter): void {
     this.ended.delete(ended);
     ended.close();
   }
@@ -160,9 +166,9 @@ interface SweptParts {
   readonly rowsMax: number;
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
-  readonly ended: Promise<EndedRows>;
+  readonly ended: Promise<EndOrderSorter>;
   /** Once; without rows where the sweep failed. */
-  readonly letGo: (ended: EndedRows | undefined) => void;
+  readonly letGo: (ended: EndOrderSorter | undefined) => void;
   readonly find: (accountId: bigint) => Promise<readonly WindowResult[]>;
 }
 

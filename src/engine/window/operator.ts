@@ -59,7 +59,7 @@ export interface OperatorParts {
 }
 
 /** Where a run stands that is taken up; the state has been loaded. */
-export interface OperatorStanding {
+export interface OperatorState {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
@@ -88,11 +88,11 @@ export class WindowOperator {
   }
 
   /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first batch. */
-  goOn(standing: OperatorStanding, atMs: number): readonly StateFiring[] {
+  resume(standing: OperatorState, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     const { progress, frontier, maxSeen, fired } = standing;
     watermarks.restore(progress, frontier, maxSeen);
-    this.state.goOn(fired);
+    this.state.resume(fired);
     // A shorter skew or lateness than before moves the frontier; the changelog has that before what fires by it.
     watermarks.refresh();
     this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);

@@ -1,44 +1,49 @@
-/** Brings a batch into the database: one transaction, whatever fails. Every consumer with an inbox, payments too, has this loop; what
- *  the transaction holds is its own.
+/** Commits a batch of records in one transaction, and repeats or splits it when that fails. Every
+ *  consumer with an inbox uses this loop with a transaction of its own.
  *
- *  Invariants: (1) a record has its effect, is skipped or is parked in a transaction that committed before `settle` returns, or
- *  `defer` or `follows` has taken it; (2) a batch with a record that cannot be carried out is split until that record is alone, and
- *  it is parked or deferred; (3) a database that is away is waited for.
+ *  Invariants:
+ *  1. When `settle` returns, each record is applied, skipped or parked by a committed transaction,
+ *     or `defer` or `follows` has accepted it.
+ *  2. A batch with a failing record is split until that record is alone; then it is parked or
+ *     deferred.
+ *  3. An unreachable database is waited for.
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { RecordPlace } from './port.ts';
 
-/** Records that are to have their effect, and records that are parked for what they are. */
+/** Records to apply, and records to park because of their content. */
 export interface Work<R, P> {
   readonly records: readonly R[];
   readonly parked: readonly P[];
 }
 
-export interface SettlerOptions<R extends RecordPlace, P, C> {
-  /** One transaction of all of it; throws where it did not commit, or where that is not known and the same work may come again. */
+export interface BatchCommitterOptions<R extends RecordPlace, P, C> {
+  /** Runs the work in one transaction. Throws when the transaction did not commit or its outcome is
+   *  unknown; then the same work may be repeated. */
   readonly commit: (work: Work<R, P>) => Promise<C>;
   readonly faultOf: (thrown: unknown) => Fault;
-  /** The record as it is parked. */
+  /** Form in which a record is parked. */
   readonly park: (record: R, why: string) => P;
   readonly isOurs: (one: R | P) => boolean;
-  /** Takes a record that failed with fault `effect` for a later attempt; false: it is parked. Absent: every such record is parked. */
+  /** Accepts a record that failed with fault `effect` for a later attempt. False, or no function:
+   *  the record is parked. */
   readonly defer?: (record: R, thrown: unknown) => boolean;
-  /** Takes a record that has to wait behind a deferred one. */
+  /** Accepts a record that must wait behind a deferred one of its key. */
   readonly follows?: (record: R) => boolean;
   readonly log: Logger;
-  /** Attempts at a single record that the database refuses, before it is parked. */
+  /** Attempts at a single refused record before it is parked. */
   readonly attempts: number;
-  /** Waits between two attempts, staying a member of the group; may resolve early. */
+  /** Waits between two attempts and keeps the membership alive; may resolve early. */
   readonly idle: (ms: number) => Promise<void>;
-  /** True: leave what is not committed; its next owner reads it again. */
+  /** True: stop and leave the rest uncommitted for the partition's next owner. */
   readonly givenUp: () => boolean;
   readonly onWait: (waiting: boolean) => Promise<void>;
   readonly onCommitted: (committed: C, seconds: number) => void;
   readonly monotonicMs: () => number;
 }
 
-/** Error with which a record of the work failed. */
+/** Error of the record that failed. */
 interface Failure {
   readonly thrown: unknown;
   readonly fault: Fault;
@@ -47,30 +52,34 @@ interface Failure {
 const RETRY_MS = 50;
 const RETRY_MS_MAX = 2000;
 const DETAIL_CHARS_MAX = 1000;
-/** Attempts against others' locks before the member pauses its partitions; each may have waited for the lock timeout. */
+/** Attempts against locks of other sessions before the member pauses its partitions. Each attempt may
+ *  wait for the lock timeout. */
 const CONTENTION_SOON = 5;
-/** Deadlock, serialization failure, lock timeout, a partition attached in between: the same again, soon. */
+/** SQLSTATEs that a repetition cures: deadlock, serialization failure, lock timeout, a partition
+ *  attached meanwhile. */
 const CONTENTION = new Set(['40P01', '40001', '55P03']);
-/** What a record's own content can cause: bad data, a constraint, a trigger's refusal, a program limit; and 25P02, an effect
- *  that went on after a statement of it had failed. */
+/** SQLSTATE classes that the content of a record can cause: bad data, a constraint, a trigger, a program
+ *  limit; and 25P02, an effect that continued after a failed statement. */
 const OF_THE_RECORD = /^(?:22|23|44|54|P0|25P02$)/;
-/** A statement that does not fit the tables, or may not: no attempt can cure it. */
+/** SQLSTATEs that no attempt cures: a statement that does not fit the tables, or lacks the right. */
 const OF_THE_SCHEMA = /^(?:42|0A|28|3D|3F)/;
 
-/** `away` the database is waited for, `contention` the same again soon, `record` the database refuses a record of the batch, `effect` the
- *  effect of a record failed outside of the database, `poison` a record is declared unusable and is not tried again, `fatal` no
- *  attempt can cure it. */
+/** Kinds of failure: `away` the database is unreachable, `contention` repeat soon, `record` the database
+ *  refuses a record of the batch, `effect` an effect failed outside the database, `poison` a record is
+ *  declared unusable and not repeated, `fatal` no attempt cures it. */
 export type Fault = 'away' | 'contention' | 'record' | 'effect' | 'poison' | 'fatal';
 
-/** What the database says without blaming the record is waited for: a record is parked only for its own fault. */
+/** Fault of a SQLSTATE. An error that does not blame the record is waited out: a record is parked for
+ *  its own fault only. */
 export function faultOfState(sqlstate: string): Fault {
   if (CONTENTION.has(sqlstate)) return 'contention';
   if (OF_THE_RECORD.test(sqlstate)) return 'record';
   return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
 }
 
-/** An error of the effect's own may pass (a third party that answers 503), so its record is tried again later. A transaction whose
- *  COMMIT got no answer is simply repeated: what it did is then seen. */
+/** Fault of an error that an effect threw. Such an error may pass (a third party that answers 503), so
+ *  its record is retried later. A transaction with an unanswered COMMIT is repeated: the inbox then
+ *  shows whether it committed. */
 export function faultOfEffect(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'effect';
@@ -78,23 +87,24 @@ export function faultOfEffect(thrown: unknown): Fault {
   if (error.code === 'commit_unknown' || error.kind === 'unavailable') return 'away';
   if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'effect';
   const sqlstate = error.details['sqlstate'];
-  // Without one, the driver refused what an effect handed it: the server never saw it.
+  // Without a SQLSTATE the driver refused a value of the effect; the server never saw it.
   return typeof sqlstate === 'string' ? faultOfState(sqlstate) : 'record';
 }
 
-/** The pause behind so many failures. */
+/** Pause after this many failures. */
 export const retryMs = (failures: number): number =>
   Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10));
 
-export class Settler<R extends RecordPlace, P, C> {
-  private readonly options: SettlerOptions<R, P, C>;
+export class BatchCommitter<R extends RecordPlace, P, C> {
+  private readonly options: BatchCommitterOptions<R, P, C>;
   private waits = false;
 
-  constructor(options: SettlerOptions<R, P, C>) {
+  constructor(options: BatchCommitterOptions<R, P, C>) {
     this.options = options;
   }
 
-  /** false: given up before everything was committed. @throws what no attempt can cure */
+  /** Commits the batch. Returns false when it stopped before everything was committed. @throws a fault
+   *  that no attempt cures */
   async settle(given: Work<R, P>): Promise<boolean> {
     const { defer, follows } = this.options;
     const work =
@@ -110,13 +120,13 @@ export class Settler<R extends RecordPlace, P, C> {
       return true;
     }
     const [record] = work.records;
-    // A record that even the table of parked records refuses leaves nothing to do but to stop before it.
+    // Parking itself was refused: stop before this record.
     if (record === undefined) throw failure.thrown;
     if (failure.fault === 'effect' && defer?.(record, failure.thrown) === true) return true;
     return this.settle({ records: [], parked: [this.refused(record, failure.thrown)] });
   }
 
-  /** The member stays in its group with its partitions paused, until a commit. */
+  /** Keeps the member in its group with paused partitions until a commit succeeds. */
   async startWait(thrown: unknown): Promise<void> {
     if (this.waits) return;
     this.waits = true;
@@ -140,7 +150,7 @@ export class Settler<R extends RecordPlace, P, C> {
     return this.options.park(record, why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' '));
   }
 
-  /** Commits the work, waiting for the database as long as it takes. Returns what a record of it failed with. */
+  /** Commits the work and waits for the database without limit. Returns the error of a failing record. */
   private async attempt(work: Work<R, P>, attempts: number): Promise<Failure | 'given_up' | undefined> {
     const { options } = this;
     let ownFailures = 0;
@@ -148,7 +158,7 @@ export class Settler<R extends RecordPlace, P, C> {
       const records = work.records.filter(options.isOurs);
       const parked = work.parked.filter(options.isOurs);
       if (records.length + parked.length === 0) {
-        // What it waited with is gone; the partitions that stayed are read again, and the next batch asks the database.
+        // The waiting batch was revoked. Partitions that stayed are read again with the next batch.
         await this.endWait();
         return undefined;
       }
@@ -165,7 +175,7 @@ export class Settler<R extends RecordPlace, P, C> {
           await this.endWait();
           if (fault !== 'record' || ++ownFailures >= attempts) return { thrown, fault };
         }
-        // Somebody who holds rows for long: the group must not take this member for dead meanwhile.
+        // Another session holds the rows for long: keep polling, or the group evicts this member.
         if (fault === 'away' || (fault === 'contention' && failures >= CONTENTION_SOON))
           await this.startWait(thrown);
         if (options.givenUp()) return 'given_up';
@@ -182,7 +192,7 @@ export class Settler<R extends RecordPlace, P, C> {
   }
 }
 
-/** Two parts that keep the order; the parked ones go with the first, or are a part of their own. */
+/** Halves of the work in order. Records to park go with the first half, or form a part of their own. */
 function halvesOf<R, P>({ records, parked }: Work<R, P>): readonly [Work<R, P>, Work<R, P>] {
   if (records.length > 1) {
     const middle = records.length >> 1;

@@ -11,7 +11,7 @@ import type { Metrics } from '../../core/metrics.ts';
 import type { TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
-import { faultOfEffect, Settler, type Work } from './batch-committer.ts';
+import { BatchCommitter, faultOfEffect, type Work } from './batch-committer.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
 import { plainTableName } from './names.ts';
 import { insertParked, requireDigest } from './parked.ts';
@@ -73,7 +73,7 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
 
 export class InboxConsumer {
   private readonly options: InboxConsumerOptions;
-  private readonly settler: Settler<InboxRecord, Aside, Settled>;
+  private readonly settler: BatchCommitter<InboxRecord, Aside, Settled>;
   private readonly messageId: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   private readonly counters;
   private readonly member: Member;
@@ -128,7 +128,7 @@ export class InboxConsumer {
       waitingKeys: metrics.gauge('inbox_waiting_keys', 'Keys of which a record waits for another attempt.'),
       waiting: metrics.gauge('inbox_database_waiting', '1 while the consumer waits for its database.'),
     };
-    this.settler = new Settler({
+    this.settler = new BatchCommitter({
       commit: (work) => options.pool.transaction((session) => this.apply(session, work)),
       faultOf: faultOfEffect,
       park: (delivery, detail) => ({ delivery, reason: 'refused', detail }),
@@ -155,8 +155,12 @@ export class InboxConsumer {
   }
 
   /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
+  unhealthyReason(): Promise<string | undefined> {
+    return this.member.unhealthyReason();
+  }
+  /** @deprecated Use `unhealthyReason`; the next version removes this name. */
   whyNotMember(): Promise<string | undefined> {
-    return this.member.whyNot();
+    return this.unhealthyReason();
   }
 
   /** Reads until the drain. @throws tables_missing; what no attempt can cure: a fatal client error, a statement that does not fit the tables */

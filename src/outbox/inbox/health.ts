@@ -1,24 +1,25 @@
-/** Whether a member is one: a broker answers it, and the group has it.
+/** Health: is this consumer connected, and a member of its group?
  *
- *  The group's word comes with rebalances. Between two assignments a member stays one; it is none from the start on until it is let in,
- *  and from the moment its session is lost until it is let in again. Brokers are asked when somebody wants to know; one that does not
- *  answer at once may be behind a commit that waits for a rebalance, so only a longer silence counts.
+ *  Rebalances tell the state of the membership. It begins with the first assignment and ends when
+ *  the session is lost; between two assignments it lasts. A health query also asks a broker. The
+ *  broker's answer can wait behind a commit that waits for a rebalance, so only a longer silence
+ *  counts as unhealthy.
  */
 import { afterAwake } from '../../core/awake.ts';
 import type { Timers } from '../../core/clock.ts';
 import type { BatchConsumer, BrokerEvent, Rebalance } from '../../io/kafka/port.ts';
 
-/** How long a broker that is asked may take. */
+/** Timeout of one request to a broker. */
 const ANSWER_MS = 1000;
-/** How long who wants to know waits for an answer. */
+/** Timeout of a health query. */
 const WAIT_MS = 1500;
-/** After this long without a sign of a broker it counts as away. */
+/** Silence after which the broker counts as unreachable. */
 const SILENCE_MS = 3000;
 
-export class Presence {
+export class MemberHealth {
   private readonly clock: Timers;
   private isIn = false;
-  /** Why the group does not let it in, where it says so. */
+  /** Reason that the group gave for refusing this member. */
   private refusal: string | undefined;
   private heardMs = Number.NEGATIVE_INFINITY;
   private asking: Promise<void> | undefined;
@@ -42,17 +43,17 @@ export class Presence {
   }
 
   note({ code, message, retriable, topic }: BrokerEvent): void {
-    // What a broker refuses is told by one of its own codes; negative ones are the client's.
+    // Positive codes are the broker's own; negative ones come from the client library.
     if (code > 0 && !retriable && topic === undefined) this.refusal = message;
   }
 
-  async whyNot(client: Pick<BatchConsumer, 'reach'>): Promise<string | undefined> {
+  async unhealthyReason(client: Pick<BatchConsumer, 'reach'>): Promise<string | undefined> {
     let known = (): void => {};
     const late = new Promise<void>((resolve) => {
       known = afterAwake(this.clock, WAIT_MS, resolve);
     });
     await Promise.race([this.ask(client), late]);
-    // A question that was under way while this process stood still is given up right after, whoever answered it.
+    // A query in flight during a suspension times out right after it, although the broker answered.
     if (this.isSilent()) await Promise.race([this.ask(client), late]);
     known();
     if (this.isSilent()) return this.silence;
@@ -64,7 +65,7 @@ export class Presence {
     return this.clock.monotonicMs() - this.heardMs > SILENCE_MS;
   }
 
-  /** One question at a time. */
+  /** Sends at most one request at a time. */
   private ask(client: Pick<BatchConsumer, 'reach'>): Promise<void> {
     this.asking ??= client
       .reach(ANSWER_MS)

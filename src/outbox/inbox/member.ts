@@ -18,7 +18,7 @@ import type {
   TopicPartition,
   TopicPartitionOffset,
 } from '../../io/kafka/port.ts';
-import { Presence } from './health.ts';
+import { MemberHealth } from './health.ts';
 
 export interface MemberOptions {
   /** Makes the broker client of a group with this rebalance handler. */
@@ -91,11 +91,11 @@ export class Member {
   /** Since the database was last waited for it has taken no batch. */
   private isDoubtful = false;
   private lastCommitMs = 0;
-  private readonly presence: Presence;
+  private readonly presence: MemberHealth;
 
   constructor(options: MemberOptions) {
     this.options = options;
-    this.presence = new Presence(options.clock);
+    this.presence = new MemberHealth(options.clock);
   }
 
   async join(): Promise<void> {
@@ -121,8 +121,8 @@ export class Member {
   }
 
   /** Why this is not a member that reads; undefined: it is one. A rebalance on its way is no reason. */
-  async whyNot(): Promise<string | undefined> {
-    return this.client === undefined ? 'no broker was asked yet' : this.presence.whyNot(this.client);
+  async unhealthyReason(): Promise<string | undefined> {
+    return this.client === undefined ? 'no broker was asked yet' : this.presence.unhealthyReason(this.client);
   }
 
   /** Reads the available records; they do not advance the position until `took` is called. @param waitMs for the first record */
@@ -196,7 +196,7 @@ export class Member {
     if (waiting) this.waiting = this.isDoubtful = true;
     await this.consuming;
     if (waiting) return this.pause();
-    await this.goOn();
+    await this.resume();
     this.waiting = false;
   }
 
@@ -288,7 +288,7 @@ export class Member {
     if (places.length > 0) await this.consumer.pause(places);
   }
 
-  private async goOn(): Promise<void> {
+  private async resume(): Promise<void> {
     const places: TopicPartitionOffset[] = [];
     for (const { topic, partition } of this.consumer.assignment()) {
       const { taken, isPaused } = this.standings.get(placeKey({ topic, partition })) ?? {};

@@ -119,8 +119,8 @@ export class PaymentsConsumer {
   }
 
   /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
-  whyNotMember(): Promise<string | undefined> {
-    return this.member.whyNot();
+  unhealthyReason(): Promise<string | undefined> {
+    return this.member.unhealthyReason();
   }
 
   /** Reads until the drain, or until the ends are reached. @throws unreachable, sql_failed */

@@ -8,7 +8,7 @@
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
-import { type Fault, faultOfState, retryMs, Settler, type Work } from '../inbox/batch-committer.ts';
+import { BatchCommitter, type Fault, faultOfState, retryMs, type Work } from '../inbox/batch-committer.ts';
 import type { Delivery } from './duplicates.ts';
 import {
   type BatchOutcome,
@@ -54,12 +54,12 @@ function faultOf(thrown: unknown): Fault {
 
 export class PaymentWriter {
   private readonly options: PaymentWriterOptions;
-  private readonly settler: Settler<OrderDelivery, ParkedDelivery, BatchOutcome>;
+  private readonly settler: BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>;
 
   constructor(options: PaymentWriterOptions) {
     this.options = options;
     const { log, idle, givenUp, isOurs, onWait, onCommitted, monotonicMs } = options;
-    this.settler = new Settler<OrderDelivery, ParkedDelivery, BatchOutcome>({
+    this.settler = new BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>({
       commit: (work) => this.commit(work),
       faultOf,
       park: (order, why) => parkedOf(order, 'refused', why),

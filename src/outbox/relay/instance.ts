@@ -23,16 +23,16 @@ import { Leases } from './leases.ts';
 import type { Source } from './pipeline/contract.ts';
 import { EventEncoder, RELAY_MODES, type RelayMode } from './pipeline/event.ts';
 import { Marker } from './pipeline/marker.ts';
-import { Overdue } from './pipeline/producer-watchdog.ts';
-import { type Entry, Publishing } from './pipeline/publisher.ts';
+import { ProducerWatchdog } from './pipeline/producer-watchdog.ts';
+import { type Entry, Publisher } from './pipeline/publisher.ts';
 import type { Sender } from './pipeline/sender.ts';
-import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './pipeline/topic-client.ts';
+import { RECORD_BYTES_MOST, TopicClient, type TopicSettings } from './pipeline/topic-client.ts';
 import { type PollParts, PollSource } from './poll/source.ts';
 import { isShardCount } from './shards.ts';
 import type { RelayCrashPoint, SourceParts } from './source.ts';
 import { describeOutbox, type OutboxTable } from './store.ts';
 import { RELAY_TABLES } from './tables.ts';
-import { HorizonWatch, LagMeter } from './xmin-monitor.ts';
+import { LagMeter, XminMonitor } from './xmin-monitor.ts';
 
 export interface RelaySettings {
   readonly postgres: string;
@@ -125,8 +125,8 @@ const BEAT_AGAIN_MS = 500;
 interface PublishingParts {
   readonly sender: Sender;
   readonly marker: Marker<Entry>;
-  readonly publishing: Publishing;
-  readonly overdue: Overdue;
+  readonly publishing: Publisher;
+  readonly overdue: ProducerWatchdog;
 }
 
 export class Relay {
@@ -171,7 +171,7 @@ export class Relay {
         'ids do not come from one sequence that the relay may read, with CACHE 1: every read begins at the lowest pending id',
       );
     log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
-    const side = new BrokerSide(this.options, (ms) => this.sleep(ms), this.drain.signal);
+    const side = new TopicClient(this.options, (ms) => this.sleep(ms), this.drain.signal);
     const leases = await this.openLeases(table, side);
     // Before a topic is made that no relay here may publish to.
     await leases.check();
@@ -183,7 +183,7 @@ export class Relay {
   }
 
   /** Opens the leases of the relay's shards. */
-  private async openLeases(table: OutboxTable, side: BrokerSide): Promise<Leases> {
+  private async openLeases(table: OutboxTable, side: TopicClient): Promise<Leases> {
     const { settings, log, clock } = this.options;
     return new Leases({
       // An answer that is later than the lease would come too late.
@@ -209,7 +209,7 @@ export class Relay {
 
   /** Makes the topic and opens what publishes into it. */
   private async openPublishing(
-    side: BrokerSide,
+    side: TopicClient,
     table: OutboxTable,
     leases: Leases,
   ): Promise<PublishingParts> {
@@ -234,7 +234,7 @@ export class Relay {
       FLIGHT_BYTES_MAX,
       settings.rowsMax * (ROW_OVERHEAD_BYTES + PAYLOAD_BYTES_TYPICAL),
     );
-    const publishing = new Publishing({
+    const publishing = new Publisher({
       sender,
       encoder: new EventEncoder(settings.mode, settings.source),
       marker,
@@ -254,7 +254,7 @@ export class Relay {
       onFenced: () => leases.forget(),
       onFailed: (thrown) => this.failed(thrown),
     });
-    const overdue = new Overdue({
+    const overdue = new ProducerWatchdog({
       publishing,
       sender,
       side,
@@ -326,11 +326,11 @@ export class Relay {
 
   /** Whether database, broker and leases answered lately. A standby is ready. */
   isReady(): boolean {
-    return this.whyNotReady() === undefined;
+    return this.unreadyReason() === undefined;
   }
 
   /** What did not answer lately; undefined where all did. */
-  whyNotReady(): string | undefined {
+  unreadyReason(): string | undefined {
     const { parts, source } = this;
     const { leaseMs, deliveryTimeoutMs } = this.options.settings;
     if (parts === undefined || source === undefined) return 'the relay has not started';
@@ -447,7 +447,7 @@ export class Relay {
     this.closers.push(() => listener.close());
   }
 
-  private async keepBeating(leases: Leases, publishing: Publishing): Promise<void> {
+  private async keepBeating(leases: Leases, publishing: Publisher): Promise<void> {
     const { clock, log } = this.options;
     while (!this.drain.signal.aborted || publishing.underWay() > 0) {
       if (this.drain.signal.aborted) await sleep(clock, Math.min(leases.beatWithinMs(), 100));
@@ -465,14 +465,14 @@ export class Relay {
     }
   }
 
-  private async keepMoving(overdue: Overdue): Promise<void> {
+  private async keepMoving(overdue: ProducerWatchdog): Promise<void> {
     for (; !this.drain.signal.aborted; await this.sleep(LOOK_EVERY_MS)) await overdue.look();
   }
 
   private async keepLooking(pool: SqlPool, table: OutboxTable): Promise<void> {
     const { clock, metrics, log, settings } = this.options;
     const lag = new LagMeter(pool, table, clock, metrics);
-    const horizon = new HorizonWatch(pool, clock, metrics, log, settings.horizonWarnMs);
+    const horizon = new XminMonitor(pool, clock, metrics, log, settings.horizonWarnMs);
     const slots = settings.mode === 'poll' ? new IdleSlots(pool, table, clock, metrics, log) : undefined;
     let horizonMs = Number.NEGATIVE_INFINITY;
     let slotsMs = Number.NEGATIVE_INFINITY;

@@ -1,14 +1,15 @@
-/** What the relay tells of its outbox and its database: how far it is behind, and who holds the horizon below which dead rows are
- *  removed. A held horizon makes every index scan over marked rows slow, whoever runs it. */
+/** Metrics of the outbox and its database: the lag of the relay, and the session that holds the xmin
+ *  horizon, below which vacuum removes dead rows. A held horizon slows every index scan over marked
+ *  rows. */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
 import type { OutboxTable } from './store.ts';
 
-/** Pending rows are counted one by one up to here; above it the distance of ids stands for them. */
+/** Pending rows that are counted exactly; above this number the distance of ids is the estimate. */
 const COUNTED_MAX = 10_000;
-/** Between two looks that begin at the lowest id; the others begin where the last one found the lowest pending row. */
+/** Time between two full scans. The scans between them begin at the lowest pending row of the last one. */
 const WHOLE_EVERY_MS = 60_000;
 
 export class LagMeter {
@@ -52,7 +53,7 @@ export class LagMeter {
     const distance = Number((top ?? 0n) - (low ?? top ?? 0n)) + 1;
     this.rows.set(n > COUNTED_MAX ? distance : Number(n));
     this.seconds.set(Math.max(0, age ?? 0));
-    // A row that commits late lies below; the next whole look finds it.
+    // A row that commits late has a lower id; the next full scan finds it.
     if (low !== null) this.floor = low - 1n;
     else if (top !== null) this.floor = top;
   }
@@ -73,17 +74,17 @@ export interface HorizonHolder {
   readonly transactions: number;
 }
 
-/** Shorter is daily business. */
+/** Holders younger than this are normal. */
 const HELD_LEAST_S = 1;
 const WARN_AGAIN_MS = 60_000;
 
-export class HorizonWatch {
+export class XminMonitor {
   private readonly pool: SqlPool;
   private readonly clock: Clock;
   private readonly log: Logger;
   private readonly warnAfterMs: number;
   private readonly gauges;
-  /** When a holder of which the server knows no start was first seen, by name and xmin. */
+  /** Time at which a holder without a known start was first seen, by name and xmin. */
   private firstSeenMs = new Map<string, number>();
   private warnedMs = new Map<string, number>();
   private shown: number | undefined;
@@ -110,7 +111,7 @@ export class HorizonWatch {
     };
   }
 
-  /** The one that holds back most, if it has for a second. */
+  /** Holder of the lowest xmin, once it has held it for a second. */
   async look(): Promise<HorizonHolder | undefined> {
     const { rows } = await this.pool.query<HolderRow>(
       `SELECT 'session' AS kind, 'pid ' || pid || coalesce(nullif(' ' || application_name, ' '), '') AS holder,

@@ -1,7 +1,7 @@
 /** The order of use, against a list; and a cost that does not grow with the size. */
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { RecencyMap } from '../../../src/core/lru-map.ts';
+import { LruMap } from '../../../src/core/lru-map.ts';
 import { stepsOf } from '../../steps.ts';
 
 const KEYS = 6;
@@ -15,7 +15,7 @@ describe('recency map', () => {
     });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-        const map = new RecencyMap<number, number>();
+        const map = new LruMap<number, number>();
         let model: Array<readonly [number, number]> = [];
         steps.forEach(({ what, key }, turn) => {
           const known = model.find(([one]) => one === key);
@@ -44,7 +44,7 @@ describe('recency map', () => {
 
   it('removal of the oldest of 200,000 keys takes no more steps than of 200, and never walks a Map', () => {
     const stepsAmong = (size: number): number => {
-      const map = new RecencyMap<string, number>();
+      const map = new LruMap<string, number>();
       for (let i = 0; i < size; i++) map.set(`key ${i}`, 1);
       return stepsOf(() => {
         for (let i = 0; i < TURNS; i++) {

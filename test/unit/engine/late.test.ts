@@ -20,7 +20,7 @@ import {
   lateCount,
   PAYLOAD_BYTES_MAX,
 } from '../../../src/engine/output/late/rows.ts';
-import { LATE_BYTES_MAX, LateOutlet, type LateTopic } from '../../../src/engine/output/late/side-output.ts';
+import { LATE_BYTES_MAX, SideOutput, type LateTopic } from '../../../src/engine/output/late/side-output.ts';
 import { KafkaLateTopic } from '../../../src/engine/output/late/topic.ts';
 import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../../src/sim/broker.ts';
@@ -155,8 +155,8 @@ describe('late outlet', () => {
     readonly log: string[];
     readonly topic: LateTopic;
   }
-  const outletOf = ({ log, topic }: Steps): LateOutlet =>
-    new LateOutlet({
+  const outletOf = ({ log, topic }: Steps): SideOutput =>
+    new SideOutput({
       topic,
       checkpointer: {
         durable: async () => void log.push('durable'),
@@ -181,7 +181,7 @@ describe('late outlet', () => {
   it('the outlet sends copies that are offered just when it became empty', async () => {
     const log: string[] = [];
     const topic = { send: async () => {} };
-    const outlet: LateOutlet = new LateOutlet({
+    const outlet: SideOutput = new SideOutput({
       topic,
       checkpointer: { durable: async () => {}, lateSent: (seq) => void log.push(`sent ${seq}`) },
       log: silentLogger,

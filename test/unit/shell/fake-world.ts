@@ -2,12 +2,12 @@
 
 import { systemClock } from '../../../src/shell/clock.ts';
 import type { Command } from '../../../src/shell/command.ts';
-import type { World } from '../../../src/shell/process-env.ts';
+import type { ProcessEnv } from '../../../src/shell/process-env.ts';
 import { runCommand } from '../../../src/shell/run.ts';
 import { Screen } from '../../../src/shell/terminal/screen.ts';
 import { until } from '../../wait.ts';
 
-export interface FakeWorld extends World {
+export interface FakeWorld extends ProcessEnv {
   stdout(): string;
   stderr(): string;
   /** Log lines of stderr, parsed. */

@@ -85,7 +85,7 @@ export interface CheckpointerParts {
 }
 
 /** Where a run stands: behind a restore, or before its first event. */
-export interface Standing {
+export interface RecoveryPoint {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
@@ -104,7 +104,7 @@ export interface Standing {
   readonly kept: readonly StateManifest[];
 }
 
-export function freshStanding(progress: Float64Array): Standing {
+export function freshStanding(progress: Float64Array): RecoveryPoint {
   const never = Number.NEGATIVE_INFINITY;
   const clock = { frontier: never, maxSeen: never, fired: never };
   const nothing = { base: undefined, ledger: undefined, kept: [], late: [] };
@@ -156,7 +156,7 @@ export class Checkpointer implements SpillLog {
   private lastId: number;
   private working: Promise<unknown> = Promise.resolve();
 
-  private constructor(parts: CheckpointerParts, from: Standing, lastId: number) {
+  private constructor(parts: CheckpointerParts, from: RecoveryPoint, lastId: number) {
     this.parts = parts;
     this.sizes = { ...CHECKPOINT_SIZES, ...parts.sizes };
     this.hook = parts.onStep ?? (() => {});
@@ -178,7 +178,7 @@ export class Checkpointer implements SpillLog {
   }
 
   /** Goes on from where a run stands. One that has no checkpoint yet gets its first. @throws not_writable */
-  static async start(parts: CheckpointerParts, from: Standing): Promise<Checkpointer> {
+  static async start(parts: CheckpointerParts, from: RecoveryPoint): Promise<Checkpointer> {
     // No file gets the name of one that a crash left.
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
     const checkpointer = new Checkpointer(parts, from, Math.max(0, ...ids));

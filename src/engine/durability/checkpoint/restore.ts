@@ -14,7 +14,7 @@ import { engineError } from '../../errors.ts';
 import { segmentSeq } from '../changelog/log.ts';
 import { mendTail, Replay, type ReplayEnd } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
-import type { Standing } from './checkpointer.ts';
+import type { RecoveryPoint } from './checkpointer.ts';
 import { keptOf } from './kept.ts';
 import type { LiveState } from './live.ts';
 import { ALL_RANGES, readPieces, sizeFault } from './pieces.ts';
@@ -31,7 +31,7 @@ export interface RestoreParts {
   readonly pieces?: PieceStore;
 }
 
-export interface Restored extends Standing {
+export interface Restored extends RecoveryPoint {
   readonly manifest: StateManifest;
   readonly state: LiveState;
   /** What was refused on the way, one line each. */

@@ -27,7 +27,7 @@ export interface LateTopic {
   send(copies: readonly LateCopy[]): Promise<void>;
 }
 
-export interface LateOutletParts {
+export interface SideOutputParts {
   readonly topic: LateTopic;
   readonly checkpointer: Pick<Checkpointer, 'durable' | 'lateSent'>;
   readonly log: Logger;
@@ -38,8 +38,8 @@ export interface LateOutletParts {
   readonly onSent: (copies: number) => void;
 }
 
-export class LateOutlet {
-  private readonly parts: LateOutletParts;
+export class SideOutput {
+  private readonly parts: SideOutputParts;
   private readonly bytesMax: number;
   private readonly queue: LateRows[] = [];
   private bytes = 0;
@@ -50,7 +50,7 @@ export class LateOutlet {
   private running: Promise<void> | undefined;
   private waiters: Array<() => void> = [];
 
-  constructor(parts: LateOutletParts) {
+  constructor(parts: SideOutputParts) {
     this.parts = parts;
     this.bytesMax = parts.bytesMax ?? LATE_BYTES_MAX;
   }

@@ -1,14 +1,15 @@
-/** Limits of requests that cost the server work and the client none: resets of calls under way, settings, PINGs beyond one a call, empty frames, malformed requests.
- *  An honest client sends some of them, at times many together; a client that continues loses its connection. */
+/** Limits frames that cost the server work and the client nothing: resets of calls in flight, SETTINGS,
+ *  PINGs beyond one a call, empty frames, malformed requests. An honest client sends some of them in
+ *  bursts; a client that continues loses its connection. */
 
 const BURST = 2000;
 const A_SECOND = 500;
 
-export class Strain {
+export class AbuseLimiter {
   private level = 0;
   private atMs = 0;
 
-  /** Counts one. False: that was one too many. */
+  /** Counts one frame. Returns false above the limit. */
   add(): boolean {
     const nowMs = performance.now();
     this.level = Math.max(0, this.level - ((nowMs - this.atMs) / 1000) * A_SECOND) + 1;
@@ -19,7 +20,7 @@ export class Strain {
 
 const REMEMBERED = 128;
 
-/** Streams that were closed last, and which of them by us: their client may not know yet. */
+/** Streams that were closed last, and which of them this side closed: their client may not know yet. */
 export class ClosedStreams {
   private readonly ids: number[] = [];
   private next = 0;

@@ -10,7 +10,7 @@ import type { Socket } from 'node:net';
 import type { WireCall, WireClient } from '../service/call.ts';
 import { DRAIN_PATIENCE_MS } from '../service/common.ts';
 import { type CallsLine, callWindow, LineCalls, type LineOwner } from '../service/connection-calls.ts';
-import { ClosedStreams, Strain } from './abuse-limiter.ts';
+import { AbuseLimiter, ClosedStreams } from './abuse-limiter.ts';
 import { ALIVE, goAway, LEAVING, ourSettings, SETTING_BYTES, SETTINGS_ACK } from './control.ts';
 import {
   ACK,
@@ -70,17 +70,17 @@ interface Block {
   readonly sinceMs: number;
 }
 
-export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
+export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall> {
   readonly socket: Socket;
   readonly owner: LineOwner;
   readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed = new ClosedStreams();
   readonly calls: LineCalls;
-  private readonly onGone: (line: WireLine) => void;
+  private readonly onGone: (line: Http2Connection) => void;
   private readonly reader = new FrameReader(this);
   private readonly decoder = new HpackDecoder();
-  private readonly strains = new Strain();
+  private readonly strains = new AbuseLimiter();
   private phase: 'open' | 'leaving' | 'last' | 'over' = 'open';
   /** Its first SETTINGS came. */
   private settled = false;
@@ -104,7 +104,7 @@ export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
   /** Of `leaving` and `over`. */
   private untilMs = 0;
 
-  constructor(owner: LineOwner, socket: Socket, onGone: (line: WireLine) => void) {
+  constructor(owner: LineOwner, socket: Socket, onGone: (line: Http2Connection) => void) {
     this.owner = owner;
     this.socket = socket;
     this.client = { remoteAddress: socket.remoteAddress ?? '', peer: peerOf(socket) };

@@ -57,7 +57,7 @@ export class WireOut<C extends Outgoing = Outgoing> {
   }
 
   release(): void {
-    if (this.opened) this.goOn();
+    if (this.opened) this.resume();
     this.held = false;
     this.flush();
   }
@@ -151,7 +151,7 @@ export class WireOut<C extends Outgoing = Outgoing> {
     return true;
   }
 
-  private goOn(): void {
+  private resume(): void {
     this.opened = false;
     for (const call of this.blocked) {
       if (this.left <= 0) return;

@@ -15,7 +15,7 @@ import { goAway, NO_SETTINGS } from './control.ts';
 import { ENHANCE_YOUR_CALM } from './frames.ts';
 
 /** A certificate came and did not verify. */
-const isImpostor = (socket: TLSSocket): boolean =>
+const isUnverifiedClient = (socket: TLSSocket): boolean =>
   !socket.authorized && socket.getPeerX509Certificate() !== undefined;
 
 /** One attribute a line in the certificate's text; commas and line feeds in values are escaped there. */
@@ -131,7 +131,7 @@ export function socketServer(options: SocketServerOptions): {
   const limits = limitConnections(server, options);
   server.on('secureConnection', (socket: TLSSocket) => {
     socket.on('error', () => {});
-    if (tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
+    if (tls?.clientCa !== undefined && isUnverifiedClient(socket)) socket.destroy();
     else options.onConnection(socket);
   });
   server.on('tlsClientError', (_error, socket) => socket.destroy());

@@ -5,7 +5,7 @@
  */
 import type { Server as NetServer, Socket } from 'node:net';
 import type { ConnectionLimits } from '../../../core/connections.ts';
-import { WireLine } from '../http2/connection.ts';
+import { Http2Connection } from '../http2/connection.ts';
 import { listenOn, reloadTls, socketServer } from '../http2/socket.ts';
 import type { GrpcDriver, GrpcServer, GrpcServerOptions, GrpcTls } from '../port.ts';
 import { Account } from './call.ts';
@@ -28,7 +28,7 @@ class WireServer implements GrpcServer, LineOwner {
   readonly routes = new Routes();
   readonly account: Account;
   private readonly sockets = new Set<Socket>();
-  private readonly lines = new Set<WireLine>();
+  private readonly lines = new Set<Http2Connection>();
   private readonly listener: NetServer;
   private readonly limits: ConnectionLimits;
   private readonly health: Health;
@@ -58,7 +58,7 @@ class WireServer implements GrpcServer, LineOwner {
   }
 
   private take(socket: Socket): void {
-    const line = new WireLine(this, socket, (gone) => {
+    const line = new Http2Connection(this, socket, (gone) => {
       this.lines.delete(gone);
       if (this.lines.size === 0) this.onEmpty();
     });

@@ -31,7 +31,7 @@ const CLOSE = 'connection: close\r\n';
 const KEEP_ALIVE = 'connection: keep-alive\r\n';
 
 /** What a connection needs of its server. */
-export interface LineOwner {
+export interface ConnectionOwner {
   readonly options: HttpServerOptions;
   readonly front: Front;
   readonly date: DateLine;
@@ -39,15 +39,15 @@ export interface LineOwner {
   readonly behindBytesMax: number;
   /** Requests accepted and not yet answered. */
   accepted: number;
-  gone(line: WireLine): void;
+  gone(line: Http1Connection): void;
 }
 
 /** `admitted` lasts until the body is begun. */
 type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'over';
 
-export class WireLine {
+export class Http1Connection {
   readonly socket: Socket;
-  private readonly owner: LineOwner;
+  private readonly owner: ConnectionOwner;
   private readonly peer: HttpPeer | undefined;
   private readonly address = (): string => this.socket.remoteAddress ?? '';
   private phase: Phase = 'head';
@@ -73,7 +73,7 @@ export class WireLine {
   private flooded = false;
   private discarded = 0;
 
-  constructor(owner: LineOwner, socket: Socket, peer: HttpPeer | undefined) {
+  constructor(owner: ConnectionOwner, socket: Socket, peer: HttpPeer | undefined) {
     this.owner = owner;
     this.socket = socket;
     this.peer = peer;

@@ -6,18 +6,18 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { behindBytesMax, busyPort, Front } from '../front.ts';
-import { isImpostor, peerOf, reloadTls, tlsServerOptions } from '../node/tls.ts';
+import { isUnverifiedClient, peerOf, reloadTls, tlsServerOptions } from '../node/tls.ts';
 import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from '../port.ts';
 import { ConnectionRefuser } from '../refuse-connection.ts';
 import { DateLine } from './answer.ts';
-import { type LineOwner, WireLine } from './connection.ts';
+import { type ConnectionOwner, Http1Connection } from './connection.ts';
 
 const SWEEP_MS_MIN = 20;
 const SWEEP_MS_MAX = 250;
 
 const nameOf = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
 
-class WireServer implements HttpServer, LineOwner {
+class WireServer implements HttpServer, ConnectionOwner {
   readonly host: string;
   readonly port: number;
   readonly options: HttpServerOptions;
@@ -26,9 +26,9 @@ class WireServer implements HttpServer, LineOwner {
   readonly behindBytesMax: number;
   accepted = 0;
   private readonly server: Server;
-  private readonly lines = new Set<WireLine>();
+  private readonly lines = new Set<Http1Connection>();
   /** Connections whose TLS does not stand yet, by the ends of them: TLS hands over another socket. */
-  private readonly strangers = new Map<string, Socket>();
+  private readonly pendingTls = new Map<string, Socket>();
   private readonly sweeper: NodeJS.Timeout;
   private readonly refuser = new ConnectionRefuser();
 
@@ -41,7 +41,7 @@ class WireServer implements HttpServer, LineOwner {
     this.host = address.address;
     this.port = address.port;
     server.on('connection', (socket: Socket) => this.connect(socket));
-    if (options.tls !== undefined) this.shakeHands(server);
+    if (options.tls !== undefined) this.onTlsConnect(server);
     const shortestMs = Math.min(options.requestTimeoutMs, options.keepAliveTimeoutMs);
     const everyMs = Math.min(SWEEP_MS_MAX, Math.max(SWEEP_MS_MIN, shortestMs / 4));
     this.sweeper = setInterval(() => this.sweep(), everyMs);
@@ -63,7 +63,7 @@ class WireServer implements HttpServer, LineOwner {
     reloadTls(this.server, this.options, tls);
   }
 
-  gone(line: WireLine): void {
+  gone(line: Http1Connection): void {
     this.lines.delete(line);
   }
 
@@ -80,21 +80,21 @@ class WireServer implements HttpServer, LineOwner {
   }
 
   private take(socket: Socket, peer?: ReturnType<typeof peerOf>): void {
-    const line = new WireLine(this, socket, peer);
+    const line = new Http1Connection(this, socket, peer);
     this.lines.add(line);
     if (this.front.draining) line.drain();
   }
 
   private pendTls(socket: Socket): void {
     const known = nameOf(socket);
-    this.strangers.set(known, socket);
-    socket.on('close', () => this.strangers.delete(known));
+    this.pendingTls.set(known, socket);
+    socket.on('close', () => this.pendingTls.delete(known));
   }
 
-  private shakeHands(server: Server): void {
+  private onTlsConnect(server: Server): void {
     server.on('secureConnection', (socket: TLSSocket) => {
-      this.strangers.delete(nameOf(socket));
-      if (this.options.tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
+      this.pendingTls.delete(nameOf(socket));
+      if (this.options.tls?.clientCa !== undefined && isUnverifiedClient(socket)) socket.destroy();
       else this.take(socket, peerOf(socket));
     });
   }
@@ -114,7 +114,7 @@ class WireServer implements HttpServer, LineOwner {
         clearTimeout(timer);
         resolve();
       });
-      for (const socket of this.strangers.values()) socket.destroy();
+      for (const socket of this.pendingTls.values()) socket.destroy();
       for (const line of this.lines) line.drain();
     });
     clearInterval(this.sweeper);

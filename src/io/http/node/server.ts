@@ -27,7 +27,7 @@ import type {
 } from '../port.ts';
 import { ConnectionRefuser } from '../refuse-connection.ts';
 import { EMPTY, headerValues, WholeRequest } from '../request.ts';
-import { isImpostor, peerOf, reloadTls, tlsServerOptions } from './tls.ts';
+import { isUnverifiedClient, peerOf, reloadTls, tlsServerOptions } from './tls.ts';
 
 /** Pipelined requests that may wait on one connection, beside what their bytes allow, and on all connections together; one more
  *  closes its connection after the answers before. */
@@ -110,7 +110,7 @@ class NodeServer implements HttpServer {
   private readonly front: Front;
   private readonly lines = new Map<Socket, Line>();
   /** Connections whose TLS does not stand yet. */
-  private readonly strangers = new Map<string, Socket>();
+  private readonly pendingTls = new Map<string, Socket>();
   private accepted = 0;
   private waiting = 0;
   private readonly behindBytesMax: number;
@@ -125,7 +125,7 @@ class NodeServer implements HttpServer {
     this.host = address.address;
     this.port = address.port;
     server.on('connection', (socket) => this.connect(socket));
-    if (options.tls !== undefined) this.shakeHands(server);
+    if (options.tls !== undefined) this.onTlsConnect(server);
     server.on('request', (incoming, outgoing) => this.accept(incoming, outgoing, false));
     server.on('checkContinue', (incoming, outgoing) => this.accept(incoming, outgoing, true));
     server.on('checkExpectation', (incoming: IncomingMessage) =>
@@ -170,15 +170,15 @@ class NodeServer implements HttpServer {
 
   private pendTls(socket: Socket): void {
     const known = nameOf(socket);
-    this.strangers.set(known, socket);
-    socket.on('close', () => this.strangers.delete(known));
+    this.pendingTls.set(known, socket);
+    socket.on('close', () => this.pendingTls.delete(known));
   }
 
   /** A connection is a line when its TLS stands; until then it is only counted, for the drain. */
-  private shakeHands(server: Server): void {
+  private onTlsConnect(server: Server): void {
     server.on('secureConnection', (socket: TLSSocket) => {
-      this.strangers.delete(nameOf(socket));
-      if (this.options.tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
+      this.pendingTls.delete(nameOf(socket));
+      if (this.options.tls?.clientCa !== undefined && isUnverifiedClient(socket)) socket.destroy();
       else this.lineOf(socket, peerOf(socket));
     });
   }
@@ -515,7 +515,7 @@ class NodeServer implements HttpServer {
         resolve();
       });
       this.server.closeIdleConnections();
-      for (const socket of this.strangers.values()) socket.destroy();
+      for (const socket of this.pendingTls.values()) socket.destroy();
       // Nothing was accepted on these; node:http would wait for the rest of a half-sent head.
       for (const line of this.lines.values()) {
         if (line.current === undefined && line.waiting.length === 0 && line.failed === undefined)

@@ -83,7 +83,7 @@ export function reloadTls(
 }
 
 /** A certificate came and did not verify. */
-export const isImpostor = (socket: TLSSocket): boolean =>
+export const isUnverifiedClient = (socket: TLSSocket): boolean =>
   !socket.authorized && socket.getPeerX509Certificate() !== undefined;
 
 /** Names as openssl prints them, odd ones as JSON strings so that no name can contain another. */

@@ -4,7 +4,7 @@
  *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the least recently asked goes
  *  first; (3) nothing is answered past its key's expiry, which another process may have carried out.
  */
-import { RecencyMap } from '../../../core/lru-map.ts';
+import { LruMap } from '../../../core/lru-map.ts';
 
 /** What is stored under a key. */
 export interface StoredAnswer {
@@ -26,7 +26,7 @@ const bytesOf = (key: string, answer: StoredAnswer): number =>
 
 export class ReplayCache {
   private readonly bytesMax: number;
-  private answers = new RecencyMap<string, StoredAnswer>();
+  private answers = new LruMap<string, StoredAnswer>();
   private held = 0;
 
   constructor(bytesMax: number) {
@@ -55,7 +55,7 @@ export class ReplayCache {
 
   /** For a TTL that has changed: what is held knows when its key ends. */
   clear(): void {
-    this.answers = new RecencyMap();
+    this.answers = new LruMap();
     this.held = 0;
   }
 

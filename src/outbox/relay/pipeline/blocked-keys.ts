@@ -1,16 +1,17 @@
-/** Keys of which something was left, each with the range of ids in which that lies. */
+/** Keys with rows that were left unpublished, each with the range of ids that holds those rows. A later
+ *  row of such a key is blocked, or the order of the key would break. */
 import type { Covered } from './contract.ts';
 
 export interface Hold {
   from: bigint;
   to: bigint;
-  /** The count of rows left when the last of its rows was. */
+  /** Value of the counter of left rows when the newest row of this key was left. */
   at: number;
 }
 
-export class Holds {
+export class BlockedKeys {
   private readonly byKey = new Map<string, Hold>();
-  /** Rows left so far. */
+  /** Counter of left rows. */
   count = 0;
 
   get size(): number {
@@ -32,7 +33,8 @@ export class Holds {
     }
   }
 
-  /** A call has brought everything in this range, of the keys it names: holds that lie in it end, one that reaches beyond begins behind it. */
+  /** Records that a call delivered every row of its keys within a range: a hold inside the range ends,
+   *  and one that reaches beyond the range now begins behind it. */
   covered(covered: Covered): void {
     const { to, keys } = covered;
     const named = keys !== undefined && keys.size < this.byKey.size ? keys : this.byKey.keys();
@@ -45,7 +47,7 @@ export class Holds {
   }
 }
 
-/** Whether what the hold begins with is among what a call brings. */
+/** True when the first row of the hold is among the rows of a call. */
 export function begins(key: string, hold: Hold, { from, asOf, keys, except }: Covered): boolean {
   return (
     from <= hold.from &&

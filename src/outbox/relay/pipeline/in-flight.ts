@@ -1,22 +1,22 @@
-/** What was accepted and is not yet marked or left, and who waits for it to become less. */
+/** Rows in flight: accepted, and neither marked nor left. Sources wait here for back-pressure. */
 import type { OutboxRow } from '../store.ts';
 
-/** What a row costs beside its payload. */
+/** Memory of a row beside its payload, in bytes. */
 const ROW_BYTES = 512;
 
 export const bytesOf = (row: OutboxRow): number => row.payload.length + ROW_BYTES;
 
-export interface UnderWayLimits {
-  /** At either of them a source waits; it asks before it brings more, so what it brings at once comes on top. */
+export interface InFlightLimits {
+  /** Limits at which a source waits. A source asks before a delivery, so one delivery can exceed them. */
   readonly rows: number;
   readonly bytes: number;
 }
 
-/** Numbers hash in a fraction of the time of bigints. */
+/** Key of a hash set: numbers hash in a fraction of the time of bigints. */
 const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
 
-export class UnderWay {
-  private readonly limits: UnderWayLimits;
+export class InFlight {
+  private readonly limits: InFlightLimits;
   private readonly ids = new Set<number | bigint>();
   private readonly shardLoad: Int32Array;
   private byteCount = 0;
@@ -24,7 +24,7 @@ export class UnderWay {
   private roomWaiters: Array<() => void> = [];
   private idleWaiters: Array<() => void> = [];
 
-  constructor(shards: number, limits: UnderWayLimits) {
+  constructor(shards: number, limits: InFlightLimits) {
     this.limits = limits;
     this.shardLoad = new Int32Array(shards);
   }
@@ -58,7 +58,7 @@ export class UnderWay {
     this.wake();
   }
 
-  /** Forgets all: nobody will say any more what became of it. */
+  /** Forgets all rows: no report about them will arrive. */
   clear(): void {
     this.ids.clear();
     this.byteCount = 0;
@@ -66,7 +66,7 @@ export class UnderWay {
     this.wake();
   }
 
-  /** Ends every wait, now and later. */
+  /** Resolves every wait, present and future. */
   end(): void {
     this.over = true;
     this.wake();

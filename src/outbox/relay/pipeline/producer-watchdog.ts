@@ -1,44 +1,45 @@
-/** Opens another producer where the broker could take a batch and the client does not bring it there.
+/** Watchdog of the producer: recreates it when the topic has leaders and a batch is still overdue.
  *
- *  A client waits for its broker without an end, as it should; but one may wait for a broker that no longer leads. librdkafka takes
- *  the partitions of a topic that was made again for those it knew, and holds their new leaders for old news: their epochs are
- *  lower (confluentinc/librdkafka issue 4898). Whoever asks anew is told the right ones, so a client that knows nothing yet is asked.
+ *  A producer waits for its broker without limit, as it should, but it may wait for a former leader.
+ *  librdkafka treats the partitions of a recreated topic as the ones it knew, and ignores their new
+ *  leaders because their epochs are lower (confluentinc/librdkafka issue 4898). A new client gets the
+ *  right metadata, so the watchdog asks one.
  */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Counter, Metrics } from '../../../core/metrics.ts';
-import type { Publishing } from './publisher.ts';
+import type { Publisher } from './publisher.ts';
 import type { Sender } from './sender.ts';
-import type { BrokerSide } from './topic-client.ts';
+import type { TopicClient } from './topic-client.ts';
 
-/** A broker that is only slow gets each batch once more for each producer that was given up on it: soon that is rare. */
+/** Each recreation sends a batch to a slow broker once more, so the patience doubles up to this. */
 const PATIENCE_MS_MAX = 600_000;
-/** A client that has just found its broker again needs a moment to bring it what waited. */
+/** Time that a reconnected client gets to send its waiting batches. */
 const GRACE_MS = 2000;
 
-export interface OverdueOptions {
-  readonly publishing: Pick<Publishing, 'oldestFlightMs' | 'publishedSoFar'>;
+export interface ProducerWatchdogOptions {
+  readonly publishing: Pick<Publisher, 'oldestFlightMs' | 'publishedSoFar'>;
   readonly sender: Pick<Sender, 'isOpen' | 'renew'>;
-  readonly side: Pick<BrokerSide, 'isLed'>;
+  readonly side: Pick<TopicClient, 'isLed'>;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Logger;
-  /** How long a batch may wait; doubles with each producer that brought nothing. */
+  /** Time that a batch may wait; doubles with each producer that delivered nothing. */
   readonly patienceMs: number;
 }
 
-export class Overdue {
-  private readonly options: OverdueOptions;
+export class ProducerWatchdog {
+  private readonly options: ProducerWatchdogOptions;
   private readonly renewed: Counter;
   private patienceMs: number;
-  /** When a producer was given up last, and how many rows were published until then. */
+  /** Time of the last recreation, and rows published until then. */
   private renewedMs = Number.NEGATIVE_INFINITY;
   private published = 0;
-  /** Since when the topic has been seen to have its leaders while a batch is overdue. */
+  /** Time since which the topic has had leaders while a batch was overdue. */
   private ledMs: number | undefined;
 
-  constructor(options: OverdueOptions) {
+  constructor(options: ProducerWatchdogOptions) {
     this.options = options;
     this.patienceMs = options.patienceMs;
     this.renewed = options.metrics.counter(
@@ -50,14 +51,14 @@ export class Overdue {
   async look(): Promise<void> {
     const { publishing, sender, clock, log } = this.options;
     if (this.isWell()) this.patienceMs = this.options.patienceMs;
-    // What waits for a producer to be opened is no client's fault.
+    // A batch that waits for a producer to open is not overdue.
     if (!this.isOverdue() || !sender.isOpen() || !(await this.isLed())) {
       this.ledMs = undefined;
       return;
     }
     const nowMs = clock.monotonicMs();
     this.ledMs ??= nowMs;
-    // It may have landed during the question.
+    // The batch may have been acknowledged during the query.
     if (nowMs - this.ledMs < GRACE_MS || !this.isOverdue()) return;
     this.ledMs = undefined;
     this.renewedMs = nowMs;
@@ -75,8 +76,8 @@ export class Overdue {
     return this.options.publishing.oldestFlightMs() >= this.patienceMs;
   }
 
-  /** Rows came through, none waits for long, and that for as long as the last producer was given. Rows alone say nothing: those of
-   *  other partitions come through beside those of one that is slow. */
+  /** True when rows were published and none was overdue for as long as the last producer was given.
+   *  Published rows alone prove nothing: rows of other partitions pass beside a slow one. */
   private isWell(): boolean {
     const { publishing, clock, patienceMs } = this.options;
     return (

@@ -17,16 +17,16 @@ import { isJsonText } from '../../json-text.ts';
 import type { Leases } from '../leases.ts';
 import { shardOf } from '../shards.ts';
 import type { OutboxRow } from '../store.ts';
-import { begins, type Hold, Holds } from './blocked-keys.ts';
+import { BlockedKeys, begins, type Hold } from './blocked-keys.ts';
 import type { CountingPipeline, Covered, Delivered } from './contract.ts';
 import type { EventEncoder } from './event.ts';
-import { UnderWay, type UnderWayLimits } from './in-flight.ts';
+import { InFlight, type InFlightLimits } from './in-flight.ts';
 import type { Marker } from './marker.ts';
 import { publishingMetrics } from './metrics.ts';
-import { Line } from './requeue-queue.ts';
+import { RequeueQueue } from './requeue-queue.ts';
 import type { Sender, Sent } from './sender.ts';
 
-export interface PublishingOptions {
+export interface PublisherOptions {
   readonly sender: Sender;
   readonly encoder: EventEncoder;
   readonly marker: Pick<Marker<Entry>, 'add' | 'onDone'>;
@@ -40,7 +40,7 @@ export interface PublishingOptions {
   /** Bytes of a record that the topic took when it was asked. */
   readonly recordBytesMax: number;
   /** Of what is accepted and not yet marked. */
-  readonly underWay: UnderWayLimits;
+  readonly underWay: InFlightLimits;
   /** Before a flight starts. */
   readonly crashAt: (point: 'commit', unfinished: number) => void;
   /** The broker says that the topic is not there. */
@@ -92,19 +92,19 @@ const GROW_AFTER = 64;
  *  nothing, and go out together. */
 const SPARSE_EVERY_MS = 1000;
 
-export class Publishing implements CountingPipeline {
-  private readonly options: PublishingOptions;
+export class Publisher implements CountingPipeline {
+  private readonly options: PublisherOptions;
   private readonly counters;
   private readonly flights: Flight[] = [];
   private readonly free: Flight[];
-  private readonly holds = new Holds();
+  private readonly holds = new BlockedKeys();
   /** Accepted rows. Those of a key stand in id order, what was let back in front before what came since. */
-  private readonly line = new Line<Entry>();
+  private readonly line = new RequeueQueue<Entry>();
   /** The flight in which a key is. */
   private readonly aloft = new Map<string, Flight>();
   /** By key in the air: what came up meanwhile and waits for it to land. */
   private readonly waiting = new Map<string, Entry[]>();
-  private readonly known: UnderWay;
+  private readonly known: InFlight;
   /** Calls of which not everything is marked or left. */
   private readonly tickets = new Set<Ticket>();
   /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
@@ -123,10 +123,10 @@ export class Publishing implements CountingPipeline {
   private failure: { readonly thrown: unknown } | undefined;
   private abandoned = false;
 
-  constructor(options: PublishingOptions) {
+  constructor(options: PublisherOptions) {
     this.options = options;
     this.rowsMax = options.flightRowsMax;
-    this.known = new UnderWay(options.leases.shards, options.underWay);
+    this.known = new InFlight(options.leases.shards, options.underWay);
     for (let i = 0; i < options.sender.flights; i++) {
       const batch = RecordBatch.create(options.flightRowsMax, options.flightBytesMax);
       this.flights.push({ batch, entries: [], startedMs: 0, alone: false });
@@ -185,7 +185,7 @@ export class Publishing implements CountingPipeline {
   abandon(): void {
     this.abandoned = true;
     this.sparse?.();
-    const queued = this.line.takeOut(() => true);
+    const queued = this.line.removeIf(() => true);
     for (const behind of this.waiting.values()) queued.push(...behind);
     this.waiting.clear();
     for (const entry of queued) this.leave(entry);
@@ -345,7 +345,7 @@ export class Publishing implements CountingPipeline {
   private leaveStruck(): void {
     const stays = (entry: Entry): boolean =>
       this.struck.has(entry.row.aggregateId) && this.mustStay(entry.row.aggregateId, entry.row.id);
-    const leaving = this.line.takeOut(stays);
+    const leaving = this.line.removeIf(stays);
     for (const key of this.struck) {
       const behind = this.waiting.get(key);
       if (behind === undefined) continue;
@@ -429,7 +429,7 @@ export class Publishing implements CountingPipeline {
       const behind = this.waiting.get(row.aggregateId);
       if (behind === undefined) continue;
       this.waiting.delete(row.aggregateId);
-      this.line.letBack(behind);
+      this.line.requeue(behind);
     }
     if (this.struck.size > 0) this.leaveStruck();
   }

@@ -1,15 +1,15 @@
-/** A waiting line: first those who were let back in front, then those who came. */
+/** FIFO queue with a second entrance at the front: requeued items leave before new ones. */
 
-/** Served places are cut off in blocks, so that serving one costs no copy of the rest. */
+/** Removed items are cut off in blocks, so that a removal does not copy the rest. */
 const CUT_AFTER = 4096;
 
-export class Line<T> {
+export class RequeueQueue<T> {
   private front: T[] = [];
   private frontAt = 0;
   private back: T[] = [];
   private backAt = 0;
 
-  /** The next, or undefined. */
+  /** Removes and returns the next item, or undefined. */
   peek(): T | undefined {
     return this.frontAt < this.front.length ? this.front[this.frontAt] : this.back[this.backAt];
   }
@@ -33,7 +33,7 @@ export class Line<T> {
     }
   }
 
-  /** Whether those who wait are at least so many, or weigh so much together. */
+  /** True when the queue holds at least this many items, or this much weight. */
   reaches(count: number, weight: number, weigh: (one: T) => number): boolean {
     let fewer = count;
     let lighter = weight;
@@ -51,13 +51,13 @@ export class Line<T> {
     this.back.push(one);
   }
 
-  /** Behind those who were let back earlier, before everybody else. */
-  letBack(some: readonly T[]): void {
+  /** Inserts an item behind earlier requeued items and before all others. */
+  requeue(some: readonly T[]): void {
     for (const one of some) this.front.push(one);
   }
 
-  /** Takes out whoever is chosen; the others keep their order. */
-  takeOut(chosen: (one: T) => boolean): T[] {
+  /** Removes and returns the items that match; the others keep their order. */
+  removeIf(chosen: (one: T) => boolean): T[] {
     const taken: T[] = [];
     const stay = (one: T): boolean => {
       if (!chosen(one)) return true;

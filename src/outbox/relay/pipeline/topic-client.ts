@@ -1,4 +1,5 @@
-/** The relay's side to the broker: the topic, the producer that publishes, and the fencing of producers that others left behind. */
+/** Client of the relay's topic: creates it, opens the producer that publishes to it, and fences producers
+ *  of former owners. */
 
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../../core/clock.ts';
@@ -12,16 +13,16 @@ import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from 
 
 const FLIGHTS = 4;
 const RECORD_BYTES_DEFAULT = 1_048_588;
-/** What librdkafka takes for message.max.bytes. */
+/** Range of message.max.bytes in librdkafka. */
 const RECORD_BYTES_LEAST = 1000;
 export const RECORD_BYTES_MOST = 1_000_000_000;
-/** Of a batch that the broker counts and the client does not. */
+/** Bytes of a batch that the broker counts and the client does not. */
 const BATCH_SLACK_BYTES = 1024;
 const TOPIC_AGAIN_MS = 2000;
 const TOPIC_WAIT_MS = 3000;
 const FENCE_TIMEOUT_MS = 30_000;
 
-export interface BrokerSideOptions {
+export interface TopicClientOptions {
   readonly broker: BrokerDriver;
   readonly clock: Clock;
   readonly log: Logger;
@@ -40,19 +41,19 @@ export interface TopicSettings {
   readonly retentionMs: number;
 }
 
-export class BrokerSide {
-  private readonly options: BrokerSideOptions;
+export class TopicClient {
+  private readonly options: TopicClientOptions;
   private readonly sleep: (ms: number) => Promise<void>;
   private readonly drain: AbortSignal;
   private topicAskedMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: BrokerSideOptions, sleep: (ms: number) => Promise<void>, drain: AbortSignal) {
+  constructor(options: TopicClientOptions, sleep: (ms: number) => Promise<void>, drain: AbortSignal) {
     this.options = options;
     this.sleep = sleep;
     this.drain = drain;
   }
 
-  /** What the broker knows this relay's producer by. */
+  /** Transactional id prefix of this outbox. */
   transactionalId(table: OutboxTable): string {
     const outbox = createHash('sha256')
       .update(`${table.fullName} ${this.options.settings.topic}`)
@@ -75,7 +76,7 @@ export class BrokerSide {
       // With none, librdkafka's thread spins while a request is under way and more rows wait: on a busy machine that took most of a
       // core, ten times what it costs with this.
       'linger.ms': 1,
-      // How long a topic that vanished is waited for before its rows are left and it is made again.
+      // Time that a deleted topic is waited for before its rows are left and it is created again.
       'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
       'message.max.bytes': recordBytes,
       'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
@@ -102,7 +103,7 @@ export class BrokerSide {
     return sender;
   }
 
-  /** Shuts out the producers of relays that went silent. */
+  /** Fences the producers of relays whose leases expired. */
   async fence(transactionalIds: readonly string[]): Promise<void> {
     const { broker, settings, log } = this.options;
     for (const transactionalId of transactionalIds) {
@@ -122,7 +123,7 @@ export class BrokerSide {
     }
   }
 
-  /** Makes the topic when it is missing; returns the bytes a record may have. @throws unreachable */
+  /** Creates the topic when it is missing. Returns the largest record in bytes. @throws unreachable */
   async ensureTopic(): Promise<number> {
     const { broker, settings, log } = this.options;
     const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
@@ -152,7 +153,7 @@ export class BrokerSide {
     }
   }
 
-  /** What a client that knows nothing yet is told: whether there is a leader for each partition of the topic. */
+  /** Asks a new client whether each partition of the topic has a leader. */
   async isLed(): Promise<boolean> {
     const { broker, settings } = this.options;
     const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
@@ -163,7 +164,7 @@ export class BrokerSide {
     }
   }
 
-  /** The broker says that the topic is gone: makes it again, and not at each row. */
+  /** Recreates the topic that the broker reports as deleted, once for many rows. */
   topicMissing(): void {
     const { clock, log, settings } = this.options;
     const nowMs = clock.monotonicMs();

@@ -38,7 +38,7 @@ export function widen(xid: bigint, top: bigint): bigint {
   return wide > top ? wide - XID_SPAN : wide;
 }
 
-export class Frontier {
+export class SafeIdHorizon {
   private readonly pool: SqlPool;
   private readonly table: OutboxTable;
   private readonly clock: Clock;
@@ -69,7 +69,7 @@ export class Frontier {
     return { candidate: this.candidate, ended: this.late.filter(({ ended }) => ended) };
   }
 
-  covered(mark: ReturnType<Frontier['mark']>): void {
+  covered(mark: ReturnType<SafeIdHorizon['mark']>): void {
     const { candidate, ended } = mark;
     if (candidate !== undefined) {
       if (candidate > this.decidedId) this.decidedId = candidate;

@@ -11,7 +11,7 @@ import { findMillraceError } from '../../../core/errors.ts';
 import type { CountingPipeline, Covered, Delivered, Source } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
 import { type OutboxRow, type OutboxTable, readPending } from '../store.ts';
-import { Frontier } from './safe-id-horizon.ts';
+import { SafeIdHorizon } from './safe-id-horizon.ts';
 
 export interface PollSettings {
   /** Rows a read. */
@@ -43,7 +43,7 @@ export class PollSource implements Source {
   private readonly parts: PollParts;
   private readonly table: OutboxTable;
   private readonly settings: PollSettings;
-  private readonly frontier: Frontier;
+  private readonly frontier: SafeIdHorizon;
   private readonly counters;
   /** Ids of reads of which not everything is marked or left. */
   private readonly out = new Set<readonly bigint[]>();
@@ -64,7 +64,7 @@ export class PollSource implements Source {
     this.parts = parts;
     this.table = table;
     this.settings = settings;
-    this.frontier = new Frontier(parts.pool, table, parts.clock, settings.stragglerAfterMs);
+    this.frontier = new SafeIdHorizon(parts.pool, table, parts.clock, settings.stragglerAfterMs);
     const { metrics } = parts;
     this.counters = {
       reads: metrics.counter('relay_reads_total', 'Reads of pending rows.'),

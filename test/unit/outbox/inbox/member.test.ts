@@ -159,7 +159,7 @@ it('a member pauses the partitions whose position it knows, and resumes there', 
 
 it('a consumer is a member from its first assignment until its session is lost, and reports why it is not', async () => {
   const { client, member } = await joined();
-  expect(await member.whyNot()).toMatch(
+  expect(await member.unhealthyReason()).toMatch(
     /^not a member of the consumer group: it has not let this one in yet$/,
   );
   client.consume = async (into) => {
@@ -173,15 +173,15 @@ it('a consumer is a member from its first assignment until its session is lost, 
     return { rowCount: 0, ends: [], events };
   };
   await member.read(new RecordIntake(4, 1024));
-  expect(await member.whyNot()).toMatch(/group: JoinGroup failed: Broker: Invalid session timeout$/);
+  expect(await member.unhealthyReason()).toMatch(/group: JoinGroup failed: Broker: Invalid session timeout$/);
   await client.onRebalance({ kind: 'assigned', partitions: [] });
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
   await client.onRebalance({ kind: 'lost', partitions: [B] });
-  expect(await member.whyNot()).toMatch(/it has not let this one in yet$/);
+  expect(await member.unhealthyReason()).toMatch(/it has not let this one in yet$/);
   await client.onRebalance({ kind: 'assigned', partitions: [A, B] });
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
 });
 
 it('a member reports a broker after a silence that no commit explains, and recovers with its next answer', async () => {
@@ -192,20 +192,20 @@ it('a member reports a broker after a silence that no commit explains, and recov
   await client.onRebalance({ kind: 'assigned', partitions: [A] });
   client.reach = () => Promise.reject(new Error('no broker answers at nowhere:1'));
   nowMs = 3000;
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
   nowMs = 3001;
-  expect(await member.whyNot()).toBe('no broker answers at nowhere:1');
+  expect(await member.unhealthyReason()).toBe('no broker answers at nowhere:1');
   client.arrives = A;
   await member.read(new RecordIntake(4, 1024));
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
   nowMs = 9000;
-  expect(await member.whyNot()).toBe('no broker answers at nowhere:1');
+  expect(await member.unhealthyReason()).toBe('no broker answers at nowhere:1');
   member.finished(A, 41n);
   await member.commit();
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
   nowMs = 20_000;
   client.reach = () => Promise.resolve();
-  expect(await member.whyNot()).toBeUndefined();
+  expect(await member.unhealthyReason()).toBeUndefined();
 });
 
 it('a member reads into a larger batch once a record does not fit', async () => {

@@ -1,6 +1,6 @@
 /** Health of a consumer: when it is a member of its group, and when a broker counts as silent. */
 import { describe, expect, it } from 'vitest';
-import { Presence } from '../../../../src/outbox/inbox/health.ts';
+import { MemberHealth } from '../../../../src/outbox/inbox/health.ts';
 import { realClock } from '../../../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from '../../stall.ts';
 
@@ -9,7 +9,7 @@ const away = new Error('no broker answers within 1000 ms');
 /** A consumer that its group has not let in yet, and a clock that the test moves. */
 function joining() {
   let nowMs = 0;
-  const presence = new Presence({ ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs });
+  const presence = new MemberHealth({ ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs });
   const pass = (ms: number): void => {
     nowMs += ms;
   };
@@ -26,23 +26,23 @@ describe('consumer health', () => {
   it('a consumer is a member from its first assignment until its session is lost', async () => {
     const { presence } = joining();
     const client = { reach: () => Promise.resolve() };
-    expect(await presence.whyNot(client)).toMatch(/has not let this one in yet$/);
+    expect(await presence.unhealthyReason(client)).toMatch(/has not let this one in yet$/);
     presence.moved('assigned');
-    expect(await presence.whyNot(client)).toBeUndefined();
+    expect(await presence.unhealthyReason(client)).toBeUndefined();
     presence.moved('revoked');
-    expect(await presence.whyNot(client)).toBeUndefined();
+    expect(await presence.unhealthyReason(client)).toBeUndefined();
     presence.moved('lost');
-    expect(await presence.whyNot(client)).toMatch(/^not a member/);
+    expect(await presence.unhealthyReason(client)).toMatch(/^not a member/);
   });
 
   it('a member stays healthy while a broker is silent for 3 s, and no longer', async () => {
     const { presence, pass } = member();
     const client = { reach: () => Promise.reject(away) };
-    expect(await presence.whyNot(client)).toBeUndefined();
+    expect(await presence.unhealthyReason(client)).toBeUndefined();
     pass(3000);
-    expect(await presence.whyNot(client)).toBeUndefined();
+    expect(await presence.unhealthyReason(client)).toBeUndefined();
     pass(1);
-    expect(await presence.whyNot(client)).toBe(away.message);
+    expect(await presence.unhealthyReason(client)).toBe(away.message);
   });
 
   it('a member asks again after a stall of its process, which spoiled the first question', async () => {
@@ -57,7 +57,7 @@ describe('consumer health', () => {
           throw away;
         },
       };
-      expect(await presence.whyNot(client)).toBeUndefined();
+      expect(await presence.unhealthyReason(client)).toBeUndefined();
       expect(asked).toBe(2);
     });
   });

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { sqlError } from '../../../../src/io/postgres/sql/port.ts';
-import { faultOfEffect, Settler } from '../../../../src/outbox/inbox/batch-committer.ts';
+import { faultOfEffect, BatchCommitter } from '../../../../src/outbox/inbox/batch-committer.ts';
 
 const MSG = '01890a5d-ac96-774b-bcce-b302099a8057';
 const record = (n: number) => ({
@@ -27,7 +27,7 @@ interface Told {
 async function settle(sqlstate: string | undefined, failures: number, isOurs = () => true): Promise<Told> {
   const told: Told = { done: 0, parked: 0, waits: [], transactions: 0 };
   let left = failures;
-  const settler = new Settler<ReturnType<typeof record>, string, { done: number; parked: number }>({
+  const settler = new BatchCommitter<ReturnType<typeof record>, string, { done: number; parked: number }>({
     commit: ({ records, parked }) => {
       told.transactions++;
       if (records.length > 0 && left-- > 0)

@@ -7,7 +7,7 @@ import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import { brokerEvent, closedError, ERR, errorOfEvent } from '../../../../src/io/kafka/errors.ts';
 import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../../../src/io/kafka/port.ts';
-import { Overdue } from '../../../../src/outbox/relay/pipeline/producer-watchdog.ts';
+import { ProducerWatchdog } from '../../../../src/outbox/relay/pipeline/producer-watchdog.ts';
 import { PlainSender, TransactionalSender } from '../../../../src/outbox/relay/pipeline/sender.ts';
 import { turn, until } from '../../../wait.ts';
 
@@ -22,7 +22,7 @@ const LOOKS = 3;
 function watch(isLed: () => Promise<boolean>) {
   const metrics = new Metrics();
   const state = { nowMs: 0, waitedMs: 0, published: 0, renewed: 0, isOpen: true };
-  const overdue = new Overdue({
+  const overdue = new ProducerWatchdog({
     publishing: { oldestFlightMs: () => state.waitedMs, publishedSoFar: () => state.published },
     sender: {
       isOpen: () => state.isOpen,

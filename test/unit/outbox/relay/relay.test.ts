@@ -8,7 +8,7 @@ import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import { unreachable } from '../../../../src/io/kafka/errors.ts';
 import { EventEncoder, toRecord, traceparentOf } from '../../../../src/outbox/relay/pipeline/event.ts';
-import { Publishing } from '../../../../src/outbox/relay/pipeline/publisher.ts';
+import { Publisher } from '../../../../src/outbox/relay/pipeline/publisher.ts';
 import type { Sender, Sent } from '../../../../src/outbox/relay/pipeline/sender.ts';
 import type { OutboxRow } from '../../../../src/outbox/relay/store.ts';
 import { VirtualClock } from '../../../../src/sim/clock.ts';
@@ -75,7 +75,7 @@ function pipeline(
   const marked: bigint[] = [];
   const dead: bigint[] = [];
   const metrics = new Metrics();
-  const made = new Publishing({
+  const made = new Publisher({
     sender,
     encoder: new EventEncoder('poll', '/orders'),
     marker: {
