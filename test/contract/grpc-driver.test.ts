@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { connect as connectTls } from 'node:tls';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
 import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -379,6 +379,58 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
     // Its end alone would not show the bound: an idle connection ends as well.
     expect(refusals).toEqual(['total']);
   });
+
+  it.each([
+    ['total', { connectionsMax: 2 }],
+    ['address', { connectionsMax: 100, connectionsPerAddressMax: 2 }],
+  ] as const)(
+    'a TLS connection above the limit (%s) is closed before its handshake until another connection ends',
+    async (limit, over) => {
+      const own = certificate({ subject: [['CN', 'limited']], ips: ['127.0.0.1'] });
+      const refused: string[] = [];
+      const server = await listen({
+        ...over,
+        tls: { cert: own.cert, key: own.key },
+        onConnectionRefused: (why) => refused.push(why),
+      });
+      const secured = (localAddress = '127.0.0.1'): TLSSocket => {
+        const { host, port } = server;
+        const socket = connectTls({ host, port, localAddress, ca: own.cert, ALPNProtocols: ['h2'] });
+        socket.on('error', () => {});
+        sockets.push(socket);
+        return socket;
+      };
+      const served = async (socket: TLSSocket): Promise<string | undefined> => {
+        const session = connectH2(`https://${server.host}`, { createConnection: () => socket });
+        session.on('error', () => {});
+        return (await bareCall(session, {}, MESSAGE)).status;
+      };
+      const expectRefused = async (socket: TLSSocket): Promise<void> => {
+        let isSecured = false;
+        socket.once('secureConnect', () => {
+          isSecured = true;
+        });
+        await until('the end of a refused connection', () => socket.destroyed || isSecured);
+        expect([isSecured, refused.splice(0)]).toEqual([false, [limit]]);
+      };
+      const first = secured();
+      expect(await served(first)).toBe('0');
+      // A client that never begins its handshake takes a place as well.
+      tcp(server);
+      await until('two connections', () => server.connections() === 2);
+      await expectRefused(secured());
+      const plain = tcp(server).resume();
+      await until('the end of a refused client without TLS', () => plain.destroyed);
+      expect([plain.bytesRead, refused.splice(0)]).toEqual([0, [limit]]);
+      if (limit === 'total') await expectRefused(secured('127.0.0.2'));
+      else expect(await served(secured('127.0.0.2'))).toBe('0');
+      const before = server.connections();
+      first.destroy();
+      await until('the end of the first connection', () => server.connections() === before - 1);
+      expect(await served(secured())).toBe('0');
+      expect(refused).toEqual([]);
+    },
+  );
 
   it('a drain of the gRPC server ends although a call stays in flight', async () => {
     const server = await listen({ handler: () => new Promise(() => {}) });

@@ -73,25 +73,6 @@ it('an engine creates its topic with the requested partitions and retention', as
   expect(config?.get('retention.ms')).toBe(String(2 * HOUR_MS));
 });
 
-it('a bounded run that reads only invalid records exits with 1 and describes the first', async () => {
-  const topic = await topicOf('invalid');
-  await append(topic, [
-    [1, Buffer.from('{}')],
-    [1, Buffer.from('{}')],
-  ]);
-  for (const end of ['-exit-at-end', '-bounded']) {
-    const [first, ...more] = args(topic).filter((flag) => !flag.startsWith('-state-dir'));
-    const state = `-state-dir=${join(own.dir, `invalid${end}`)}`;
-    const { code, stderr } = await own.run([first as string, ...more, end, state]);
-    expect({ code, stderr }).toEqual({
-      code: 1,
-      stderr: expect.stringContaining(
-        `none of the 2 records read from topic ${topic} is an event: 2 have a value that is not 256 bytes long; the first: partition 1 offset 0 has a value that is not 256 bytes long but 2`,
-      ),
-    });
-  }
-});
-
 describe('time flags', () => {
   it('-max-future limits the watermark for an event too far ahead, and a metric counts such events', async () => {
     const topic = await topicOf('future');

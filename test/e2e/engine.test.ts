@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { batchOf } from '../contract/broker-world.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
@@ -133,6 +135,36 @@ describe('ways to end', () => {
     expect(await engine.ended).toEqual({ code: 0, signal: null });
     expect((await exported('term')).sort()).toEqual(expectedFinal);
   });
+});
+
+describe('invalid records alone', () => {
+  it.each(['-exit-at-end', '-bounded'])(
+    'an engine with %s that reads only invalid records exits with 1, the reason and the first record',
+    async (end) => {
+      const invalid = `engine-invalid${end}-${own.suffix}`;
+      const options = { brokers: stack.brokers, clientId: 'engine-invalid', connectTimeoutMs: 60_000 };
+      const [admin, producer] = [
+        await nodeRdkafkaDriver.admin(options),
+        await nodeRdkafkaDriver.producer(options),
+      ];
+      try {
+        await admin.createTopics([{ topic: invalid, partitions: 2 }]);
+        const record = { partition: 1, value: Buffer.from('{}') };
+        expect((await producer.produce(batchOf([record, record]), [invalid])).failed).toBe(0);
+      } finally {
+        await Promise.all([admin.close(), producer.close()]);
+      }
+      const flags = args(`invalid${end.replaceAll('-', '_')}`, end).map((flag) =>
+        flag.startsWith('-topic=') ? `-topic=${invalid}` : flag,
+      );
+      expect(await own.run(flags)).toMatchObject({
+        code: 1,
+        stderr: expect.stringContaining(
+          `none of the 2 records read from topic ${invalid} is an event: 2 have a value that is not 256 bytes long; the first: partition 1 offset 0 has a value that is not 256 bytes long but 2`,
+        ),
+      });
+    },
+  );
 });
 
 describe('HTTP answers', () => {

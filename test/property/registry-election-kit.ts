@@ -14,6 +14,7 @@ import { ProcessClock } from '../../src/sim/process-clock.ts';
 
 const TOPIC = '_schemas';
 const BROKERS = 'simulated:9092';
+/** Lease of a registry that is given none. */
 export const LEASE_MS = 4000;
 /** Each way between a process and the broker takes up to this long. */
 const LATENCY_MS = 5;
@@ -110,7 +111,6 @@ export class RegistryProcess {
         random: this.random,
         url: this.url,
         log: silentLogger,
-        leaseMs: LEASE_MS,
       });
       try {
         await log.open(view);

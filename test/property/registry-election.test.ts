@@ -3,10 +3,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { BrokerDriver } from '../../src/io/kafka/port.ts';
-import { Election, type ElectionOptions, LEASE_MS } from './registry-election-kit.ts';
+import { Election, type ElectionOptions, LEASE_MS, type RegistryProcess } from './registry-election-kit.ts';
 
 /** Leases within which one leader emerges once the faults have ended. */
 const SETTLED_LEASES = 10;
+/** Longest virtual time without an acknowledged write after the end of a leader. */
+const SILENCE_MS_MAX = 30_000;
 const HOUR_MS = 3_600_000;
 const PROCESSES_MAX = 4;
 
@@ -117,6 +119,34 @@ describe('registries on one topic', () => {
     // The faults do strike: writes are refused, too.
     for (const outcome of ['kept', 'lost', 'reads']) expect(totals[outcome]).toBeGreaterThan(0);
   });
+
+  it.each(['kill', 'stop', 'close'] as const)(
+    'writes are acknowledged by a successor within 30 s of the leader’s end by %s',
+    async (end) => {
+      const silences: number[] = [];
+      for (const seed of [1, 2, 3]) {
+        const election = new Election({ seed, processes: 3, faults: {} });
+        const { world, processes, kept } = election;
+        await world.until('acknowledged writes', () => kept.length > 5);
+        const leader = processes.find(({ leads }) => leads) as RegistryProcess;
+        const fromMs = world.monotonicMs();
+        if (end === 'kill') leader.kill();
+        else if (end === 'stop') leader.clock.stop();
+        else election.watch(leader.close());
+        await world.until(
+          'a successor',
+          () => processes.some((one) => one !== leader && one.leads),
+          SILENCE_MS_MAX,
+        );
+        const before = kept.length;
+        const leftMs = SILENCE_MS_MAX - (world.monotonicMs() - fromMs);
+        await world.until('a write that the successor acknowledged', () => kept.length > before, leftMs);
+        silences.push(world.monotonicMs() - fromMs);
+        await election.pass(0);
+      }
+      expect(Math.max(...silences)).toBeLessThanOrEqual(SILENCE_MS_MAX);
+    },
+  );
 
   it('lost and doubled writes are found where the broker fences no old leader', async () => {
     const steps: Step[] = Array.from({ length: 6 }, () => [
