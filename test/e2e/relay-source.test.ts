@@ -12,11 +12,11 @@ import { Frontier } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
 import { PollSource } from '../../src/outbox/relay/poll/source.ts';
 import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
 import { HorizonWatch, LagMeter } from '../../src/outbox/relay/xmin-monitor.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import { explained } from './explained.ts';
 import { insert, worlds } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
