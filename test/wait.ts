@@ -48,17 +48,23 @@ export async function until<T>(
 /** Awaits an event that something else announces, with the limit of `until`.
  *  @param what the event, as a noun: "an answer"
  *  @param lastSeen describes the state at the limit
+ *  @param limitMs larger than LIMIT_MS where the event needs more work; a smaller one has no effect
  *  @throws with `lastSeen` after the limit */
-export async function arrival<T>(what: string, event: Promise<T>, lastSeen: () => unknown): Promise<T> {
+export async function arrival<T>(
+  what: string,
+  event: Promise<T>,
+  lastSeen: () => unknown,
+  limitMs = LIMIT_MS,
+): Promise<T> {
+  const limit = Math.max(LIMIT_MS, limitMs);
   let timer: NodeJS.Timeout | undefined;
-  const limit = new Promise<never>((_, reject) => {
+  const late = new Promise<never>((_, reject) => {
     timer = setTimeout(
-      () =>
-        reject(new Error(`no ${what} came within ${LIMIT_MS / 1000} s; last seen: ${inspect(lastSeen())}`)),
-      LIMIT_MS,
+      () => reject(new Error(`no ${what} came within ${limit / 1000} s; last seen: ${inspect(lastSeen())}`)),
+      limit,
     );
   });
-  return Promise.race([event, limit]).finally(() => clearTimeout(timer));
+  return Promise.race([event, late]).finally(() => clearTimeout(timer));
 }
 
 /** Lets the event loop of this process turn: what a socket or a promise of this process has ready is handled. For a

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -395,7 +395,14 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
       });
       const secured = (localAddress = '127.0.0.1'): TLSSocket => {
         const { host, port } = server;
-        const socket = connectTls({ host, port, localAddress, ca: own.cert, ALPNProtocols: ['h2'] });
+        // tls.connect hands localAddress to net.connect; its type does not say so.
+        const options: ConnectionOptions & { localAddress: string } = {
+          host,
+          port,
+          localAddress,
+          ca: own.cert,
+        };
+        const socket = connectTls({ ...options, ALPNProtocols: ['h2'] });
         socket.on('error', () => {});
         sockets.push(socket);
         return socket;

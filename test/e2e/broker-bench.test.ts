@@ -1,8 +1,8 @@
 /** The broker bench in its smoke form: it runs, both sides sum the same bytes, and it compares what it should. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/broker.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { smokeContext } from '../unit/bench/context.ts';
-import { sharedStack } from './stack.ts';
 
 it('the broker bench measures consume and produce beside the raw loop and node-rdkafka', async () => {
   const { brokers } = await sharedStack();

@@ -9,8 +9,8 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { ERROR_CODES } from '../../src/io/kafka/codes.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { fresh } from '../contract/broker-world.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
 const { brokers } = await sharedStack();
 const addon = loadAddon();

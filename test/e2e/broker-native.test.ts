@@ -5,7 +5,7 @@ import { brokerContract } from '../contract/broker.contract.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';
 import { type BrokerSubject, batchOf, fresh, World } from '../contract/broker-world.ts';
-import { sharedStack } from './stack.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const stack = await sharedStack();
 const subject: BrokerSubject = {

@@ -6,8 +6,8 @@ import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import type { BatchConsumer } from '../../src/io/kafka/port.ts';
 import { allOf, batchOf, fresh, utf8 } from '../contract/broker-world.ts';
+import { ownStack } from '../fixtures/own-stack.ts';
 import { pause, until } from '../wait.ts';
-import { ownStack } from './own-stack.ts';
 
 const PARTITIONS = 4;
 const BATCHES = 60;

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { packageRoot } from '../../src/shell/package.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
 const PAGE = readFileSync(join(packageRoot(), 'docs', 'gate.md'), 'utf8');
@@ -121,7 +122,7 @@ const post = (subject: string, schema: string, schemaType: string): Promise<Resp
   });
 
 beforeAll(async () => {
-  const child = own.spawn('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+  const child = startRegistry(own, ['-store=memory']);
   registry = `http://${await child.address()}`;
   expect((await post('orders-value', GOOD['orders.avsc'], 'AVRO')).status).toBe(200);
   expect((await post('refunds-value', GOOD['refunds.proto'], 'PROTOBUF')).status).toBe(200);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { freePort } from '../../src/devstack/ports.ts';
 import { packageRoot } from '../../src/shell/package.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 
 const PAGE = join(packageRoot(), 'docs', 'compat-check.md');

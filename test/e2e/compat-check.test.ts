@@ -1,14 +1,13 @@
 /** compat-check against a registry of its own, and against servers that answer otherwise. */
-import { spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { command } from '../../src/bin/compat-check.ts';
-import { packageRoot } from '../../src/shell/package.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { start } from '../unit/shell/fake-world.ts';
-import { launcher } from './engine-kit.ts';
 
 const own = launcher();
 const servers: Server[] = [];
@@ -85,7 +84,7 @@ async function stub(answers: Readonly<Record<string, unknown>>, status = 200): P
 }
 
 beforeAll(async () => {
-  const child = own.spawn('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+  const child = startRegistry(own, ['-store=memory']);
   registry = `http://${await child.address()}`;
   await register('orders-value', record());
 });
@@ -186,13 +185,8 @@ describe('exit codes', () => {
 
   it('compat-check keeps its exit code when its stdout is closed', async () => {
     const argv = ['compat-check', `-registry=${registry}`, '-subject=orders-value'];
-    const child = spawn(
-      process.execPath,
-      [join(packageRoot(), 'bin', 'millrace'), ...argv, `-proposed=${file('order.avsc', record(NOTE))}`],
-      { stdio: ['ignore', 'pipe', 'ignore'] },
-    );
-    child.stdout.destroy();
-    expect(await new Promise((resolve) => child.once('close', resolve))).toBe(1);
+    const proposed = `-proposed=${file('order.avsc', record(NOTE))}`;
+    expect(await own.run([...argv, proposed], { stdout: 'closed' })).toMatchObject({ code: 1, stdout: '' });
   });
 });
 

@@ -15,8 +15,8 @@ import {
   RegistryClient,
 } from '../../src/registry/index.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
 const PARTITIONS = 4;
 const stack = await sharedStack();

@@ -6,18 +6,18 @@ import type { RecordInput } from '../../src/core/layout/record-batch.ts';
 import { ask, type ContractsRun, type FlowRun, subjectOf } from '../../src/demo/contracts/model.ts';
 import { contractsSlice } from '../../src/demo/contracts/slice.ts';
 import { append, TopicReader } from '../../src/demo/contracts/topic.ts';
-import type { Fact, SliceContext } from '../../src/demo/fact.ts';
+import type { Fact } from '../../src/demo/fact.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
-import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { sliceContext } from '../fixtures/demo.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { createTopic, deleteTopic } from '../fixtures/topic.ts';
 import { itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
-import { topicGone } from './topic-gone.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 5, scale: 0.02 };
+const context = sliceContext(own, stack, { seed: 5, scale: 0.02 });
 
 /** A word of each claim, in the order of the table. */
 const CLAIM = {
@@ -76,15 +76,11 @@ async function rewriteTopic(topic: string, keep: (index: number) => boolean): Pr
     });
   });
   await reader.close();
-  const admin = await nodeRdkafkaDriver.admin({
-    brokers: stack.brokers,
-    clientId: 'test',
-    connectTimeoutMs: 60_000,
+  await deleteTopic(stack, topic);
+  await until('the topic to be back', async () => {
+    await createTopic(stack.brokers, topic, 1);
+    return true;
   });
-  await admin.deleteTopics([topic]);
-  await topicGone(stack.folder, topic);
-  await until('the topic to be back', () => admin.createTopics([{ topic, partitions: 1 }]));
-  await admin.close();
   await append(
     stack.brokers,
     topic,

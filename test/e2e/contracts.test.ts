@@ -1,24 +1,24 @@
 /** registry, producer and consumer as a user runs them, on a real broker: kills, a registry that goes away, bad input. */
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ask } from '../../src/demo/contracts/model.ts';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { ready } from '../../src/demo/ready.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { Payloads } from '../../src/formats/payloads.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { parseSchema, writerCodec } from '../../src/registry/index.ts';
+import { runConsumer, startConsumer } from '../fixtures/consumer.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { runRegistry, startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -29,19 +29,19 @@ const schemaFile = (version: 1 | 2 | 'breaking', format: 'avro' | 'protobuf' = '
   return path;
 };
 
-let registry: SliceProcess;
+let registry: Running;
 let url: string;
 
-async function startRegistry(
+async function serve(
   store: string,
-  listen = '127.0.0.1:0',
-): Promise<{ readonly child: SliceProcess; readonly url: string }> {
-  const child = own.spawn('registry', ['registry', `-store=${store}`, `-listen=${listen}`]);
-  return { child, url: `http://${await ready('registry', child)}` };
+  ...more: readonly string[]
+): Promise<{ readonly child: Running; readonly url: string }> {
+  const child = startRegistry(own, [`-store=${store}`, ...more]);
+  return { child, url: `http://${await child.ready()}` };
 }
 
 beforeAll(async () => {
-  ({ child: registry, url } = await startRegistry('memory'));
+  ({ child: registry, url } = await serve('memory'));
 });
 afterAll(() => registry.kill('SIGTERM'));
 
@@ -60,7 +60,6 @@ const shared = (subject: string): readonly string[] => [
 const produce = (subject: string, count: number, ...more: readonly string[]): ReturnType<typeof own.run> =>
   own.run(['producer', ...shared(subject), `-schema=${schemaFile(1)}`, `-count=${count}`, '-json', ...more]);
 const consumer = (subject: string, out: string, ...more: readonly string[]): readonly string[] => [
-  'consumer',
   ...shared(subject),
   `-out=file:${join(own.dir, out)}`,
   ...more,
@@ -87,22 +86,23 @@ describe('consumer groups', () => {
     const subject = name('group-value');
     const count = 20_000;
     expect(await produce(subject, count, '-instances=2')).toMatchObject({ code: 0 });
-    const first = own.spawn(
-      'first',
+    const first = startConsumer(
+      own,
       consumer(subject, 'first.jsonl', '-batch-rows=200', '-session-timeout=6s'),
+      'first',
     );
     await until('the first lines', async () =>
       (await lines('first.jsonl')).length > 500 ? true : undefined,
     );
-    first.kill('SIGKILL');
-    await first.ended;
-    const second = await own.run(
+    await first.die();
+    const second = await runConsumer(
+      own,
       consumer(subject, 'second.jsonl', '-exit-at-end', '-instances=2', '-session-timeout=6s'),
     );
     expect(second.code).toBe(0);
     const all = [...(await lines('first.jsonl')), ...(await lines('second.jsonl'))];
     expect(ids(all)).toEqual(wanted(count));
-    const again = await own.run(consumer(subject, 'third.jsonl', '-exit-at-end', '-json'));
+    const again = await runConsumer(own, consumer(subject, 'third.jsonl', '-exit-at-end', '-json'));
     expect(again.code).toBe(0);
     expect(JSON.parse(again.stdout)).toMatchObject({ records: 0, quarantined: 0 });
   });
@@ -115,13 +115,16 @@ describe('consumer groups', () => {
       expect(await produce(subject, count)).toMatchObject({ code: 0 });
       // A member that the group took for dead would have what it wrote read again.
       const patient = '-session-timeout=45s';
-      const first = own.spawn('drained', consumer(subject, 'drained.jsonl', '-batch-rows=100', patient));
+      const first = startConsumer(
+        own,
+        consumer(subject, 'drained.jsonl', '-batch-rows=100', patient),
+        'drained',
+      );
       await until('the first lines', async () =>
         (await lines('drained.jsonl')).length > 300 ? true : undefined,
       );
-      first.kill('SIGTERM');
-      expect(await first.ended).toEqual({ code: 0, signal: null });
-      expect((await own.run(consumer(subject, 'rest.jsonl', '-exit-at-end', patient))).code).toBe(0);
+      await first.drain();
+      expect((await runConsumer(own, consumer(subject, 'rest.jsonl', '-exit-at-end', patient))).code).toBe(0);
       const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
       expect(all).toHaveLength(count);
       expect(ids(all)).toEqual(wanted(count));
@@ -132,9 +135,7 @@ describe('consumer groups', () => {
     const subject = name('out-value');
     const out = name('decoded');
     expect(await produce(subject, 500)).toMatchObject({ code: 0 });
-    expect((await own.run(['consumer', ...shared(subject), '-exit-at-end', `-out=kafka:${out}`])).code).toBe(
-      0,
-    );
+    expect((await runConsumer(own, [...shared(subject), '-exit-at-end', `-out=kafka:${out}`])).code).toBe(0);
     const found = new Set<string>();
     const reader = await TopicReader.open(stack.brokers);
     await reader.read([out], (_topic, { key, value }) => {
@@ -150,7 +151,7 @@ describe('consumer groups', () => {
 describe('registry process', () => {
   it('a registry keeps every id it answered through SIGKILL in the middle of registrations', async () => {
     const store = `file:${join(own.dir, 'killed')}`;
-    const { child, url: base } = await startRegistry(store);
+    const { child, url: base } = await serve(store);
     const answered = new Map<string, number>();
     const register = async (i: number): Promise<void> => {
       const schema = JSON.stringify({ type: 'record', name: `R${i}`, fields: [] });
@@ -162,13 +163,12 @@ describe('registry process', () => {
     await until('some registrations', async () => (answered.size > 50 ? true : undefined));
     child.kill('SIGKILL');
     await all;
-    const second = await startRegistry(store);
+    const second = await serve(store);
     expect(answered.size).toBeGreaterThan(50);
     for (const [schema, id] of answered) {
       expect((await ask(second.url, 'GET', `/schemas/ids/${id}`)).body).toMatchObject({ schema });
     }
-    second.child.kill('SIGTERM');
-    expect((await second.child.ended).code).toBe(0);
+    await second.child.drain();
   });
 
   itFull(
@@ -177,7 +177,7 @@ describe('registry process', () => {
       const subject = name('away-value');
       const store = `file:${join(own.dir, 'away')}`;
       // Not one of the system's own choice: another test might be given it while the registry is away.
-      const first = await startRegistry(store, `127.0.0.1:${await freePort()}`);
+      const first = await serve(store, `-listen=127.0.0.1:${await freePort()}`);
       const at = (base: string): readonly string[] => [
         `-brokers=${stack.brokers}`,
         `-registry=${base}`,
@@ -191,7 +191,7 @@ describe('registry process', () => {
         await registerOrder(first.url, subject, version);
       }
       // The consumer knows its reader schema, version 2, and not yet the writer's.
-      const reading = own.spawn('away', ['consumer', ...at(first.url), `-out=file:${out}`]);
+      const reading = startConsumer(own, [...at(first.url), `-out=file:${out}`], 'away');
       const address = await reading.address();
       const metric = async (line: RegExp): Promise<number> =>
         Number(line.exec(await scrape(address))?.[1] ?? 0);
@@ -199,10 +199,9 @@ describe('registry process', () => {
         (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
       );
       // Version 1 was registered, so the producer gets its id from another instance that is still up.
-      const other = await startRegistry('memory');
+      const other = await serve('memory');
       await registerOrder(other.url, subject, 1);
-      first.child.kill('SIGKILL');
-      await first.child.ended;
+      await first.child.die();
       expect(
         await own.run(['producer', ...at(other.url), `-schema=${schemaFile(1)}`, '-count=300']),
       ).toMatchObject({ code: 0 });
@@ -220,12 +219,11 @@ describe('registry process', () => {
       hangingUp.close();
       await once(hangingUp, 'close');
       expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
-      await startRegistry(store, new URL(first.url).host);
+      await serve(store, `-listen=${new URL(first.url).host}`);
       await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
       expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
       expect(await scrape(address)).not.toMatch(/^deserialize_errors_total\{/m);
-      reading.kill('SIGTERM');
-      expect((await reading.ended).code).toBe(0);
+      await reading.drain();
     },
   );
 });
@@ -253,7 +251,7 @@ describe('records above one megabyte', () => {
         value,
       })),
     );
-    const ran = await own.run(['consumer', ...shared(subject), '-exit-at-end', `-out=kafka:${out}`, '-json']);
+    const ran = await runConsumer(own, [...shared(subject), '-exit-at-end', `-out=kafka:${out}`, '-json']);
     expect(ran.code, ran.stderr).toBe(0);
     expect(JSON.parse(ran.stdout)).toMatchObject({ records: 2, quarantined: 1 });
     const found = new Map<string, Buffer>();
@@ -287,9 +285,10 @@ describeFull('cold start', () => {
   it('a consumer requests each schema id at most once and counts its cache hits', async () => {
     const subject = name('cold-value');
     await registerOrder(url, subject, 1);
-    const reading = own.spawn(
-      'cold',
+    const reading = startConsumer(
+      own,
       consumer(subject, 'cold.jsonl', '-instances=2', '-batch-rows=64', '-session-timeout=45s'),
+      'cold',
     );
     const address = await reading.address();
     const metrics = async (): Promise<string> => scrape(address);
@@ -299,7 +298,7 @@ describeFull('cold start', () => {
       );
     // Partitions that change hands meanwhile would be read twice, or late.
     await until('both members to have partitions', async () =>
-      heldBy(readFileSync(reading.logPath, 'utf8'))
+      heldBy(reading.log())
         .map((held) => held.size > 0)
         .join() === 'true,true'
         ? true
@@ -332,8 +331,7 @@ describeFull('cold start', () => {
       new RegExp(`^deserialize_errors_total\\{subject="${subject}",reason="unknown_schema_id"\\} 20$`, 'm'),
     );
     expect(text).toMatch(new RegExp(`^consumer_reader_schema_version\\{subject="${subject}"\\} 1$`, 'm'));
-    reading.kill('SIGTERM');
-    await reading.ended;
+    await reading.drain();
   });
 });
 
@@ -506,15 +504,14 @@ describe('bad input', () => {
 
   itFull('a second registry on the same folder is refused', async () => {
     const store = `file:${join(own.dir, 'held')}`;
-    const { child } = await startRegistry(store);
+    const { child } = await serve(store);
     await until('the lock', async () => {
       const owner = await readFile(join(own.dir, 'held', 'lock'), 'utf8');
       return owner === '' ? undefined : owner;
     });
-    const second = await own.run(['registry', `-store=${store}`, '-listen=127.0.0.1:0', '-log-level=silent']);
+    const second = await runRegistry(own, [`-store=${store}`, '-listen=127.0.0.1:0', '-log-level=silent']);
     expect(second.code).toBe(3);
     expect(second.stderr).toMatch(/is in use by process \d+/);
-    child.kill('SIGTERM');
-    await child.ended;
+    await child.drain();
   });
 });

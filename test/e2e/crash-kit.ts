@@ -2,13 +2,9 @@
  *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
  *  holds open. A kill that interrupted nothing does not count and is repeated. */
 import { readFileSync } from 'node:fs';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { Guard } from '../../src/devstack/guard.ts';
-import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
-import { readState } from '../../src/devstack/state.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import type { Running } from '../fixtures/process.ts';
 import { pause, realClock, until } from '../wait.ts';
-import type { Launcher } from './engine-kit.ts';
 
 export interface Kill {
   readonly process: string;
@@ -25,7 +21,9 @@ export interface Kill {
 /** A process of the line, and what it leaves undone when it dies now. */
 export interface Victim {
   readonly name: 'orders' | 'relay' | 'payments';
-  readonly args: readonly string[];
+  /** @param more flags after those of the line
+   *  @param name of its log */
+  readonly start: (more: readonly string[], name?: string) => Running;
   /** Asked while the process stands still. */
   readonly unfinished: () => Promise<{ readonly unfinished: number; readonly evidence: string } | undefined>;
 }
@@ -48,15 +46,10 @@ function crashLine(logPath: string): { readonly point: string; readonly unfinish
 }
 
 /** Runs the process until it kills itself at the point. */
-export async function killAtPoint(
-  own: Launcher,
-  victim: Victim,
-  point: string,
-  after: number,
-): Promise<Kill> {
+export async function killAtPoint(victim: Victim, point: string, after: number): Promise<Kill> {
   for (let repeated = 0; ; repeated++) {
     const name = `${victim.name}-${point}`;
-    const one = own.spawn(name, [...victim.args, `-crash-point=${point}`, `-crash-after=${after}`]);
+    const one = victim.start([`-crash-point=${point}`, `-crash-after=${after}`], name);
     let over: { readonly code: number | null; readonly signal: string | null } | undefined;
     void one.ended.then((how) => {
       over = how;
@@ -64,7 +57,7 @@ export async function killAtPoint(
     const how = await until(`the death of ${name}`, async () => over, DIES_WITHIN_MS);
     const said = crashLine(one.logPath);
     if (how.signal !== 'SIGKILL' || said?.point !== point)
-      throw new Error(`${name} ended by itself: ${readFileSync(one.logPath, 'utf8').slice(-2000)}`);
+      throw new Error(`${name} ended by itself: ${one.log().slice(-2000)}`);
     if (said.unfinished > 0) {
       const evidence = `log line of the crash point ${point}`;
       return {
@@ -81,14 +74,13 @@ export async function killAtPoint(
 }
 
 /** Stops the process at random moments until it stands amid something, then kills it. */
-export async function killAtRandom(victim: Victim, one: SliceProcess, random: () => number): Promise<Kill> {
+export async function killAtRandom(victim: Victim, one: Running, random: () => number): Promise<Kill> {
   for (let repeated = 0; repeated < ATTEMPTS_MAX; repeated++) {
     await pause(20 + random() * 150);
     one.kill('SIGSTOP');
     const found = await victim.unfinished();
     if (found !== undefined) {
-      one.kill('SIGKILL');
-      await one.ended;
+      await one.die();
       return { process: victim.name, point: 'random', atSeconds: now(), repeated, ...found };
     }
     one.kill('SIGCONT');
@@ -117,19 +109,4 @@ export async function openTransactions(
 export async function countOf(pool: SqlPool, sql: string): Promise<number> {
   const { rows } = await pool.query<{ n: bigint }>(`SELECT count(*) AS n FROM ${sql}`);
   return Number(rows[0]?.n);
-}
-
-/** Ends a server of the stack by a signal and starts it again on its port and data. Its clients are not told. */
-export async function restartServer(
-  folder: string,
-  name: string,
-  signal: 'SIGKILL' | 'SIGQUIT',
-): Promise<Guard> {
-  const server = readState(folder)?.servers.find((one) => one.name === name);
-  if (server === undefined) throw new Error(`the stack has no ${name}`);
-  signalProcess(server.process, signal);
-  if (!(await waitForEnd([server.process], 60_000))) throw new Error(`${name} did not end`);
-  const guard = new Guard({ folder, removeAtEnd: undefined });
-  await guard.start(name, signal === 'SIGQUIT' ? 'QUIT' : 'KILL');
-  return guard;
 }

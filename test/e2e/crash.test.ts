@@ -4,14 +4,20 @@
  *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1), MILLRACE_CRASH_RATE sets its requests a
  *  second.
  */
+
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import type { Guard } from '../../src/devstack/guard.ts';
 import { freePort } from '../../src/devstack/ports.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { startOrders } from '../fixtures/orders.ts';
+import { ownStack, restartServer } from '../fixtures/own-stack.ts';
+import { startPayments } from '../fixtures/payments.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { pause, until } from '../wait.ts';
 import {
   countOf,
@@ -20,11 +26,8 @@ import {
   killAtRandom,
   now,
   openTransactions,
-  restartServer,
   type Victim,
 } from './crash-kit.ts';
-import { launcher } from './engine-kit.ts';
-import { ownStack } from './own-stack.ts';
 
 const ROUNDS = Number(process.env['MILLRACE_CRASH_ROUNDS'] ?? 1);
 const RATE = Number(process.env['MILLRACE_CRASH_RATE'] ?? 150);
@@ -94,54 +97,53 @@ function lineOf(
   };
   const relay = (mode: 'poll' | 'wal'): Victim => ({
     name: 'relay',
-    args: ['relay', postgres, `-brokers=${at.brokers}`, `-relay=${mode}`, '-migrate', '-partitions=3'],
+    start: (more, name) =>
+      startRelay(
+        own,
+        [postgres, `-brokers=${at.brokers}`, `-relay=${mode}`, '-migrate', '-partitions=3', ...more],
+        name,
+      ),
     unfinished: () => rowsOr(PENDING, 'committed rows that are not marked', 'millrace relay'),
   });
   return {
     orders: {
       name: 'orders',
-      args: ['orders', postgres, `-listen=127.0.0.1:${port}`, '-grpc-listen=127.0.0.1:0', '-migrate'],
+      start: (more, name) =>
+        startOrders(
+          own,
+          [postgres, `-listen=127.0.0.1:${port}`, '-grpc-listen=127.0.0.1:0', '-migrate', ...more],
+          name,
+        ),
       unfinished: () => openTransactions(db, 'millrace orders'),
     },
     relays: { poll: relay('poll'), wal: relay('wal') },
     payments: {
       name: 'payments',
-      args: [
-        'payments',
-        postgres,
-        `-brokers=${at.brokers}`,
-        '-migrate',
-        '-partitions=3',
-        '-session-timeout=6s',
-      ],
+      start: (more, name) =>
+        startPayments(
+          own,
+          [postgres, `-brokers=${at.brokers}`, '-migrate', '-partitions=3', '-session-timeout=6s', ...more],
+          name,
+        ),
       unfinished: () => rowsOr(UNCHARGED, 'marked rows without a charge', 'millrace payments'),
     },
   };
 }
 
 /** What runs now, so that it can be drained in the end. */
-const running = new Map<string, SliceProcess>();
+const running = new Map<string, Running>();
 
-async function start(victim: Victim): Promise<SliceProcess> {
-  const one = own.spawn(victim.name, victim.args);
+async function start(victim: Victim): Promise<Running> {
+  const one = victim.start([]);
   running.set(victim.name, one);
-  const address = await one.address();
-  await until(
-    `a ready ${victim.name}`,
-    async () => {
-      const { status } = await fetch(`http://${address}/ready`);
-      return status === 200 ? true : undefined;
-    },
-    DRAINED_WITHIN_MS,
-  );
+  await one.ready();
   return one;
 }
 
 async function drain(name: string): Promise<void> {
   const one = running.get(name);
   running.delete(name);
-  one?.kill('SIGTERM');
-  expect(await one?.ended, name).toEqual({ code: 0, signal: null });
+  await one?.drain();
 }
 
 /** Kills the process at each point and at a random moment, and leaves a healthy one. */
@@ -151,7 +153,7 @@ async function through(
   random: () => number,
 ): Promise<Kill[]> {
   const kills: Kill[] = [];
-  for (const [point, after] of points) kills.push(await killAtPoint(own, victim, point, after));
+  for (const [point, after] of points) kills.push(await killAtPoint(victim, point, after));
   const healthy = await start(victim);
   kills.push(await killAtRandom(victim, healthy, random));
   await start(victim);
@@ -160,7 +162,7 @@ async function through(
 
 /** Kills the server while the process stands amid something that needs it. */
 async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim: Victim): Promise<Kill> {
-  const one = running.get(victim.name) as SliceProcess;
+  const one = running.get(victim.name) as Running;
   for (let repeated = 0; ; repeated++) {
     one.kill('SIGSTOP');
     const found = await victim.unfinished();
@@ -182,20 +184,14 @@ it(
   () =>
     explained(async () => {
       const stack = await servers.start(undefined);
-      const db = await pgDriver.connect({
-        url: stack.postgres,
-        connectionsMax: 4,
-        applicationName: 'crash test',
-        connectTimeoutMs: 60_000,
-      });
+      const db = await connectPool(stack.postgres, { connections: 4, name: 'crash test' });
       pool = db;
       const port = await freePort();
       const line = lineOf(db, stack, port);
       mkdirSync(own.dir, { recursive: true });
       const ledger = join(own.dir, 'ledger.jsonl');
       for (const victim of [line.orders, line.relays.poll, line.payments]) await start(victim);
-      const load = own.spawn('load', [
-        'load',
+      const load = startTool(own, 'load', [
         `-target=http://127.0.0.1:${port}`,
         `-rate=${RATE}`,
         '-duration=0',
@@ -245,8 +241,7 @@ it(
         await grows(db, 'charges');
       }
 
-      load.kill('SIGTERM');
-      expect(await load.ended).toEqual({ code: 0, signal: null });
+      await load.drain();
       await until(
         'an empty outbox',
         async () => ((await countOf(db, PENDING)) === 0 ? true : undefined),

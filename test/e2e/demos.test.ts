@@ -3,16 +3,17 @@
 import { expect, it } from 'vitest';
 import { contractsSlice } from '../../src/demo/contracts/slice.ts';
 import { effectsSlice } from '../../src/demo/effects/slice.ts';
-import type { Fact, Slice, SliceContext } from '../../src/demo/fact.ts';
+import type { Fact, Slice } from '../../src/demo/fact.ts';
 import { windowsSlice } from '../../src/demo/windows/slice.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { sliceContext } from '../fixtures/demo.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
 
 async function facts<Run>(slice: Slice<Run>, scale: number): Promise<readonly Fact[]> {
-  const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale };
+  const context = sliceContext(own, stack, { seed: 11, scale });
   return slice.judge(context, await slice.run(context));
 }
 

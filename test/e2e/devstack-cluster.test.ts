@@ -1,10 +1,8 @@
 /** A cluster of three: what it was made for (one broker may die), what it must refuse (two are gone), and that it is
  *  never mistaken for a single broker. */
-import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import Kafka from 'node-rdkafka';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -13,11 +11,12 @@ import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
 import { runningServers, type ServerState } from '../../src/devstack/state.ts';
 import { nodeRdkafkaDriver as driver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { allOf, batchOf, utf8 } from '../contract/broker-world.ts';
+import { metric } from '../fixtures/metrics.ts';
+import { launcher, type Outcome } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { drained, metric, readTopic, Sent, worlds } from './relay-kit.ts';
+import { drained, readTopic, Sent, worlds } from './relay-kit.ts';
 
-const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'millrace-cluster-'));
 const own = launcher();
 const world = worlds(() => ({ folder, brokers, postgres }), own.suffix);
@@ -30,18 +29,7 @@ const REFUSAL_MS = 3_000;
 /** For a relay that finds its brokers again, perhaps in more than one try. */
 const BACK_MS = 200_000;
 
-interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-const millrace = (...args: readonly string[]): Promise<Outcome> =>
-  new Promise((resolve) => {
-    execFile(process.execPath, [LAUNCHER, ...args, '-log-level=warn'], (error, stdout, stderr) => {
-      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
-    });
-  });
+const millrace = (...args: readonly string[]): Promise<Outcome> => own.run([...args, '-log-level=warn']);
 
 async function stackUp(...args: readonly string[]): Promise<{ brokers: string; postgres: string }> {
   const outcome = await millrace('up', `-dir=${folder}`, '-json', '-start-timeout=200s', ...args);
@@ -222,7 +210,7 @@ describe('relay on a cluster', () => {
   }, async () => {
     const { pool, args, topic, ...rest } = await world();
     // Long enough for the pause below: a client that was opened after it would ask again soon, and know.
-    const relay = own.spawn('relay', [...args, '-delivery-timeout=10s']);
+    const relay = startRelay(own, [...args, '-delivery-timeout=10s']);
     const address = await relay.address();
     const before = new Sent(pool, 30);
     await before.round();
@@ -248,8 +236,7 @@ describe('relay on a cluster', () => {
     for (let round = 0; round < 5; round++) await sent.round();
     await drained(pool, BACK_MS);
     expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
-    relay.kill('SIGTERM');
-    expect(await relay.ended).toEqual({ code: 0, signal: null });
+    await relay.drain();
     sent.expectOrdered(await readTopic({ ...rest, topic }));
   });
 });

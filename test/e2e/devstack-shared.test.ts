@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
 import { askBroker } from '../../src/devstack/kafka/wire.ts';
-import { sharedStack } from './stack.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const stack = await sharedStack();
 

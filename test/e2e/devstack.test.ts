@@ -1,5 +1,4 @@
 /** The embedded stack from the outside: the commands run as a user runs them, judged by the servers themselves. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -12,41 +11,24 @@ import {
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askBroker, type ClusterView } from '../../src/devstack/kafka/wire.ts';
 import { startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { readState, runningServers, type ServerState } from '../../src/devstack/state.ts';
+import { launcher, type Outcome } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { type Addresses, startUp } from '../fixtures/up.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
-const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
+const own = launcher();
 const DEATH_BOUND_MS = 60_000;
 /** Commas, quotes and spaces: Kafka splits its folders at commas, shells split at the others. */
 const base = mkdtempSync(join(tmpdir(), "millrace up, o'clock "));
 const folderOf = (name: string) => join(base, name);
 
-interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-function millrace(...args: readonly string[]): Promise<Outcome> {
-  return new Promise((resolve) => {
-    execFile(process.execPath, [LAUNCHER, ...args, '-log-level=warn'], (error, stdout, stderr) => {
-      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
-    });
-  });
-}
-
-interface Addresses {
-  readonly brokers: string;
-  readonly postgres: string;
-}
+const millrace = (...args: readonly string[]): Promise<Outcome> => own.run([...args, '-log-level=warn']);
 
 async function up(folder: string, ...args: readonly string[]): Promise<Addresses> {
   const outcome = await millrace('up', `-dir=${folder}`, '-json', ...args);
@@ -71,26 +53,6 @@ function clusterAt(brokers: string): Promise<ClusterView | undefined> {
 }
 
 const processesOf = (servers: readonly ServerState[]) => servers.map((server) => server.process);
-
-/** Starts `up` as a child and resolves with its addresses once it printed them. */
-function foreground(...args: readonly string[]): { child: ChildProcess; ready: Promise<Addresses> } {
-  const child = spawn(process.execPath, [LAUNCHER, 'up', '-json', ...args, '-log-level=error'], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  const ready = new Promise<Addresses>((resolve, reject) => {
-    createInterface({ input: child.stdout as NodeJS.ReadableStream }).once('line', (line) =>
-      resolve(JSON.parse(line)),
-    );
-    child.once('exit', (code) => reject(new Error(`up ended with ${code} before it was ready`)));
-  });
-  return { child, ready };
-}
-
-const exitOf = (child: ChildProcess): Promise<number | null> =>
-  new Promise((resolve) => {
-    if (child.exitCode !== null) resolve(child.exitCode);
-    else child.once('exit', (code) => resolve(code));
-  });
 
 afterAll(async () => {
   for (const name of readdirSync(base)) await millrace('down', `-dir=${folderOf(name)}`);
@@ -249,8 +211,8 @@ describe('persistent stack', () => {
 describeFull('ephemeral stack', () => {
   it('an ephemeral stack runs beside another one, ends when its owner is killed, and leaves no folder', async () => {
     const before = new Set(readdirSync(tmpdir()));
-    const { child, ready } = foreground('-ephemeral', '-kafka-heap=300MiB');
-    const { brokers, postgres } = await ready;
+    const child = startUp(own, ['-ephemeral', '-kafka-heap=300MiB']);
+    const { brokers, postgres } = await child.addresses();
     const mine = readdirSync(tmpdir())
       .filter((name) => /^millrace-\w{6}$/.test(name) && !before.has(name))
       .map((name) => join(tmpdir(), name))
@@ -268,10 +230,9 @@ describeFull('ephemeral stack', () => {
   });
 
   it('an ephemeral stack ends on SIGTERM with exit 0', async () => {
-    const { child, ready } = foreground('-ephemeral');
-    const { brokers } = await ready;
-    child.kill('SIGTERM');
-    expect(await exitOf(child)).toBe(0);
+    const child = startUp(own, ['-ephemeral']);
+    const { brokers } = await child.addresses();
+    await child.drain();
     expect(await clusterAt(brokers)).toBeUndefined();
   });
 
@@ -287,19 +248,16 @@ describeFull('interrupted start', () => {
     let servers: readonly ServerState[] = [];
     for (let turn = 1, isReady = true; isReady; turn++) {
       folder = folderOf(`cut-${turn}`);
-      const { child, ready } = foreground(`-dir=${folder}`);
-      isReady = false;
-      ready.then(
-        () => {
-          isReady = true;
-        },
-        () => {},
-      );
+      const child = startUp(own, [`-dir=${folder}`]);
       // As soon as the broker's process is there, long before it is ready; unless this process stands still meanwhile.
       await until('the process of the broker', () => existsSync(join(folder, 'run', 'kafka-1.pid')), 240_000);
       servers = runningServers(folder);
       child.kill('SIGKILL');
-      await exitOf(child);
+      await child.ended;
+      isReady = await child.addresses().then(
+        () => true,
+        () => false,
+      );
       expect(turn).toBeLessThan(4);
       if (isReady) await millrace('down', `-dir=${folder}`);
     }
@@ -352,14 +310,8 @@ describeFull('foreign folders', () => {
   });
 
   it('up without Java reports that Java is missing', async () => {
-    const outcome = await new Promise<Outcome>((resolve) => {
-      execFile(
-        process.execPath,
-        [LAUNCHER, 'up', `-dir=${folderOf('java')}`],
-        { env: { PATH: folderOf('nothing'), HOME: base } },
-        (error, stdout, stderr) => resolve({ code: Number(error?.code ?? 0), stdout, stderr }),
-      );
-    });
+    const env = { PATH: folderOf('nothing'), HOME: base };
+    const outcome = await own.run(['up', `-dir=${folderOf('java')}`], { env });
     expect(outcome.code).toBe(3);
     expect(outcome.stderr).toContain('[missing_tool]');
   });

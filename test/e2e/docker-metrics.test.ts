@@ -1,15 +1,21 @@
 /** Every metric that the dashboards and alert rules of docker/ name is served by the command they expect it from: real
  *  processes on the shared stack, scraped as Prometheus scrapes them. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
+import { startConsumer } from '../fixtures/consumer.ts';
+import { startEngine } from '../fixtures/engine.ts';
+import { startOrders } from '../fixtures/orders.ts';
+import { startPayments } from '../fixtures/payments.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
 import { repositoryFiles } from '../house/root.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -36,7 +42,7 @@ const asked = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression
 
 /** Expositions by job, of all processes of the job together. */
 const scraped = new Map<string, string>();
-const processes: Array<readonly [job: string, child: SliceProcess]> = [];
+const processes: Array<readonly [job: string, child: Running]> = [];
 
 /** What is asked of a job and not served by it; of any where no job is asked. */
 function missing(): readonly string[] {
@@ -57,7 +63,7 @@ async function scrape(): Promise<void> {
   const texts = new Map<string, string>();
   for (const [job, child] of processes) {
     const answer = await fetch(`http://${await child.address()}/metrics`).catch((cause: unknown) => {
-      throw new Error(`${job} is not there any more: ${readFileSync(child.logPath, 'utf8')}`, { cause });
+      throw new Error(`${job} is not there any more: ${child.log()}`, { cause });
     });
     texts.set(job, `${texts.get(job) ?? ''}${await answer.text()}\n`);
   }
@@ -65,23 +71,22 @@ async function scrape(): Promise<void> {
 }
 
 beforeAll(async () => {
-  const start = (job: string, ...args: readonly string[]): SliceProcess => {
-    const child = own.spawn(job, [job, ...args]);
-    processes.push([job, child]);
+  const scraping = (child: Running): Running => {
+    processes.push([child.name, child]);
     return child;
   };
   const database = [`-postgres=${stack.postgres}`, `-schema=docker_${id}`, '-migrate'];
   const brokers = `-brokers=${stack.brokers}`;
   const events = `-topic=docker-events-${id}`;
-  const registry = start('registry', '-store=memory', '-listen=127.0.0.1:0');
+  const registry = scraping(startRegistry(own, ['-store=memory']));
   const rules = join(own.dir, 'rules');
   writeFileSync(rules, 'anonymous all *\n');
-  start(
-    'registry',
-    `-store=kafka:${stack.brokers}`,
-    `-schemas-topic=docker-schemas-${id}`,
-    `-auth-rules=${rules}`,
-    '-listen=127.0.0.1:0',
+  scraping(
+    startRegistry(own, [
+      `-store=kafka:${stack.brokers}`,
+      `-schemas-topic=docker-schemas-${id}`,
+      `-auth-rules=${rules}`,
+    ]),
   );
   const records = [
     brokers,
@@ -99,27 +104,23 @@ beforeAll(async () => {
     body: JSON.stringify({ schema: JSON.stringify(ORDER_SCHEMA) }),
   });
   expect(registered.status).toBe(200);
-  start('producer', ...records, `-schema=${schema}`, '-count=1000000', '-rate=20');
-  start('consumer', ...records, '-out=file:/dev/null');
-  const orders = start('orders', ...database, '-listen=127.0.0.1:0');
-  const ordersAt = await orders.address();
+  scraping(startTool(own, 'producer', [...records, `-schema=${schema}`, '-count=1000000', '-rate=20']));
+  scraping(startConsumer(own, [...records, '-out=file:/dev/null']));
+  const orders = scraping(startOrders(own, [...database]));
   // Whose migration makes the outbox that the relays read.
-  await until(
-    'a ready orders service',
-    async () => ((await fetch(`http://${ordersAt}/ready`)).ok ? true : undefined),
-    60_000,
-  );
-  start('relay', ...database, brokers, events);
-  start('relay', ...database, brokers, events, '-relay=wal', `-slot=${slot}`);
-  start('payments', ...database, brokers, events, `-group=docker-${id}`);
-  start(
-    'engine',
-    brokers,
-    `-topic=docker-windows-${id}`,
-    `-state-dir=${join(own.dir, 'state')}`,
-    `-sink=postgres:${stack.postgres}`,
-    `-sink-table=docker_windows_${id}`,
-    '-migrate',
+  await orders.ready();
+  scraping(startRelay(own, [...database, brokers, events]));
+  scraping(startRelay(own, [...database, brokers, events, '-relay=wal', `-slot=${slot}`]));
+  scraping(startPayments(own, [...database, brokers, events, `-group=docker-${id}`]));
+  scraping(
+    startEngine(own, [
+      brokers,
+      `-topic=docker-windows-${id}`,
+      `-state-dir=${join(own.dir, 'state')}`,
+      `-sink=postgres:${stack.postgres}`,
+      `-sink-table=docker_windows_${id}`,
+      '-migrate',
+    ]),
   );
   await until(
     'samples of each query',

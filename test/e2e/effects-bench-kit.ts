@@ -1,7 +1,7 @@
 /** What the smoke runs of the benches of the effects share. */
 import type { Bench, BenchResult } from '../../bench/harness.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { smokeContext } from '../unit/bench/context.ts';
-import { sharedStack } from './stack.ts';
 
 /** All parts of a bench, once each, on the shared stack. */
 export async function smoke(

@@ -6,15 +6,15 @@ import type { RecordInput } from '../../src/core/layout/record-batch.ts';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
 import { connect, type EffectsRun } from '../../src/demo/effects/judge.ts';
 import { effectsSlice } from '../../src/demo/effects/slice.ts';
-import type { SliceContext } from '../../src/demo/fact.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { LedgerEntry } from '../../src/outbox/index.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { sliceContext } from '../fixtures/demo.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.25 };
+const context = sliceContext(own, stack, { seed: 11, scale: 0.25 });
 
 let run: EffectsRun;
 let pool: SqlPool;

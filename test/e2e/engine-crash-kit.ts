@@ -13,13 +13,14 @@ import { countersText, differenceText, type Told } from '../../bench/peers/oracl
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
 import { entryOf, Oracle } from '../../bench/peers/oracle/windows.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import { consumedOf, newestManifest } from '../../src/demo/windows/judge.ts';
 import { consumedNow } from '../../src/demo/windows/kill.ts';
+import { runEngine, startEngine } from '../fixtures/engine.ts';
+import type { Launcher, Running } from '../fixtures/process.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { pause, realClock, until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';
-import type { Launcher } from './engine-kit.ts';
 
 /** What is run, and what it must come to. */
 export interface CrashCase {
@@ -89,7 +90,7 @@ function restoredIn(logPath: string): Restored | undefined {
 }
 
 /** @throws with its log when it ends, or does not come back */
-async function restoredBy(one: SliceProcess): Promise<Restored> {
+async function restoredBy(one: Running): Promise<Restored> {
   const end: { isThere?: boolean } = {};
   void one.ended.then(() => {
     end.isThere = true;
@@ -180,7 +181,6 @@ export class CrashLoop {
     const { brokers } = this.world;
     const { flags, sink } = this.job;
     return [
-      'engine',
       `-brokers=${brokers}`,
       `-topic=${this.topic}`,
       `-state-dir=${this.stateDir}`,
@@ -198,7 +198,7 @@ export class CrashLoop {
   }
 
   /** Writes events in the order in which they arrive, some of them late, until it is told to stop. */
-  private async generate(): Promise<SliceProcess> {
+  private async generate(): Promise<Running> {
     const { own, brokers, seed } = this.world;
     const made = await own.run([
       'topic',
@@ -208,8 +208,7 @@ export class CrashLoop {
       `-partitions=${PARTITIONS}`,
     ]);
     if (made.code !== 0) throw new Error(`topic create: ${made.stderr}`);
-    return own.spawn('gen', [
-      'gen',
+    return startTool(own, 'gen', [
       '-kind=events',
       '-order=delayed',
       `-seed=${seed}`,
@@ -228,9 +227,9 @@ export class CrashLoop {
     ]);
   }
 
-  private spawn(what: string, more: readonly string[]): { one: SliceProcess; startedAt: number } {
+  private start(what: string, more: readonly string[]): { one: Running; startedAt: number } {
     const startedAt = realClock.wallNowMs();
-    const one = this.world.own.spawn(`${this.job.name}-${this.lives}-${what}`, this.args(more));
+    const one = startEngine(this.world.own, this.args(more), `${this.job.name}-${this.lives}-${what}`);
     this.lives++;
     return { one, startedAt };
   }
@@ -249,7 +248,7 @@ export class CrashLoop {
 
   private async killedAtRandom(when: 'any time' | 'behind a checkpoint' = 'any time'): Promise<Life> {
     const before = (await newestManifest(this.stateDir))?.path;
-    const { one, startedAt } = this.spawn('random', []);
+    const { one, startedAt } = this.start('random', []);
     const address = await one.address();
     const restored = await restoredBy(one);
     if (when === 'behind a checkpoint' || this.random() < AFTER_CHECKPOINT) {
@@ -262,9 +261,7 @@ export class CrashLoop {
     }
     await pause(this.random() * RANDOM_MS_MAX);
     const consumed = await consumedNow(address);
-    one.kill('SIGKILL');
-    const how = await one.ended;
-    if (how.signal !== 'SIGKILL') throw new Error(`it ended by itself: ${tailOf(one)}`);
+    await one.die();
     return lifeOf({ step: 'random', at: 'random' }, restored, consumed, startedAt);
   }
 
@@ -272,7 +269,7 @@ export class CrashLoop {
     const after = 1 + Math.floor(this.random() * KILL_AFTER_MAX);
     const times = 1 + Math.floor(this.random() * TIMES_MAX);
     const chaos = step === 'kill-after' ? `kill-after=${after}` : `${step}@${times}`;
-    const { one, startedAt } = this.spawn(step, [`-chaos=${chaos}`]);
+    const { one, startedAt } = this.start(step, [`-chaos=${chaos}`]);
     const end: { code?: number | null; signal?: string | null } = {};
     void one.ended.then(({ code, signal }) => Object.assign(end, { code, signal }));
     let consumed = 0;
@@ -293,25 +290,21 @@ export class CrashLoop {
   }
 
   /** Once the generator has ended, reads what is left and is asked for all of it. */
-  private async askedLife(gen: SliceProcess): Promise<Life> {
-    gen.kill('SIGTERM');
-    const { code } = await gen.ended;
-    if (code !== 0) throw new Error(`gen ended with ${code}: ${tailOf(gen)}`);
-    const { one, startedAt } = this.spawn('asked', []);
+  private async askedLife(gen: Running): Promise<Life> {
+    await gen.drain();
+    const { one, startedAt } = this.start('asked', []);
     const address = await one.address();
     const restored = await restoredBy(one);
     // Where the order counts, there is no oracle before the engine has met every record.
     const read = await until('the end', () => this.oracle(this.job.rules, false), DIES_WITHIN_MS);
     this.asked = await answersText(address, read.oracle);
-    one.kill('SIGTERM');
-    const how = await one.ended;
-    if (how.code !== 0) throw new Error(`the life that was asked failed: ${tailOf(one)}`);
+    await one.drain();
     return lifeOf({ step: 'end', at: 'end' }, restored, restored.consumed, startedAt);
   }
 
   /** Fires everything that is open. */
   private async lastLife(): Promise<void> {
-    const { one } = this.spawn('last', ['-bounded']);
+    const { one } = this.start('last', ['-bounded']);
     const { code } = await one.ended;
     if (code !== 0) throw new Error(`the last run failed: ${tailOf(one)}`);
   }
@@ -354,8 +347,7 @@ export class CrashLoop {
   }
 
   private async exported(): Promise<OracleRow[]> {
-    const { code, stdout, stderr } = await this.world.own.run([
-      'engine',
+    const { code, stdout, stderr } = await runEngine(this.world.own, [
       'export',
       `-brokers=${this.world.brokers}`,
       ...this.job.sink,
@@ -406,7 +398,7 @@ const lifeOf = (at: Life['at'], restored: Restored, consumed: number, startedAt:
   restoreMs: restored.restoreMs,
 });
 
-const tailOf = (one: SliceProcess): string => readFileSync(one.logPath, 'utf8').slice(-2000);
+const tailOf = (one: Running): string => one.log().slice(-2000);
 
 function rowOfCsv(line: string): OracleRow {
   const [accountId, windowStart, windowEnd, count, sum, min, max, lastUpdateTs, overflow] = line.split(',');

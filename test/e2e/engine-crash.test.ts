@@ -10,10 +10,10 @@ import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
 import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import { CHECKPOINT_ACTIONS, SPILL_ACTIONS } from '../../src/engine/index.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { type CrashCase, CrashLoop } from './engine-crash-kit.ts';
 import { histogramText, reportText } from './engine-crash-report.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const KILLS = Number(process.env['MILLRACE_ENGINE_KILLS'] ?? 20);
 const SEED = Number(process.env['MILLRACE_TEST_SEED'] ?? 1) || 1;

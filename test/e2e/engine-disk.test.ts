@@ -3,10 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { newestManifest } from '../../src/demo/windows/judge.ts';
+import { runEngine, startEngine } from '../fixtures/engine.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 
 const MIB = 1024 * 1024;
 const BUDGET_MIB = 112;
@@ -33,7 +34,6 @@ const peakMib = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 
 const flags = (dir: string, more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-state-dir=${join(own.dir, dir)}`,
   '-idle-timeout=0',
@@ -44,7 +44,7 @@ const onDisk = ['-state=disk', `-mem-budget=${BUDGET_MIB}MiB`];
 
 /** Reads all there is and stays. */
 async function taken(name: string, args: readonly string[]) {
-  const one = own.spawn(name, args);
+  const one = startEngine(own, args, name);
   const address = await one.address();
   const metrics = await until(
     'the end of the topic',
@@ -95,13 +95,12 @@ describe('state on disk', () => {
       const answer = await fetch(`http://${address}/windows/${account}?open=true`);
       expect(await answer.json(), `${account}`).toHaveLength(1);
     }
-    one.kill('SIGKILL');
-    await one.ended;
+    await one.die();
 
-    const last = await own.run(flags('spilled', [...large, ...onDisk, '-bounded', '-shards=2']));
+    const last = await runEngine(own, flags('spilled', [...large, ...onDisk, '-bounded', '-shards=2']));
     expect(last.code, last.stderr).toBe(0);
     expect(last.stderr).toContain('restored from a checkpoint');
-    const out = await own.run(['engine', 'export', `-state-dir=${join(own.dir, 'spilled')}`]);
+    const out = await runEngine(own, ['export', `-state-dir=${join(own.dir, 'spilled')}`]);
     const counts = out.stdout
       .trim()
       .split('\n')
@@ -127,10 +126,10 @@ describe('state on disk', () => {
       ...['-checkpoint-interval=50ms', '-batch-rows=500', '-log-level=warn', ...more],
     ];
     const run = async (dir: string, more: readonly string[]): Promise<string> => {
-      const { code, stderr } = await own.run(of(dir, more));
+      const { code, stderr } = await runEngine(own, of(dir, more));
       expect(code, stderr).toBe(0);
       const native = more.filter((flag) => flag.startsWith('-native'));
-      const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, dir)}`, ...native]);
+      const { stdout } = await runEngine(own, ['export', `-state-dir=${join(own.dir, dir)}`, ...native]);
       return stdout.trim().split('\n').sort().join('\n');
     };
     for (const [name, windows] of [
@@ -147,7 +146,7 @@ describe('state on disk', () => {
       const pieces = /"last_id":(\d+)/.exec(JSON.stringify(newest?.recorded))?.[1];
       expect(Number(pieces)).toBeGreaterThan(0);
     }
-    const back = await own.run(of('small-disk', [...sliding, '-native=off', '-state=mem']));
+    const back = await runEngine(own, of('small-disk', [...sliding, '-native=off', '-state=mem']));
     expect(back.stderr).toContain('-state was disk, is mem');
     expect(back.code).toBe(2);
   }, 300_000);
@@ -164,19 +163,19 @@ describe('state on disk', () => {
       expect(gen.code, gen.stderr).toBe(0);
     };
     const ran = async (dir: string, more: readonly string[]): Promise<void> => {
-      const { code, stderr } = await own.run(of(dir, more));
+      const { code, stderr } = await runEngine(own, of(dir, more));
       expect(code, stderr).toBe(0);
     };
     const exported = async (dir: string): Promise<readonly string[]> => {
-      const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, dir)}`]);
+      const { stdout } = await runEngine(own, ['export', `-state-dir=${join(own.dir, dir)}`]);
       return stdout.trim().split('\n').sort();
     };
     await generate(1_750_000_000_000);
     await ran('both', ['-exit-at-end', '-state=mem', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
     // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state in memory.
-    const killed = await own.run(of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
+    const killed = await runEngine(own, of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
     expect(killed.signal).toBe('SIGKILL');
-    const back = await own.run(of('both', ['-bounded', '-state=mem', '-log-level=error']));
+    const back = await runEngine(own, of('both', ['-bounded', '-state=mem', '-log-level=error']));
     expect(back.stderr).toMatch(/-state was disk, is mem.*start with -state=disk.*\[job_changed\]/s);
     expect(back.code).toBe(2);
     await generate(1_750_000_010_000);

@@ -6,10 +6,11 @@ import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import type { BatchProducer, BrokerAdmin } from '../../src/io/kafka/port.ts';
 import { batchOf } from '../contract/broker-world.ts';
+import { runEngine, startEngine } from '../fixtures/engine.ts';
+import { becomes } from '../fixtures/metrics.ts';
+import { launcher, withDefaults } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { becomes } from './flags-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -20,10 +21,18 @@ const T0 = Math.floor(realClock.wallNowMs() / 1000) * 1000;
 let admin: BrokerAdmin;
 let producer: BatchProducer;
 
-const args = (topic: string, ...more: readonly string[]): readonly string[] => [
-  ...['engine', `-brokers=${stack.brokers}`, `-topic=${topic}`, '-size=1s', '-allowed-skew=0'],
-  ...['-allowed-lateness=0', `-state-dir=${join(own.dir, topic)}`, ...more],
-];
+const args = (topic: string, ...more: readonly string[]): readonly string[] =>
+  withDefaults(
+    [
+      `-brokers=${stack.brokers}`,
+      `-topic=${topic}`,
+      '-size=1s',
+      '-allowed-skew=0',
+      '-allowed-lateness=0',
+      `-state-dir=${join(own.dir, topic)}`,
+    ],
+    more,
+  );
 
 /** Appends events, given by partition and event time, and values of any bytes. */
 async function append(topic: string, rows: ReadonlyArray<readonly [number, number | Uint8Array]>) {
@@ -67,7 +76,7 @@ afterAll(async () => {
 it('an engine creates its topic with the requested partitions and retention', async () => {
   const topic = `engine-flags-made-${own.suffix}`;
   const more = ['-partitions=3', '-replication-factor=1', '-retention=2h', '-exit-at-end'];
-  expect((await own.run(args(topic, ...more))).code).toBe(0);
+  expect((await runEngine(own, args(topic, ...more))).code).toBe(0);
   const { partitions, config } = (await admin.describeTopic(topic)) ?? {};
   expect(partitions).toBe(3);
   expect(config?.get('retention.ms')).toBe(String(2 * HOUR_MS));
@@ -81,7 +90,7 @@ describe('time flags', () => {
       [0, T0],
       [1, far],
     ]);
-    const engine = own.spawn('future', args(topic, '-max-future=1h', '-idle-timeout=0'));
+    const engine = startEngine(own, args(topic, '-max-future=1h', '-idle-timeout=0'), 'future');
     const address = await engine.address();
     const page = await becomes(address, 'engine_events_total', 2);
     expect(page.get('engine_future_clamped_total')).toBe(1);
@@ -92,8 +101,7 @@ describe('time flags', () => {
     const { watermark_ms: held } = await watermarkOf(address);
     expect(held).toBeGreaterThanOrEqual(T0 + HOUR_MS - 60_000);
     expect(held).toBeLessThan(T0 + 24 * HOUR_MS);
-    engine.kill('SIGTERM');
-    expect((await engine.ended).code).toBe(0);
+    await engine.drain();
   });
 
   it('-watermark=global waits for no partition, and -watermark=partition waits for each', async () => {
@@ -103,15 +111,11 @@ describe('time flags', () => {
     for (const mode of ['global', 'partition']) {
       const state = `-state-dir=${join(own.dir, `mode-${mode}`)}`;
       const more = [`-watermark=${mode}`, '-idle-timeout=0', state];
-      const engine = own.spawn(mode, [
-        ...args(topic).filter((flag) => !flag.startsWith('-state-dir')),
-        ...more,
-      ]);
+      const engine = startEngine(own, args(topic, ...more), mode);
       const address = await engine.address();
       await becomes(address, 'engine_events_total', 1);
       seen[mode] = await watermarkOf(address);
-      engine.kill('SIGTERM');
-      expect((await engine.ended).code).toBe(0);
+      await engine.drain();
     }
     expect(seen).toMatchObject({
       global: { mode: 'global', watermark_ms: T0 },
@@ -125,7 +129,7 @@ describe('time flags', () => {
       [0, T0],
       [1, T0 - HOUR_MS],
     ]);
-    const engine = own.spawn('idle', args(topic, '-idle-timeout=200ms'));
+    const engine = startEngine(own, args(topic, '-idle-timeout=200ms'), 'idle');
     const address = await engine.address();
     await until('the silence of the one that lags behind', async () => {
       const { partitions } = await watermarkOf(address, '?partitions=true');
@@ -141,8 +145,7 @@ describe('time flags', () => {
     const page = await becomes(address, 'engine_events_total', 5);
     expect(page.get('dropped_late')).toBe(2);
     expect(page.get('engine_dropped_after_idle_total')).toBe(1);
-    engine.kill('SIGTERM');
-    expect((await engine.ended).code).toBe(0);
+    await engine.drain();
   });
 });
 
@@ -152,10 +155,10 @@ it('-batch-bytes limits the size of the largest record that is read', async () =
     [0, T0],
     [0, new Uint8Array(10_000)],
   ]);
-  const refused = await own.run(args(topic, '-batch-bytes=4096', '-exit-at-end', '-log-level=error'));
+  const refused = await runEngine(own, args(topic, '-batch-bytes=4096', '-exit-at-end', '-log-level=error'));
   expect(refused.code).not.toBe(0);
   expect(refused.stderr).toMatch(/larger than a batch takes.*raise -batch-bytes.*\[oversize_record\]/);
-  const read = await own.run(args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
+  const read = await runEngine(own, args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
   expect(read.code).toBe(0);
   expect(JSON.parse(read.stdout)).toMatchObject({ consumed: 2, accepted: 1, invalid: 1 });
 });

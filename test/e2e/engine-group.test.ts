@@ -1,15 +1,15 @@
 /** -source=group on real Kafka with real processes: readiness, committed offsets, and the takeover after a SIGKILL. What the group, a
  *  disk or a clock may do to the members is tested under virtual time (test/property/engine-members.test.ts). */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
-import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
+import { consumedAt, exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { oracleOf } from './engine-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -18,13 +18,12 @@ const EVENTS = 8_000;
 const PARTITIONS = 3;
 const WITHIN_MS = 60_000;
 
-type Process = ReturnType<typeof own.spawn>;
+type Process = Running;
 
 const stateDir = (name: string): string => join(own.dir, `state-${name}`);
 const topicOf = (name: string): string => `group-${name}-${own.suffix}`;
 const groupOf = (name: string): string => `engine-${name}-${own.suffix}`;
 const argsIn = (name: string, folder: string, ...more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-topic=${topicOf(name)}`,
   '-size=1s',
@@ -40,27 +39,16 @@ const member = (name: string, folder = name): readonly string[] =>
   argsIn(name, folder, '-source=group', `-group=${groupOf(name)}`);
 
 async function generate(name: string, part: number): Promise<void> {
-  const made = await own.run([
-    'gen',
-    '-kind=events',
-    '-order=delayed',
+  await generateEvents(own, { brokers: stack.brokers, topic: topicOf(name) }, [
     `-count=${EVENTS}`,
     `-base=${BASE_MS + part * 60_000}`,
     '-per-ms=2',
     '-accounts=200',
     '-stragglers=0',
-    `-out=kafka:${topicOf(name)}`,
-    `-brokers=${stack.brokers}`,
     `-partitions=${PARTITIONS}`,
   ]);
-  expect(made.code).toBe(0);
 }
 
-const consumedAt = async (address: string): Promise<number> => {
-  const answer = await fetch(`http://${address}/watermark?partitions=true`);
-  const { partitions } = (await answer.json()) as { partitions: { consumed: number }[] };
-  return partitions.reduce((sum, { consumed }) => sum + consumed, 0);
-};
 const readyAt = async (address: string): Promise<number> => (await fetch(`http://${address}/ready`)).status;
 const reaches = (address: string, count: number): Promise<true> =>
   until(`${count} events`, async () => ((await consumedAt(address)) === count ? true : undefined), WITHIN_MS);
@@ -71,7 +59,7 @@ const answers = (address: string, status: number): Promise<true> =>
     WITHIN_MS,
   );
 const says = (one: Process, text: string): Promise<true> =>
-  until(text, async () => (readFileSync(one.logPath, 'utf8').includes(text) ? true : undefined), WITHIN_MS);
+  until(text, async () => (one.log().includes(text) ? true : undefined), WITHIN_MS);
 
 /** What the group has committed over all partitions, as a tool that does not join sees it. */
 async function committed(name: string): Promise<number> {
@@ -91,58 +79,53 @@ async function committed(name: string): Promise<number> {
 }
 
 async function expectOracle(name: string): Promise<void> {
-  const reader = await TopicReader.open(stack.brokers, topicOf(name));
-  const oracle = new Oracle({ sizeMs: 1000n, skewMs: 500n, latenessMs: 500n }, reader.partitions.length);
-  for (const p of reader.partitions) await reader.read(p, ({ value }) => oracle.value(p, value));
-  reader.close();
-  const { code, stdout } = await own.run(['engine', 'export', `-state-dir=${stateDir(name)}`]);
-  expect(code).toBe(0);
-  const rows = stdout.trim().split('\n').slice(1).sort();
+  const oracle = await oracleOf(stack.brokers, topicOf(name), {
+    sizeMs: 1000n,
+    skewMs: 500n,
+    latenessMs: 500n,
+  });
+  const rows = (await exportedRows(own, [`-state-dir=${stateDir(name)}`])).sort();
   expect(rows).toEqual([...oracle.rows(true)].map((row) => Object.values(row).join(',')).sort());
 }
 
 it('an engine commits what a restart resumes from, and a standby takes over the folder after SIGKILL', async () => {
   const name = 'standby';
   await generate(name, 0);
-  const first = own.spawn('first', member(name));
+  const first = startEngine(own, member(name), 'first');
   const address = await first.address();
   await reaches(address, EVENTS);
   await until('the commit', async () => ((await committed(name)) === EVENTS ? true : undefined), WITHIN_MS);
-  const second = own.spawn('second', member(name));
+  const second = startEngine(own, member(name), 'second');
   const standby = await second.address();
   await says(second, 'standby: the folder is in use');
   expect(await readyAt(standby)).toBe(503);
   await answers(address, 200);
-  first.kill('SIGKILL');
-  await first.ended;
+  await first.die();
   await generate(name, 1);
   await reaches(standby, 2 * EVENTS);
   await answers(standby, 200);
-  second.kill('SIGTERM');
-  expect((await second.ended).code).toBe(0);
+  await second.drain();
   expect(await committed(name)).toBe(2 * EVENTS);
   await expectOracle(name);
 });
 
 it('a standby that waits for the folder ends when it is told to', async () => {
-  const first = own.spawn('holder', member('standby'));
+  const first = startEngine(own, member('standby'), 'holder');
   await first.address();
   await says(first, 'restored from a checkpoint');
-  const second = own.spawn('waiter', member('standby'));
+  const second = startEngine(own, member('standby'), 'waiter');
   await says(second, 'standby: the folder is in use');
-  second.kill('SIGTERM');
-  expect((await second.ended).code).toBe(0);
+  await second.drain();
   // Without a group it is refused.
-  const refused = await own.run(args('standby', '-exit-at-end', '-log-level=error'));
+  const refused = await runEngine(own, args('standby', '-exit-at-end', '-log-level=error'));
   expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('[state_locked]') });
-  first.kill('SIGTERM');
-  expect((await first.ended).code).toBe(0);
+  await first.drain();
 });
 
 it('the member with the state folder stops reading when another member takes partitions, resumes when that member leaves, and yields to no newcomer', async () => {
   const name = 'shared';
   await generate(name, 0);
-  const engine = own.spawn('engine', member(name));
+  const engine = startEngine(own, member(name));
   const address = await engine.address();
   await reaches(address, EVENTS);
   const intruder = await librdkafkaDriver.consumer({
@@ -177,24 +160,22 @@ it('the member with the state folder stops reading when another member takes par
   await answers(address, 200);
 
   // Another engine with a folder of its own: it lets go of what it was given, until the first one leaves.
-  const other = own.spawn('other', member(name, 'other'));
+  const other = startEngine(own, member(name, 'other'), 'other');
   const beside = await other.address();
   await says(other, 'leaving the group');
   expect(await readyAt(beside)).toBe(503);
   await answers(address, 200);
-  engine.kill('SIGTERM');
-  expect((await engine.ended).code).toBe(0);
+  await engine.drain();
   await expectOracle(name);
   // Its own folder knows nothing of what was committed: it computes everything again.
   await reaches(beside, 2 * EVENTS);
-  other.kill('SIGTERM');
-  expect((await other.ended).code).toBe(0);
+  await other.drain();
 });
 
 it.each([
   ['a group without -source=group', ['-group=g'], /-group changes nothing without -source=group/],
   ['-source=group without a group', ['-source=group'], /-source=group needs -group/],
 ] as const)('an engine refuses %s', async (_, flags, line) => {
-  const refused = await own.run(args('refused', ...flags));
+  const refused = await runEngine(own, args('refused', ...flags));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
 });

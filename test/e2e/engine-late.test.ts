@@ -6,10 +6,12 @@ import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
+import { runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -20,7 +22,6 @@ const lateTopic = `late-copies-${own.suffix}`;
 const RULES = { sizeMs: 1000n, skewMs: 500n, latenessMs: 500n };
 
 const args = (...more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-topic=${topic}`,
   '-size=1s',
@@ -107,10 +108,7 @@ async function sendBroken(rows: ReadonlyArray<readonly [number, Uint8Array | nul
 }
 
 beforeAll(async () => {
-  const made = await own.run([
-    'gen',
-    '-kind=events',
-    '-order=delayed',
+  await generateEvents(own, { brokers: stack.brokers, topic }, [
     `-count=${EVENTS}`,
     '-per-ms=5',
     '-accounts=500',
@@ -119,11 +117,8 @@ beforeAll(async () => {
     '-tail-max=4s',
     '-stragglers=0.001',
     '-straggler-max=1h',
-    `-out=kafka:${topic}`,
-    `-brokers=${stack.brokers}`,
     '-partitions=3',
   ]);
-  expect(made.code).toBe(0);
   await sendBroken([
     [0, new Uint8Array(3)],
     [1, null],
@@ -145,7 +140,7 @@ beforeAll(async () => {
 
 it('the late topic has every dropped event of the oracle with its reason, after a SIGKILL in the middle', async () => {
   const dies = async (chaos: string): Promise<string | null> =>
-    (await own.run(args(`-late-topic=${lateTopic}`, `-chaos=${chaos}`, '-exit-at-end'))).signal;
+    (await runEngine(own, args(`-late-topic=${lateTopic}`, `-chaos=${chaos}`, '-exit-at-end'))).signal;
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
   // Each sending syncs the changelog first, so these fall around one, unless the topic is at its end by then.
@@ -153,7 +148,7 @@ it('the late topic has every dropped event of the oracle with its reason, after 
   // What only the last life can send: the others may have sent all there was.
   const offset = await sendBroken([[2, null]]);
   expected.set(`2@${offset}`, 'invalid');
-  const engine = own.spawn('last', args(`-late-topic=${lateTopic}`));
+  const engine = startEngine(own, args(`-late-topic=${lateTopic}`), 'last');
   const address = await engine.address();
   const metric = async (name: string): Promise<number> => {
     const text = await scrape(address);
@@ -171,8 +166,7 @@ it('the late topic has every dropped event of the oracle with its reason, after 
   expect(refused).toBe(expected.size);
   expect(await metric('engine_late_sent_total')).toBeGreaterThan(0);
   expect((await fetch(`http://${address}/ready`)).status).toBe(200);
-  engine.kill('SIGTERM');
-  expect((await engine.ended).code).toBe(0);
+  await engine.drain();
 
   const found = await copies();
   const byPlace = new Map(found.map((copy) => [copy.at, copy]));
@@ -194,6 +188,6 @@ it.each([
   ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
   ['a topic that is not there', ['-late-topic=no-such', '-create-topics=false'], /there is no topic no-such/],
 ] as const)('an engine refuses a late topic in one line: %s', async (_, flags, line) => {
-  const refused = await own.run(args(...flags, '-log-level=error'));
+  const refused = await runEngine(own, args(...flags, '-log-level=error'));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
 });

@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { consumedAt, exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -14,7 +16,6 @@ const BASE_MS = 1_750_000_000_000;
 const WITHIN_MS = 60_000;
 
 const args = (...more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-topic=${topic}`,
   '-size=1s',
@@ -26,10 +27,7 @@ const args = (...more: readonly string[]): readonly string[] => [
 ];
 
 async function generate(count: number, baseMs: number, ...more: readonly string[]): Promise<void> {
-  const made = await own.run([
-    'gen',
-    '-kind=events',
-    '-order=delayed',
+  await generateEvents(own, { brokers: stack.brokers, topic }, [
     `-count=${count}`,
     `-base=${baseMs}`,
     '-per-ms=2',
@@ -38,11 +36,8 @@ async function generate(count: number, baseMs: number, ...more: readonly string[
     '-tail=0.05',
     '-tail-max=5s',
     '-stragglers=0',
-    `-out=kafka:${topic}`,
-    `-brokers=${stack.brokers}`,
     ...more,
   ]);
-  expect({ code: made.code, error: made.code === 0 ? '' : made.stderr }).toEqual({ code: 0, error: '' });
 }
 
 /** By the tool of the client, as an operator would by another one. */
@@ -66,13 +61,11 @@ const partitionsAt = async (address: string): Promise<readonly Partition[]> => {
   const answer = await fetch(`http://${address}/watermark?partitions=true`);
   return ((await answer.json()) as { partitions: readonly Partition[] }).partitions;
 };
-const consumedAt = async (address: string): Promise<number> =>
-  (await partitionsAt(address)).reduce((sum, { consumed }) => sum + consumed, 0);
 
 it('an engine adds new partitions at the watermark without a restart, and remembers them through a SIGKILL', async () => {
   const [before, after] = [10_000, 20_000];
   await generate(before, BASE_MS, '-partitions=2');
-  const first = own.spawn('first', args('-partition-interval=100ms'));
+  const first = startEngine(own, args('-partition-interval=100ms'), 'first');
   const address = await first.address();
   await until(
     'the first events',
@@ -86,8 +79,7 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
     WITHIN_MS,
   );
   // What is in them, before and after they were taken up, comes from the next life.
-  first.kill('SIGKILL');
-  await first.ended;
+  await first.die();
   const started = await TopicReader.open(stack.brokers, topic);
   const oracle = new Oracle({ sizeMs: 1000n, skewMs: 500n, latenessMs: 500n }, 2);
   const told = [0, 0, 0, 0];
@@ -105,7 +97,7 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
   expect(told.slice(2)).toEqual([0, 0]);
   for (const _ of [2, 3]) oracle.tell({ kind: 'added' });
 
-  const second = own.spawn('second', args('-partition-interval=0'));
+  const second = startEngine(own, args('-partition-interval=0'), 'second');
   const again = await second.address();
   await until(
     'four partitions',
@@ -119,25 +111,23 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
     WITHIN_MS,
   );
   expect((await partitionsAt(again)).every(({ consumed }) => consumed > 0)).toBe(true);
-  second.kill('SIGTERM');
-  expect((await second.ended).code).toBe(0);
+  await second.drain();
 
   await tell(await TopicReader.open(stack.brokers, topic));
   expect(oracle.droppedLate.reduce((a, b) => a + b, 0n)).toBeGreaterThan(0n);
-  const last = await own.run(args('-bounded', '-json'));
+  const last = await runEngine(own, args('-bounded', '-json'));
   expect(last.code).toBe(0);
   const { consumed, droppedLate } = JSON.parse(last.stdout) as { consumed: number; droppedLate: number };
   expect({ consumed, droppedLate: BigInt(droppedLate) }).toEqual({
     consumed: before + after,
     droppedLate: oracle.droppedLate.reduce((a, b) => a + b, 0n),
   });
-  const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, 'state')}`]);
-  const rows = stdout.trim().split('\n').slice(1).sort();
+  const rows = (await exportedRows(own, [`-state-dir=${join(own.dir, 'state')}`])).sort();
   expect(rows).toEqual([...oracle.rows()].map((row) => Object.values(row).join(',')).sort());
 });
 
 it('an engine refuses -partition-interval where the run has an end', async () => {
-  const refused = await own.run(args('-bounded', '-partition-interval=1s'));
+  const refused = await runEngine(own, args('-bounded', '-partition-interval=1s'));
   expect(refused).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('-partition-interval changes nothing with -bounded'),

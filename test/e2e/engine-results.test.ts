@@ -3,12 +3,13 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
-import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { consumedAt, exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
+import { oracleOf, rowText } from './engine-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -18,7 +19,6 @@ const RULES = { sizeMs: 1000n, skewMs: 500n, latenessMs: 500n };
 
 const stateDir = (name: string): string => join(own.dir, `state-${name}`);
 const args = (name: string, ...more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-topic=${topic}`,
   '-size=1s',
@@ -30,43 +30,22 @@ const args = (name: string, ...more: readonly string[]): readonly string[] => [
   ...more,
 ];
 
-async function exported(name: string, ...more: readonly string[]): Promise<string[]> {
-  const { code, stdout, stderr } = await own.run([
-    'engine',
-    'export',
-    `-brokers=${stack.brokers}`,
-    `-state-dir=${stateDir(name)}`,
-    ...more,
-  ]);
-  expect({ code, error: code === 0 ? '' : stderr }).toEqual({ code: 0, error: '' });
-  const [header, ...rows] = stdout.trim().split('\n');
-  expect(header).toBe('account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow');
-  return rows;
-}
+const exported = (name: string, ...more: readonly string[]): Promise<string[]> =>
+  exportedRows(own, [`-brokers=${stack.brokers}`, `-state-dir=${stateDir(name)}`, ...more]);
 
 let expected: string[];
 let expectedFinal: string[];
-const text = (row: object): string => Object.values(row).join(',');
 
 beforeAll(async () => {
-  const made = await own.run([
-    'gen',
-    '-kind=events',
-    '-order=delayed',
+  await generateEvents(own, { brokers: stack.brokers, topic }, [
     `-count=${EVENTS}`,
     '-per-ms=2',
     '-accounts=500',
-    `-out=kafka:${topic}`,
-    `-brokers=${stack.brokers}`,
     '-partitions=2',
   ]);
-  expect(made.code).toBe(0);
-  const reader = await TopicReader.open(stack.brokers, topic);
-  const oracle = new Oracle(RULES, reader.partitions.length);
-  for (const p of reader.partitions) await reader.read(p, ({ value }) => oracle.value(p, value));
-  reader.close();
-  expected = [...oracle.rows()].map(text).sort();
-  expectedFinal = [...oracle.rows(true)].map(text).sort();
+  const oracle = await oracleOf(stack.brokers, topic, RULES);
+  expected = [...oracle.rows()].map(rowText).sort();
+  expectedFinal = [...oracle.rows(true)].map(rowText).sort();
   expect(expectedFinal.length).toBeGreaterThan(1000);
 });
 
@@ -75,33 +54,32 @@ describe('default sink', () => {
     'the default sink with -native=%s is the folder fired, exported consistently',
     async (native) => {
       const name = `default-${native}`;
-      const run = await own.run(args(name, '-bounded', `-native=${native}`));
+      const run = await runEngine(own, args(name, '-bounded', `-native=${native}`));
       expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
       expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
       expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
-      const again = await own.run(args(name, '-bounded', `-native=${native}`));
+      const again = await runEngine(own, args(name, '-bounded', `-native=${native}`));
       expect(again.code).toBe(0);
       expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
     },
   );
 
   it('the default sink marks no window final that a bounded run fired early', async () => {
-    const bounded = await own.run(args('drained', '-bounded'));
+    const bounded = await runEngine(own, args('drained', '-bounded'));
     expect(bounded.code).toBe(0);
-    const engine = own.spawn('drained', args('drained'));
+    const engine = startEngine(own, args('drained'), 'drained');
     const address = await engine.address();
     const finals = new Set(expectedFinal);
     const accounts = [...new Set(expected.map((row) => row.split(',')[0] as string))].slice(0, 50);
     for (const id of accounts) {
       const answer = await until('an answer', async () => {
         const got = await fetch(`http://${address}/windows/${id}?open=true&limit=10000`);
-        return got.ok ? ((await got.json()) as object[]).map(text) : undefined;
+        return got.ok ? ((await got.json()) as object[]).map(rowText) : undefined;
       });
       const mine = expected.filter((row) => row.startsWith(`${id},`));
       expect(answer.sort()).toEqual(mine.map((row) => `${row},${finals.has(row)}`).sort());
     }
-    engine.kill('SIGTERM');
-    expect((await engine.ended).code).toBe(0);
+    await engine.drain();
   }, 300_000);
 
   it('the default sink returns every window of an account page by page, also after a restart', async () => {
@@ -110,24 +88,20 @@ describe('default sink', () => {
       .filter((row) => row.startsWith(`${accountId},`))
       .sort((a, b) => Number(a.split(',')[1]) - Number(b.split(',')[1]));
     for (const life of [1, 2]) {
-      const engine = own.spawn(`engine-${life}`, args('pages', '-checkpoint-interval=100ms'));
+      const engine = startEngine(own, args('pages', '-checkpoint-interval=100ms'), `engine-${life}`);
       const address = await engine.address();
       const all = async (query: string): Promise<string[]> => {
         const rows: string[] = [];
         for (let path: string | undefined = `/windows/${accountId}?${query}`; path !== undefined; ) {
           const answer: Response = await fetch(`http://${address}${path}`);
           expect(answer.status).toBe(200);
-          rows.push(...((await answer.json()) as object[]).map(text));
+          rows.push(...((await answer.json()) as object[]).map(rowText));
           path = /^<(.*)>; rel="next"$/.exec(answer.headers.get('link') ?? '')?.[1];
         }
         return rows;
       };
       // Open ones are those of every event, fired ones may be complete before.
-      await until('the end of the topic', async () => {
-        const answer = await fetch(`http://${address}/watermark?partitions=true`);
-        const { partitions } = (await answer.json()) as { partitions: { consumed: number }[] };
-        return partitions.reduce((sum, { consumed }) => sum + consumed, 0) === EVENTS ? true : undefined;
-      });
+      await until('the end of the topic', async () => (await consumedAt(address)) === EVENTS);
       await until('all fired windows', async () =>
         (await all('limit=3')).length === wanted.length ? true : undefined,
       );
@@ -141,8 +115,7 @@ describe('default sink', () => {
         openapi: string;
       };
       expect(description.openapi).toBe('3.1.0');
-      engine.kill('SIGTERM');
-      expect((await engine.ended).code).toBe(0);
+      await engine.drain();
     }
   });
 
@@ -152,7 +125,7 @@ describe('default sink', () => {
       const name = `running-${native}`;
       const folder = join(stateDir(name), 'fired');
       const kinds = [`-native=${native}`, '-log-level=info'];
-      const engine = own.spawn(name, args(name, ...kinds, '-batch-rows=500'));
+      const engine = startEngine(own, args(name, ...kinds, '-batch-rows=500'), name);
       const address = await engine.address();
       const durable = async (): Promise<number> => {
         const text = await scrape(address);
@@ -181,8 +154,7 @@ describe('default sink', () => {
         readdirSync(`${folder}.copies`).length === 0 ? true : undefined,
       );
       engine.kill('SIGSTOP');
-      const unanswered = await own.run([
-        'engine',
+      const unanswered = await runEngine(own, [
         'export',
         `-state-dir=${stateDir(name)}`,
         `-native=${native}`,
@@ -196,8 +168,7 @@ describe('default sink', () => {
       });
       expect(unanswered.stderr).toContain('-export-wait');
       engine.kill('SIGCONT');
-      engine.kill('SIGTERM');
-      expect((await engine.ended).code).toBe(0);
+      await engine.drain();
       expect((await exported(name, ...kinds)).sort()).toEqual(expectedFinal);
       expect(readdirSync(`${folder}.copies`)).toEqual([]);
     },
@@ -205,9 +176,9 @@ describe('default sink', () => {
 
   it('the default sink never becomes an expiring store, nor an expiring store the sink', async () => {
     const postgres = [`-sink=postgres:${stack.postgres}`, `-sink-table=results_${own.suffix}`, '-migrate'];
-    const beside = await own.run(args('roles', '-bounded', '-retain=1s', ...postgres));
+    const beside = await runEngine(own, args('roles', '-bounded', '-retain=1s', ...postgres));
     expect(beside.code).toBe(0);
-    const refused = await own.run(args('roles', '-bounded', '-log-level=error'));
+    const refused = await runEngine(own, args('roles', '-bounded', '-log-level=error'));
     expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has forgotten windows') });
   });
 });
@@ -215,10 +186,10 @@ describe('default sink', () => {
 describe('topic sink', () => {
   it('a topic sink is created by -migrate, holds every result once, and is exported', async () => {
     const sink = `-sink=kafka:results-out-${own.suffix}`;
-    const missing = await own.run(args('topic', '-bounded', sink, '-log-level=error'));
+    const missing = await runEngine(own, args('topic', '-bounded', sink, '-log-level=error'));
     expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
     for (let turn = 0; turn < 2; turn++) {
-      const run = await own.run(args(`topic-${turn}`, '-bounded', sink, '-migrate', '-partitions=2'));
+      const run = await runEngine(own, args(`topic-${turn}`, '-bounded', sink, '-migrate', '-partitions=2'));
       expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
     }
     // Two whole runs wrote everything twice.
@@ -233,12 +204,12 @@ describe('topic sink', () => {
       ['rocksdb:', /choose from rocksdb/],
       ['postgres:shop', /no URL of a database/],
     ] as const) {
-      const run = await own.run(args('bad', '-bounded', `-sink=${sink}`, '-log-level=error'));
+      const run = await runEngine(own, args('bad', '-bounded', `-sink=${sink}`, '-log-level=error'));
       expect(run).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
     }
-    const nothing = await own.run(['engine', 'export', `-state-dir=${stateDir('none')}`, '-log-level=error']);
+    const nothing = await runEngine(own, ['export', `-state-dir=${stateDir('none')}`, '-log-level=error']);
     expect(nothing).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no store') });
-    const brokers = await own.run(['engine', 'export', '-sink=kafka:x', '-log-level=error']);
+    const brokers = await runEngine(own, ['export', '-sink=kafka:x', '-log-level=error']);
     expect(brokers).toMatchObject({ code: 2, stderr: expect.stringContaining('-brokers is required') });
   });
 });

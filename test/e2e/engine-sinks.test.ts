@@ -1,6 +1,5 @@
 /** The sinks on the real servers and on the disk: one contract, and what each has of its own. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -15,8 +14,9 @@ import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { type KvDriver, type KvStore, kvError } from '../../src/io/rocksdb/port.ts';
 import { manyRows, pageOf, resultText, windowBounds } from '../contract/fired-kit.ts';
 import { type OpenSink, sinkContract } from '../contract/window-sink.contract.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { gateBefore } from '../fixtures/gate.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const { suffix } = launcher();
 const stack = await sharedStack();
@@ -68,50 +68,6 @@ for (const native of ['on', 'off'] as const) {
   });
 }
 
-/** A way to PostgreSQL that can be shut: who is connected is cut off, and so is who comes. It keeps its port, which another
- *  process would take. */
-async function gate() {
-  const target = new URL(stack.postgres);
-  const sockets = new Set<Socket>();
-  let isShut = false;
-  const server = createServer((outer) => {
-    if (isShut) {
-      outer.on('error', () => {}).destroy();
-      return;
-    }
-    const inner = connect({ host: target.hostname, port: Number(target.port) });
-    for (const socket of [outer, inner]) {
-      sockets.add(socket);
-      socket.on('error', () => {});
-      socket.on('close', () => {
-        sockets.delete(socket);
-        outer.destroy();
-        inner.destroy();
-      });
-    }
-    outer.pipe(inner).pipe(outer);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = new URL(stack.postgres);
-  url.hostname = '127.0.0.1';
-  url.port = String((server.address() as AddressInfo).port);
-  const shut = async (): Promise<void> => {
-    isShut = true;
-    for (const socket of sockets) socket.destroy();
-  };
-  return {
-    url: url.toString(),
-    shut,
-    open: async () => {
-      isShut = false;
-    },
-    close: async () => {
-      await shut();
-      await new Promise((resolve) => server.close(resolve));
-    },
-  };
-}
-
 async function pooled(url: string): Promise<SqlPool> {
   const driver = await openSql();
   return driver.connect({ url, connectionsMax: 2, applicationName: 'sinks', connectTimeoutMs: 60_000 });
@@ -121,20 +77,19 @@ const tableOf = (place: string): string => `sink_${place}_${suffix}`;
 const tables: string[] = [];
 
 async function openPostgres(place: string): Promise<OpenSink & { readonly pool: SqlPool }> {
-  const way = await gate();
-  const pool = await pooled(way.url);
+  const gate = await gateBefore(stack.postgres);
+  const pool = await pooled(gate.url);
   const sink = new PostgresSink(pool, tableOf(place));
   await sink.migrate();
   tables.push(tableOf(place));
   return {
     sink,
     pool,
-    away: way.shut,
-    back: way.open,
-    close: async () => {
-      await pool.close();
-      await way.close();
+    away: async () => {
+      gate.close();
     },
+    back: async () => gate.open(),
+    close: () => pool.close(),
   };
 }
 sinkContract({

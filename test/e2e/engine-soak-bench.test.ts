@@ -13,8 +13,8 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
-import { sharedStack } from './stack.ts';
 
 it('the soak bench accounts for every event and finds every window as recounted', {
   timeout: 300_000,

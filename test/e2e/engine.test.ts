@@ -2,14 +2,15 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
-import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { batchOf } from '../contract/broker-world.ts';
+import { exportedRows, runEngine, startEngine } from '../fixtures/engine.ts';
+import { generateEvents } from '../fixtures/gen.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { oracleOf, rowText } from './engine-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -20,7 +21,6 @@ const RULES = { sizeMs: 2000n, skewMs: 1000n, latenessMs: 1000n };
 const sinkTable = (name: string): string => `engine_${name}_${own.suffix}`;
 const stateDir = (name: string): string => join(own.dir, `state-${name}`);
 const args = (name: string, ...more: readonly string[]): readonly string[] => [
-  'engine',
   `-brokers=${stack.brokers}`,
   `-topic=${topic}`,
   '-size=2s',
@@ -35,31 +35,15 @@ const args = (name: string, ...more: readonly string[]): readonly string[] => [
 const manifests = async (name: string): Promise<string[]> =>
   (await readdir(stateDir(name)).catch(() => [])).filter((file) => file.endsWith('.manifest')).sort();
 
-async function exported(name: string): Promise<string[]> {
-  const { code, stdout, stderr } = await own.run([
-    'engine',
-    'export',
-    `-sink=postgres:${stack.postgres}`,
-    `-sink-table=${sinkTable(name)}`,
-  ]);
-  expect(code).toBe(0);
-  expect(stderr).not.toContain('listening');
-  const [header, ...rows] = stdout.trim().split('\n');
-  expect(header).toBe('account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow');
-  return rows;
-}
+const exported = (name: string): Promise<string[]> =>
+  exportedRows(own, [`-sink=postgres:${stack.postgres}`, `-sink-table=${sinkTable(name)}`]);
 
 let expected: string[];
 let expectedFinal: string[];
 let dropped: bigint;
 
-const text = (row: object): string => Object.values(row).join(',');
-
 beforeAll(async () => {
-  const made = await own.run([
-    'gen',
-    '-kind=events',
-    '-order=delayed',
+  const made = await generateEvents(own, { brokers: stack.brokers, topic }, [
     `-count=${EVENTS}`,
     '-per-ms=5',
     '-accounts=2000',
@@ -67,17 +51,12 @@ beforeAll(async () => {
     '-tail-max=8s',
     '-stragglers=0.001',
     '-straggler-max=1h',
-    `-out=kafka:${topic}`,
-    `-brokers=${stack.brokers}`,
     '-partitions=3',
   ]);
   expect(made.stderr + made.stdout).toContain(String(EVENTS));
-  const reader = await TopicReader.open(stack.brokers, topic);
-  const oracle = new Oracle(RULES, reader.partitions.length);
-  for (const p of reader.partitions) await reader.read(p, ({ value }) => oracle.value(p, value));
-  reader.close();
-  expected = [...oracle.rows()].map(text).sort();
-  expectedFinal = [...oracle.rows(true)].map(text).sort();
+  const oracle = await oracleOf(stack.brokers, topic, RULES);
+  expected = [...oracle.rows()].map(rowText).sort();
+  expectedFinal = [...oracle.rows(true)].map(rowText).sort();
   dropped = oracle.droppedLate.reduce((a, b) => a + b, 0n);
   expect(dropped).toBeGreaterThan(0n);
 });
@@ -86,7 +65,7 @@ describe('ways to end', () => {
   itFull(
     'an engine with -exit-at-end leaves open windows in the checkpoint, and an engine with -bounded resumes and fires them',
     async () => {
-      const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
+      const first = await runEngine(own, args('end', '-state=mem', '-exit-at-end', '-json'));
       expect(first).toMatchObject({ code: 0 });
       expect(JSON.parse(first.stdout)).toMatchObject({
         consumed: EVENTS,
@@ -100,7 +79,7 @@ describe('ways to end', () => {
       const rows = await exported('end');
       expect([...rows].sort()).toEqual(expectedFinal);
       expect(rows.length).toBeLessThan(expected.length);
-      const second = await own.run(args('end', '-state=mem', '-bounded', '-shards=3'));
+      const second = await runEngine(own, args('end', '-state=mem', '-bounded', '-shards=3'));
       expect(second.code).toBe(0);
       expect(second.stderr).toContain('restored from a checkpoint');
       const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
@@ -110,18 +89,19 @@ describe('ways to end', () => {
       expect(second.stdout).toContain(`; ${said}\n`);
       expect((await exported('end')).sort()).toEqual(expected);
       // It moves to disk, which is the default.
-      const third = await own.run(args('end', '-bounded'));
+      const third = await runEngine(own, args('end', '-bounded'));
       expect(third.code).toBe(0);
       expect((await exported('end')).sort()).toEqual(expected);
     },
   );
 
   it('an engine drains on SIGTERM with a checkpoint, and resumes after SIGKILL', async () => {
-    const killed = await own.run(
+    const killed = await runEngine(
+      own,
       args('term', '-chaos=kill-after=20000', '-batch-rows=500', '-checkpoint-interval=20ms'),
     );
     expect(killed.signal).toBe('SIGKILL');
-    const engine = own.spawn('engine', args('term', '-shards=2'));
+    const engine = startEngine(own, args('term', '-shards=2'));
     const address = await engine.address();
     const watermark = await until('the end of the topic', async () => {
       const answer = (await (await fetch(`http://${address}/watermark?partitions=true`)).json()) as {
@@ -131,8 +111,7 @@ describe('ways to end', () => {
       return answer.partitions.reduce((sum, one) => sum + one.consumed, 0) === EVENTS ? answer : undefined;
     });
     expect(BigInt(watermark.dropped_late)).toBe(dropped);
-    engine.kill('SIGTERM');
-    expect(await engine.ended).toEqual({ code: 0, signal: null });
+    await engine.drain();
     expect((await exported('term')).sort()).toEqual(expectedFinal);
   });
 });
@@ -157,7 +136,7 @@ describe('invalid records alone', () => {
       const flags = args(`invalid${end.replaceAll('-', '_')}`, end).map((flag) =>
         flag.startsWith('-topic=') ? `-topic=${invalid}` : flag,
       );
-      expect(await own.run(flags)).toMatchObject({
+      expect(await runEngine(own, flags)).toMatchObject({
         code: 1,
         stderr: expect.stringContaining(
           `none of the 2 records read from topic ${invalid} is an event: 2 have a value that is not 256 bytes long; the first: partition 1 offset 0 has a value that is not 256 bytes long but 2`,
@@ -169,7 +148,7 @@ describe('invalid records alone', () => {
 
 describe('HTTP answers', () => {
   it('an engine serves /windows, /watermark, /ready and the required metrics', async () => {
-    const engine = own.spawn('engine', args('http', '-checkpoint-interval=100ms'));
+    const engine = startEngine(own, args('http', '-checkpoint-interval=100ms'));
     const address = await engine.address();
     const get = async (path: string) => fetch(`http://${address}${path}`);
     await until('readiness', async () => ((await get('/ready')).status === 200 ? true : undefined));
@@ -180,7 +159,7 @@ describe('HTTP answers', () => {
       ).json()) as object[];
       return rows.length > 0 ? rows : undefined;
     });
-    expect(found.map(text)).toEqual(
+    expect(found.map(rowText)).toEqual(
       expectedFinal.filter((row) => row.startsWith(`${accountId},${windowStart},`)),
     );
     expect((await get('/windows/x')).status).toBe(400);
@@ -247,13 +226,12 @@ describe('HTTP answers', () => {
     expect(rules).toHaveLength(7);
     expect(rules.filter(({ verdict }) => verdict === 'no_data')).toEqual([]);
     expect(rules).toContainEqual(expect.objectContaining({ id: 'engine_is_ready', verdict: 'met' }));
-    const locked = await own.run(args('http', '-bounded'));
+    const locked = await runEngine(own, args('http', '-bounded'));
     expect(locked).toMatchObject({
       code: 3,
       stderr: expect.stringContaining(`in use by process ${engine.pid}`),
     });
-    engine.kill('SIGTERM');
-    expect((await engine.ended).code).toBe(0);
+    await engine.drain();
   });
 });
 
@@ -270,27 +248,25 @@ describeFull('silent partition', () => {
   });
 
   it('a silent partition holds every window back until it is idle, and stays idle through SIGKILL', async () => {
-    expect((await own.run(quietArgs('held', '-exit-at-end', '-idle-timeout=0'))).code).toBe(0);
+    expect((await runEngine(own, quietArgs('held', '-exit-at-end', '-idle-timeout=0'))).code).toBe(0);
     expect(await exported('held')).toEqual([]);
     const idleOf = async (address: string): Promise<unknown> => {
       const answer = await fetch(`http://${address}/watermark?partitions=true`);
       const { partitions } = (await answer.json()) as { partitions: { consumed: number; idle: boolean }[] };
       return partitions.some(({ consumed, idle }) => consumed === 0 && idle) ? true : undefined;
     };
-    const first = own.spawn('idle', quietArgs('held', '-idle-timeout=300ms'));
+    const first = startEngine(own, quietArgs('held', '-idle-timeout=300ms'), 'idle');
     const address = await first.address();
     await until('the decision', () => idleOf(address));
     const rows = await until('results', async () => {
       const found = await exported('held');
       return found.length > 0 ? found : undefined;
     });
-    first.kill('SIGKILL');
-    await first.ended;
+    await first.die();
     // Nobody decides any more: what was decided still holds.
-    const second = own.spawn('idle-again', quietArgs('held', '-idle-timeout=0'));
+    const second = startEngine(own, quietArgs('held', '-idle-timeout=0'), 'idle-again');
     await until('the restore', async () => idleOf(await second.address()));
-    second.kill('SIGTERM');
-    expect((await second.ended).code).toBe(0);
+    await second.drain();
     expect(await exported('held')).toEqual(expect.arrayContaining(rows));
   });
 });
@@ -298,7 +274,8 @@ describeFull('silent partition', () => {
 describeFull('damaged checkpoints', () => {
   it('an engine falls back past a damaged checkpoint and refuses to start empty, each in one line', async () => {
     expect(
-      (await own.run(args('torn', '-exit-at-end', '-batch-rows=5000', '-checkpoint-interval=10ms'))).code,
+      (await runEngine(own, args('torn', '-exit-at-end', '-batch-rows=5000', '-checkpoint-interval=10ms')))
+        .code,
     ).toBe(0);
     const names = await manifests('torn');
     expect(names.length).toBeGreaterThan(1);
@@ -306,14 +283,14 @@ describeFull('damaged checkpoints', () => {
     const bytes = await readFile(newest);
     bytes[40] = (bytes[40] as number) ^ 4;
     await writeFile(newest, bytes);
-    const back = await own.run(args('torn', '-bounded'));
+    const back = await runEngine(own, args('torn', '-bounded'));
     expect(back.code).toBe(0);
     expect(back.stderr).toContain(`${names.at(-1)} has changed since it was written`);
     expect((await exported('torn')).sort()).toEqual(expected);
     for (const name of await readdir(stateDir('torn'))) {
       if (name.startsWith('changelog-')) await writeFile(join(stateDir('torn'), name), 'x');
     }
-    const refused = await own.run(args('torn', '-bounded', '-log-level=error'));
+    const refused = await runEngine(own, args('torn', '-bounded', '-log-level=error'));
     expect(refused.code).toBe(1);
     expect(refused.stderr).toMatch(/no checkpoint in .* can be restored: .*\[state_corrupt\]/);
     await rm(stateDir('torn'), { recursive: true });
@@ -417,17 +394,11 @@ describeFull('bad input', () => {
   ];
   it('engine export refuses -json and a missing sink table', async () => {
     const sink = `-sink=postgres:${stack.postgres}`;
-    const json = await own.run(['engine', 'export', sink, '-json', '-log-level=error']);
+    const json = await runEngine(own, ['export', sink, '-json', '-log-level=error']);
     expect(json).toMatchObject({ code: 2, stderr: expect.stringContaining('leave -json out') });
-    const served = await own.run(['engine', 'export', sink, '-listen=127.0.0.1:0', '-log-level=error']);
+    const served = await runEngine(own, ['export', sink, '-listen=127.0.0.1:0', '-log-level=error']);
     expect(served).toMatchObject({ code: 2, stderr: expect.stringContaining('-listen changes nothing for') });
-    const missing = await own.run([
-      'engine',
-      'export',
-      sink,
-      '-sink-table=no_such_table',
-      '-log-level=error',
-    ]);
+    const missing = await runEngine(own, ['export', sink, '-sink-table=no_such_table', '-log-level=error']);
     expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
     expect(missing.stderr).not.toContain('listening');
   });
@@ -440,7 +411,7 @@ describeFull('bad input', () => {
       // Flags of a sink are refused by themselves beside another sink.
       if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
       const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
-      const { code: got, stderr } = await own.run([...rest, ...flags]);
+      const { code: got, stderr } = await runEngine(own, [...rest, ...flags]);
       expect(stderr).toMatch(line);
       expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
       expect(got).toBe(code);

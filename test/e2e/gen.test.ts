@@ -4,7 +4,6 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { loadGenKernels } from '../../src/addon/gen.ts';
 import { chooseNative } from '../../src/addon/load.ts';
 import { command as gen } from '../../src/bin/gen.ts';
-import { command as registry } from '../../src/bin/registry.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -15,9 +14,12 @@ import { DEFAULT_ORDERS, OrderGenerator } from '../../src/gen/order.ts';
 import { ORDER_VERSIONS, orderSchema } from '../../src/gen/order-versions.ts';
 import { brokerDriver } from '../../src/shell/drivers.ts';
 import { allOf, fresh, readUntil, rowCount } from '../contract/broker-world.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { start } from '../unit/shell/fake-world.ts';
-import { sharedStack } from './stack.ts';
 
+const own = launcher();
 const { brokers } = await sharedStack();
 const native = process.env['MILLRACE_NATIVE'] ?? 'auto';
 const driver = await brokerDriver({ settings: { native }, log: silentLogger, metrics: new Metrics() });
@@ -120,12 +122,8 @@ describe('orders in a topic', () => {
   test.each(['avro', 'protobuf'] as const)(
     'orders are framed %s records of mixed versions, registered once each',
     async (format) => {
-      const server = start(registry, ['-store=memory', '-listen=127.0.0.1:0', '-log-level=warn']);
-      const address = await server.address();
-      closers.push(() => {
-        server.world.signal('SIGTERM');
-        return server.code;
-      });
+      const registry = startRegistry(own, ['-store=memory', '-log-level=warn']);
+      const origin = `http://${await registry.ready()}`;
       const topic = fresh('gen-orders');
       const count = 600;
       await run(
@@ -136,13 +134,13 @@ describe('orders in a topic', () => {
         '-versions=1,2,3',
         '-seed=8',
         `-format=${format}`,
-        `-registry=${address}`,
+        `-registry=${origin}`,
       );
       const rows = await read(topic, count);
 
       const ids = new Map<number, 1 | 2 | 3>();
       for (const version of ORDER_VERSIONS) {
-        const answer = await fetch(`${address}/subjects/${topic}-value/versions/${version}`);
+        const answer = await fetch(`${origin}/subjects/${topic}-value/versions/${version}`);
         const { id, schema } = (await answer.json()) as { id: number; schema: string };
         ids.set(id, version);
         if (format === 'avro') expect(JSON.parse(schema)).toEqual(JSON.parse(orderSchema(version, format)));
@@ -168,6 +166,7 @@ describe('orders in a topic', () => {
         seen.add(index);
       }
       expect(seen.size).toBe(count);
+      await registry.drain();
     },
   );
 });

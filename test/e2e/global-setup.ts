@@ -11,13 +11,8 @@ import { createServer, type Server } from 'node:net';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { findMillraceError } from '../../src/core/errors.ts';
-import {
-  DEFAULT_KAFKA_HEAP_BYTES,
-  START_TIMEOUT_MS,
-  type Stack,
-  startStack,
-} from '../../src/devstack/stack.ts';
-import { locks } from '../locks.ts';
+import type { Stack } from '../../src/devstack/stack.ts';
+import { startOwned } from '../fixtures/own-stack.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -41,19 +36,7 @@ async function writeLightly(postgres: string): Promise<void> {
 }
 
 async function start(): Promise<Stack> {
-  const stack = await startStack({
-    folder: undefined,
-    owned: true,
-    brokerCount: 1,
-    kafkaPort: undefined,
-    postgresPort: undefined,
-    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
-    locks,
-    environment: process.env,
-    startTimeoutMs: START_TIMEOUT_MS,
-    onStep: () => {},
-    signal: undefined,
-  });
+  const stack = await startOwned(undefined);
   await writeLightly(stack.postgres);
   return stack;
 }

@@ -1,20 +1,19 @@
 /** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and how it ends. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, test } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { HttpClient } from '../../src/io/http/client-port.ts';
 import { loadUws } from '../../src/io/http/uws/load.ts';
 import { certificate } from '../contract/certificates.ts';
 import { RawClient } from '../contract/raw-client.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 
 const own = launcher();
-const registry = (...flags: string[]): SliceProcess =>
-  own.spawn('registry', ['registry', '-listen=127.0.0.1:0', ...flags]);
+const registry = (...flags: string[]): Running => startRegistry(own, [...flags]);
 
 const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
 const served = certificate({ subject: [['CN', 'registry']], issuer: authority, ips: ['127.0.0.1'] });
@@ -63,8 +62,6 @@ function subjectServed(port: number): Promise<string> {
   });
 }
 
-const logOf = (one: SliceProcess): string => readFileSync(one.logPath, 'utf8');
-
 describe('registry process', () => {
   test.each([
     ['auto', loads ? 'uWebSockets.js' : 'node:net'],
@@ -81,14 +78,13 @@ describe('registry process', () => {
       expect(await ask(client, 'POST', '/subjects/a%2Fb/versions', body)).toEqual({ id: 1 });
       expect(await ask(client, 'GET', '/schemas/ids/1')).toMatchObject({ schema: '"string"' });
       expect(await ask(client, 'GET', '/subjects')).toEqual(['a/b']);
-      expect(logOf(process)).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
+      expect(process.log()).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
       const scraped = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
       const uws = name === 'node:net' ? 0 : 1;
       expect(Buffer.from(scraped.body).toString()).toMatch(new RegExp(`^http_backend_uws ${uws}$`, 'm'));
       const port = Number(address.split(':')[1]);
       const idle = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(port)));
-      process.kill('SIGTERM');
-      expect(await process.ended).toEqual({ code: 0, signal: null });
+      await process.drain();
       await Promise.all(idle.map((one) => one.closed()));
       client.close();
     },
@@ -100,14 +96,11 @@ describe('registry process', () => {
       `-tls-key=${file('key.pem', served.key)}`,
     );
     const renewed = certificate({ subject: [['CN', 'renewed']], issuer: authority, ips: ['127.0.0.1'] });
-    const target = await until(
-      'its address',
-      async () => /listening on (https:\S+)/.exec(logOf(process))?.[1],
-    );
+    const target = await process.origin();
     const client = clientOf(target, authority.cert);
     await ready(client);
     expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:net' });
-    expect(logOf(process)).toContain('it serves no TLS');
+    expect(process.log()).toContain('it serves no TLS');
     await expect(ask(clientOf(target), 'GET', '/version')).rejects.toThrow('no reply');
     // Between the two writes the pair does not fit: the old one stays.
     file('cert.pem', renewed.cert);
@@ -119,8 +112,7 @@ describe('registry process', () => {
     const page = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
     expect(Buffer.from(page.body).toString()).toMatch(/^tls_reloads_total\{outcome="done"\} 1$/m);
     client.close();
-    process.kill('SIGTERM');
-    expect((await process.ended).code).toBe(0);
+    await process.drain();
   });
 
   test('a registry refuses foreign origins, foreign Hosts and excess connections as its flags state', async () => {
@@ -154,14 +146,13 @@ describe('registry process', () => {
     expect(scraped).toMatch(/^http_connections \d+$/m);
     expect(scraped).toMatch(/^http_held_bytes \d+$/m);
     expect(scraped).toMatch(/^http_connections_refused_total\{limit="total"\} [1-9]/m);
-    process.kill('SIGTERM');
-    expect((await process.ended).code).toBe(0);
+    await process.drain();
   });
 
   test('a registry exits with 2 and one line for -allowed-origins with an invalid origin', async () => {
     const process = registry('-allowed-origins=app.example/path');
     expect((await process.ended).code).toBe(2);
-    expect(logOf(process)).toContain('-allowed-origins=app.example/path is not an origin');
+    expect(process.log()).toContain('-allowed-origins=app.example/path is not an origin');
   });
 
   test('a registry exits with 2 and one line for a missing key, a mismatched key, and a backend without TLS', async () => {
@@ -176,7 +167,7 @@ describe('registry process', () => {
     ] as const) {
       const process = registry(...flags);
       expect((await process.ended).code, why).toBe(2);
-      expect(logOf(process)).toContain(why);
+      expect(process.log()).toContain(why);
     }
   });
 });

@@ -14,8 +14,8 @@ import {
 import type { TopicReading } from '../../src/outbox/inbox/retention/live-horizon.ts';
 import { listPartitions, readFloorMs } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
-import { sharedStack } from './stack.ts';
 
 // Its start is no part of a test's time.
 await sharedStack();

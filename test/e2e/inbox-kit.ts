@@ -2,14 +2,14 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import { makePartitions } from '../../src/outbox/inbox/retention/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
 export const HOUR_MS = 3_600_000;
 /** A whole hour, so that partitions begin where tests count from. */
@@ -37,12 +37,7 @@ export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld
   const { postgres } = await sharedStack();
   const schema = `inbox_${randomBytes(5).toString('hex')}`;
   const url = withSettings(postgres, { schema });
-  const pool = await pgDriver.connect({
-    url,
-    connectionsMax: 6,
-    applicationName: schema,
-    connectTimeoutMs: 60_000,
-  });
+  const pool = await connectPool(url, { connections: 6, name: schema });
   const clients: pg.Client[] = [];
   afterAll(async () => {
     for (const client of clients) await client.end();

@@ -1,8 +1,8 @@
 /** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never treated as
  *  unseen. */
+
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { Inbox } from '../../src/outbox/inbox/once.ts';
 import {
@@ -11,6 +11,7 @@ import {
   makePartitions,
   readFloorMs,
 } from '../../src/outbox/inbox/retention/partitions.ts';
+import { connectPool } from '../fixtures/database.ts';
 import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0 } from './inbox-kit.ts';
 
 const world = await inboxWorld();
@@ -143,11 +144,8 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
 
 describe('partition creation during a drop', () => {
   it('a partition created during a drop never begins below the floor, even with one snapshot by default', async () => {
-    const pool = await pgDriver.connect({
-      url: `${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`,
-      connectionsMax: 2,
-      applicationName: world.schema,
-      connectTimeoutMs: 60_000,
+    const pool = await connectPool(`${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`, {
+      name: world.schema,
     });
     try {
       const { rows } = await pool.query('SHOW transaction_isolation');

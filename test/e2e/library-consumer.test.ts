@@ -15,9 +15,9 @@ import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
 import { dropPartitions, makePartitions } from '../../src/outbox/inbox/retention/partitions.ts';
 import { readTopicAges } from '../../src/outbox/inbox/retention/topic-ages.ts';
 import { parkedDigestSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until as untilWithin } from '../wait.ts';
 import { HOUR_MS, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 const suffix = randomUUID().slice(0, 8);

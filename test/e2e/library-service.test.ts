@@ -17,10 +17,10 @@ import { IdleSlots } from '../../src/outbox/relay/idle-slots.ts';
 import type { OutboxTable } from '../../src/outbox/relay/store.ts';
 import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
 import { silentGate } from '../contract/sql-gate.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';
 import { idAt, inboxWorld, v4 } from './inbox-kit.ts';
 import { lockTable } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
 
 const stack = await sharedStack();

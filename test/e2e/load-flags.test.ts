@@ -6,9 +6,10 @@ import { json } from 'node:stream/consumers';
 import { afterAll, expect, it } from 'vitest';
 import { Intents } from '../../src/load/intents.ts';
 import { gate } from '../contract/http-harness.ts';
+import { becomes } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { pause } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { becomes } from './flags-kit.ts';
 
 const own = launcher();
 const INTENTS = 9;
@@ -63,7 +64,6 @@ const accountsOf = (zipf: number): ReadonlyMap<string, number> => {
 };
 
 const args = (...more: readonly string[]): readonly string[] => [
-  'load',
   `-target=http://127.0.0.1:${(server.address() as AddressInfo).port}`,
   '-rate=1000',
   '-retry-rate=0',
@@ -79,7 +79,7 @@ it('load has no more requests in flight than -under-way-max, draws accounts by -
     '-zipf=4',
     '-seed=5',
   ];
-  const load = own.spawn('load', args(...flags));
+  const load = startTool(own, 'load', args(...flags));
   const address = await load.address();
   const outcome = (name: string): string => `load_requests_total{outcome="${name}"}`;
   await becomes(address, outcome('acknowledged'), INTENTS - 2);
@@ -104,6 +104,6 @@ it('load has no more requests in flight than -under-way-max, draws accounts by -
 
 it('load has at most one request on each of -connections, and the other due requests wait', async () => {
   seen.most = 0;
-  const { code, stdout } = await own.run(args('-count=40', '-connections=2', '-seed=6'));
+  const { code, stdout } = await own.run(['load', ...args('-count=40', '-connections=2', '-seed=6')]);
   expect([code, JSON.parse(stdout).acknowledged, seen.most]).toEqual([0, 40, 2]);
 });

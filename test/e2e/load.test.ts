@@ -1,30 +1,21 @@
 /** `millrace load` against the real orders service: what the ledger says is what the database has, through a restart. */
+
 import { createHash, randomBytes } from 'node:crypto';
-import { createReadStream, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { createReadStream, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
-import { command as load } from '../../src/bin/load.ts';
-import { command as orders } from '../../src/bin/orders.ts';
+import { expect, test } from 'vitest';
 import { freePort } from '../../src/devstack/ports.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { readLedger, summarizeLedger } from '../../src/outbox/reconcile/client-ledger.ts';
-import { start } from '../unit/shell/fake-world.ts';
+import { openPool } from '../fixtures/database.ts';
+import { startOrders } from '../fixtures/orders.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
-const dir = mkdtempSync(join(tmpdir(), 'millrace-load-'));
-const pool = await pgDriver.connect({
-  url: postgres,
-  connectionsMax: 1,
-  applicationName: 'load test',
-  connectTimeoutMs: 60_000,
-});
-afterAll(async () => {
-  await pool.close();
-  rmSync(dir, { recursive: true, force: true });
-});
+const own = launcher();
+const pool = await openPool(postgres, { connections: 1, name: 'load test' });
 
 /** Nine seconds of requests: enough for the service to go away and come back among them, also on a machine that stalls. */
 const INTENTS = 2000;
@@ -33,35 +24,20 @@ const ordersIn = async (at: string): Promise<number> =>
 
 const schema = `load_${randomBytes(5).toString('hex')}`;
 
-async function serve(port: number) {
-  const service = start(orders, [
-    `-postgres=${postgres}`,
-    `-schema=${schema}`,
-    '-migrate',
-    `-listen=127.0.0.1:${port}`,
-    '-log-level=error',
-  ]);
-  const address = await service.address();
-  await expect
-    .poll(
-      () =>
-        fetch(`${address}/ready`).then(
-          (answer) => answer.status,
-          () => 0,
-        ),
-      { interval: 50 },
-    )
-    .toBe(200);
-  return { service, address };
+async function serve(port: number): Promise<Running> {
+  const flags = [`-schema=${schema}`, '-migrate', `-listen=127.0.0.1:${port}`, '-log-level=error'];
+  const service = startOrders(own, [`-postgres=${postgres}`, ...flags]);
+  await service.ready();
+  return service;
 }
 
 test('the ledger, the orders and the stored answers agree through a restart of the service', async () => {
   // Not one of the system's own choice: another socket might be given it while the service is away.
   const port = await freePort();
   const first = await serve(port);
-  const ledger = join(dir, 'ledger.jsonl');
-  const client = start(load, [
-    `-target=${first.address}`,
+  const ledger = join(own.dir, 'ledger.jsonl');
+  const client = startTool(own, 'load', [
+    `-target=http://127.0.0.1:${port}`,
     '-rate=300',
     `-count=${INTENTS}`,
     '-duration=5m',
@@ -73,15 +49,13 @@ test('the ledger, the orders and the stored answers agree through a restart of t
     '-log-level=warn',
   ]);
   await until('orders of the first service', async () => (await ordersIn(schema)) > INTENTS / 20);
-  first.service.world.signal('SIGTERM');
-  expect(await first.service.code).toBe(0);
+  await first.drain();
   await until('a request that found no service', () => readFileSync(ledger, 'utf8').includes('"failure"'));
   const second = await serve(port);
-  expect(await client.code).toBe(0);
-  second.service.world.signal('SIGTERM');
-  expect(await second.service.code).toBe(0);
+  expect(await client.ended).toEqual({ code: 0, signal: null });
+  await second.drain();
 
-  const report = JSON.parse(client.world.stdout());
+  const report = JSON.parse(client.stdout());
   expect(report).toMatchObject({ intents: INTENTS, unknown: 0, refused: 0 });
   expect(report.failures).toBeGreaterThan(0);
   expect(report.replayed).toBeGreaterThan(20);

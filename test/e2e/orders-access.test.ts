@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/index.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   createdOf,
@@ -21,7 +22,6 @@ import {
   rowCounts,
   type Service,
 } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();

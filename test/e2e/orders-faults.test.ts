@@ -1,15 +1,16 @@
 /** The orders service when something fails: held keys, overload, signals, a database that goes away and comes back. */
+
 import { request } from 'node:http';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { gateBefore } from '../fixtures/gate.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import {
   createdOf,
-  gateBefore,
   leftOpen,
   lockTable,
   logOf,
@@ -24,7 +25,6 @@ import {
   type Service,
   stop,
 } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -156,12 +156,7 @@ describeFull('opposite key orders', () => {
       kit.serve(schema, flags, url.toString()),
       kit.serve(schema, flags, url.toString()),
     ]);
-    const reader = await pgDriver.connect({
-      url: withSettings(url.toString(), { schema }),
-      connectionsMax: 2,
-      applicationName: 'test',
-      connectTimeoutMs: 60_000,
-    });
+    const reader = await connectPool(url.toString(), { schema });
     try {
       for (let round = 0; round < 3; round++) {
         const keys = Array.from({ length: 41 }, newKey);

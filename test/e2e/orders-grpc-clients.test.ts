@@ -5,10 +5,10 @@ import { createInterface, type Interface } from 'node:readline';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
 import { clientsFolder } from '../clients/kit.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { grpcAddress } from './orders-grpc-kit.ts';
 import { createdOf, newKey, ordersKit, type Service } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();

@@ -16,8 +16,9 @@ import {
   SETTINGS,
 } from '../../src/io/grpc/http2/frames.ts';
 import { block, fieldsOf, literal, NOTHING, PREFACE, RawH2 } from '../contract/h2-raw.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import {
   bareCall,
   bareSession,
@@ -28,7 +29,6 @@ import {
   ordersClient,
 } from './orders-grpc-kit.ts';
 import { newKey, ordersKit, type Service } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -214,8 +214,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
   it('the service exits with 0 after the attacks', async () => {
     await honest();
     expect(await client.health()).toBe('SERVING');
-    service.process.kill('SIGTERM');
-    expect((await service.process.ended).code).toBe(0);
+    await service.process.drain();
   });
 });
 

@@ -1,8 +1,9 @@
 /** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both transports are one. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import {
   bareCall,
   bareSession,
@@ -14,7 +15,6 @@ import {
   ordersClient,
 } from './orders-grpc-kit.ts';
 import { createdOf, newKey, ORDER, ordersKit, pageOf, rowCounts, type Service } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();

@@ -8,12 +8,12 @@ import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
 import { Described } from '../contract/described.ts';
 import { RawClient } from '../contract/raw-client.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import {
   type Ask,
   createdOf,
-  logOf,
   newKey,
   ORDER,
   ordersKit,
@@ -24,7 +24,6 @@ import {
   type Service,
   stop,
 } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -171,7 +170,7 @@ describe.each([
 
   it('orders exits with 0 among open connections', async () => {
     const idle = await Promise.all(Array.from({ length: 10 }, () => raw('')));
-    expect(await stop(service)).toBe(0);
+    await stop(service);
     await Promise.all(idle.map((one) => one.closed()));
   });
 });
@@ -185,7 +184,7 @@ it('-hash=raw guards a key by the bytes of its body', async () => {
   expect((await service.ask(post(key))).body.equals(first.body)).toBe(true);
   const spaced = await service.ask({ ...post(key), body: ` ${JSON.stringify(ORDER)}` });
   expect(problemOf(spaced, 409, 'idempotency-key-reuse')['differs']).toEqual([]);
-  expect(await stop(service)).toBe(0);
+  await stop(service);
 });
 
 it('-http=uws is refused, because two keys could become one', () =>
@@ -205,8 +204,8 @@ it('orders with a certificate serves https by the same parser', async () => {
     `-tls-cert=${file('orders.pem', served.cert)}`,
     `-tls-key=${file('orders-key.pem', served.key)}`,
   ]);
-  const log = (): string => logOf({ process });
-  const target = await until('its address', async () => /listening on (https:\S+)/.exec(log())?.[1]);
+  const { log } = process;
+  const target = await process.origin();
   const client = nodeHttpClientDriver.open({
     target,
     ca: authority.cert,
@@ -229,6 +228,5 @@ it('orders with a certificate serves https by the same parser', async () => {
   ]);
   expect(Buffer.from(replies[0]?.body ?? [])).toEqual(Buffer.from(replies[1]?.body ?? []));
   client.close();
-  process.kill('SIGTERM');
-  expect((await process.ended).code).toBe(0);
+  await process.drain();
 });

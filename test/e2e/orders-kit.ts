@@ -1,19 +1,14 @@
 /** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put before the database. */
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { connect, createServer, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { afterAll, expect, onTestFinished } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
 import { gate } from '../contract/http-harness.ts';
-import { until } from '../wait.ts';
-import type { Launcher } from './engine-kit.ts';
-import { freshPage } from './scrape.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { freshPage } from '../fixtures/metrics.ts';
+import { runOrders, startOrders } from '../fixtures/orders.ts';
+import { type Launcher, type Running, withDefaults } from '../fixtures/process.ts';
 
 export interface Reply {
   readonly status: number;
@@ -29,7 +24,7 @@ export interface Ask {
 }
 
 export interface Service {
-  readonly process: SliceProcess;
+  readonly process: Running;
   readonly address: string;
   ask(what: Ask): Promise<Reply>;
   /** POST /orders with this key. */
@@ -71,7 +66,7 @@ export interface Kit {
   /** A pool on a schema that no other test uses; the schema is not there yet. */
   schema(): Promise<{ readonly schema: string; readonly pool: SqlPool }>;
   /** `millrace orders` on any port, which need not come up. */
-  start(flags: readonly string[], postgres?: string): SliceProcess;
+  start(flags: readonly string[], postgres?: string): Running;
   /** A ready service. */
   serve(schema: string, flags?: readonly string[], postgres?: string): Promise<Service>;
   /** A start that cannot succeed: this exit code, and one line on stderr. */
@@ -81,13 +76,6 @@ export interface Kit {
 /** Of a service whose requests still wait when the look at them comes late. */
 export const PATIENT = ['-inflight-wait=60s', '-deadline=80s', '-drain-timeout=120s'] as const;
 
-/** `flags`, and before them those that every start needs and `flags` has not. */
-function startArgs(postgres: string, flags: readonly string[]): readonly string[] {
-  const needed = ['-listen=127.0.0.1:0', `-postgres=${postgres}`];
-  const given = new Set(flags.map((flag) => flag.split('=', 1)[0]));
-  return ['orders', ...needed.filter((flag) => !given.has(flag.split('=', 1)[0])), ...flags];
-}
-
 export function ordersKit(own: Launcher, postgres: string): Kit {
   const pools: SqlPool[] = [];
   const agents: Agent[] = [];
@@ -96,41 +84,30 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
     for (const agent of agents) agent.destroy();
     await Promise.all(pools.map((pool) => pool.close()));
   });
-  const start = (flags: readonly string[], at = postgres): SliceProcess =>
-    own.spawn('orders', startArgs(at, flags));
+  const start = (flags: readonly string[], at = postgres): Running =>
+    startOrders(own, withDefaults([`-postgres=${at}`], flags));
   return {
     start,
     async fails(code, line, flags) {
-      const ended = await own.run([...startArgs(postgres, flags), '-log-level=silent']);
+      const ended = await runOrders(
+        own,
+        withDefaults([`-postgres=${postgres}`], [...flags, '-log-level=silent']),
+      );
       const lines = ended.stderr.split('\n').filter((one) => one !== '' && !one.startsWith('listening on '));
       expect([ended.code, lines]).toEqual([code, [expect.stringMatching(line)]]);
       expect(ended.stdout).toBe('');
     },
     async schema() {
       const schema = `orders_${own.suffix}_${count++}`;
-      const pool = await pgDriver.connect({
-        url: withSettings(postgres, { schema }),
-        connectionsMax: 4,
-        applicationName: 'test',
-        connectTimeoutMs: 60_000,
-      });
+      const pool = await connectPool(postgres, { schema, connections: 4 });
       pools.push(pool);
       return { schema, pool };
     },
     async serve(schema, flags = [], at = postgres) {
       const process = start([`-schema=${schema}`, '-migrate', ...flags], at);
-      const address = await process.address();
+      const address = await process.ready();
       const agent = new Agent({ keepAlive: true, maxSockets: 64 });
       agents.push(agent);
-      let over = false;
-      void process.ended.then(() => {
-        over = true;
-      });
-      await until('a ready orders service, or its end', async () => {
-        const { status } = over ? { status: 0 } : await ask(agent, address, { path: '/ready' });
-        return over || status === 200 ? true : undefined;
-      });
-      if (over) throw new Error(`the orders service ended: ${readFileSync(process.logPath, 'utf8')}`);
       return {
         process,
         address,
@@ -141,12 +118,10 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
   };
 }
 
-export async function stop(service: Service): Promise<number | null> {
-  service.process.kill('SIGTERM');
-  return (await service.process.ended).code;
-}
+/** Drains the service. @throws unless it exits with 0 */
+export const stop = (service: Service): Promise<void> => service.process.drain();
 
-export const logOf = ({ process }: Pick<Service, 'process'>): string => readFileSync(process.logPath, 'utf8');
+export const logOf = ({ process }: Pick<Service, 'process'>): string => process.log();
 
 /** The page of /metrics as it is after the call. */
 export const pageOf = (service: Service): Promise<string> =>
@@ -244,65 +219,3 @@ export const holdKeys = (pool: SqlPool, ...keys: readonly string[]): Promise<() 
 
 export const lockTable = (pool: SqlPool, table: string): Promise<() => Promise<void>> =>
   leftOpen(pool, (session) => session.query(`LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`));
-
-export interface Gate {
-  readonly url: string;
-  /** Ends every connection and refuses new ones. */
-  close(): void;
-  open(): void;
-  /** From now on what the server answers on the connections there are is lost; new connections work. */
-  swallowAnswers(): void;
-  /** Ends the connections there are. */
-  cut(): void;
-}
-
-/** A TCP relay before the database that fails on demand. */
-export async function gateBefore(postgres: string): Promise<Gate> {
-  const target = new URL(postgres);
-  const pairs = new Map<Socket, { readonly inner: Socket; swallows: boolean }>();
-  let closed = false;
-  const server = createServer((outer) => {
-    if (closed) {
-      outer.destroy();
-      return;
-    }
-    const inner = connect({ host: target.hostname, port: Number(target.port) });
-    const pair = { inner, swallows: false };
-    pairs.set(outer, pair);
-    outer.on('data', (chunk) => inner.write(chunk));
-    inner.on('data', (chunk) => {
-      if (!pair.swallows) outer.write(chunk);
-    });
-    const end = (): void => {
-      pairs.delete(outer);
-      outer.destroy();
-      inner.destroy();
-    };
-    for (const socket of [outer, inner]) socket.on('error', end).on('close', end);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const cut = (): void => {
-    for (const outer of [...pairs.keys()]) outer.destroy();
-  };
-  afterAll(() => {
-    server.close();
-    cut();
-  });
-  const url = new URL(postgres);
-  url.hostname = '127.0.0.1';
-  url.port = String((server.address() as AddressInfo).port);
-  return {
-    url: url.toString(),
-    close: () => {
-      closed = true;
-      cut();
-    },
-    open: () => {
-      closed = false;
-    },
-    swallowAnswers: () => {
-      for (const pair of pairs.values()) pair.swallows = true;
-    },
-    cut,
-  };
-}

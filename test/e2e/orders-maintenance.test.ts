@@ -6,10 +6,10 @@ import { Metrics } from '../../src/core/metrics.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
 import { expireKeys } from '../../src/outbox/orders/write/keys.ts';
 import { Maintenance } from '../../src/outbox/orders/write/maintenance.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, realClock } from '../wait.ts';
 import { ALL, emptySchema, fixedTtl, options, put } from './orders-outbox-kit.ts';
 import { writesWorld } from './orders-writes-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 /** A busy machine. */

@@ -1,11 +1,10 @@
 /** An outbox of a test's own, and what its maintenance is asked to do with it. */
-import { afterAll } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
 import type { KeyTtl } from '../../src/outbox/orders/write/key-ttl.ts';
 import { migrationsOf } from '../../src/shell/migrations.ts';
-import { sharedStack } from './stack.ts';
+import { openPool } from '../fixtures/database.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const stack = await sharedStack();
 export const ALL = migrationsOf('orders');
@@ -13,13 +12,7 @@ export const ALL = migrationsOf('orders');
 let count = 0;
 export async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
   const schema = `outbox_${process.pid}_${count++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(stack.postgres, { schema }),
-    connectionsMax: 12,
-    applicationName: `test ${schema}`,
-    connectTimeoutMs: 60_000,
-  });
-  afterAll(() => pool.close());
+  const pool = await openPool(stack.postgres, { schema, connections: 12, name: `test ${schema}` });
   return { schema, pool };
 }
 export const put = (rows: number): string =>

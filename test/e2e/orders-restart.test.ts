@@ -1,12 +1,13 @@
 /** The write path over a database that crashes under load and restarts: every answered order exists, and each key is
  *  one order. */
+
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { type OwnPostgres, ownPostgres } from '../fixtures/postgres.ts';
 import { until } from '../wait.ts';
 import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
-import { type OwnPostgres, ownPostgres } from './own-postgres.ts';
 
 let own: OwnPostgres;
 beforeAll(async () => {
@@ -47,17 +48,12 @@ it('orders keeps every order it answered through a database crash, and creates t
   for (let round = 0; round < 2; round++) {
     const before = answered.size;
     await expect.poll(() => answered.size, { interval: 5 }).toBeGreaterThan(before + 200);
-    await own.stopImmediately();
+    await own.stop('SIGQUIT');
     const kept = new Map(answered);
     const refused = refusedSoFar();
     await until('orders that found no database', () => refusedSoFar() > refused);
     await own.start();
-    const reader = await pgDriver.connect({
-      url: own.url,
-      connectionsMax: 1,
-      applicationName: 'reader',
-      connectTimeoutMs: 60_000,
-    });
+    const reader = await connectPool(own.url, { connections: 1, name: 'reader' });
     const { rows } = await reader.query<{ idem_key: string; response_body: string }>(
       `SELECT idem_key, response_body FROM ${world.schema}.idempotency_keys`,
     );
@@ -78,7 +74,7 @@ it('orders answers 503 during a database outage, and works again afterwards', as
   const { orders } = await world.instance({ deadlineMs: 60_000 });
   const key = randomUUID();
   const first = await orders.create(key, ORDER);
-  await own.stopImmediately();
+  await own.stop('SIGQUIT');
   const codes = await Promise.all(
     Array.from({ length: 200 }, () =>
       orders.create(randomUUID(), ORDER).then(

@@ -1,14 +1,13 @@
 /** Several instances of the orders service in one test process, on a real database, and the oracle that judges what they did. */
+
 import { afterAll, expect } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { systemRandom } from '../../src/io/clock/system.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { pgNativeDriver } from '../../src/io/postgres/sql/pg-native.ts';
 import { pgTextDriver } from '../../src/io/postgres/sql/pg-text.ts';
 import type { SqlPool, TextPool } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
 import { UuidV7 } from '../../src/outbox/ids.ts';
 import { ordersMetrics } from '../../src/outbox/orders/metrics.ts';
 import { OrderReads } from '../../src/outbox/orders/reads.ts';
@@ -17,7 +16,7 @@ import { type CreateAnswer, Orders } from '../../src/outbox/orders/service.ts';
 import { BatchControl } from '../../src/outbox/orders/write/batch-control.ts';
 import { ReplayCache } from '../../src/outbox/orders/write/replay-cache.ts';
 import { BATCH_LOCK_MS, OrderWriter, SIDE_CONNECTIONS } from '../../src/outbox/orders/write/writer.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
 import { pause, realClock } from '../wait.ts';
 
 export interface InstanceOptions {
@@ -57,12 +56,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
   const { batch = 'adaptive', lanes = 2, deadlineMs = 10_000, inFlightWaitMs = 5000 } = options;
   const at = options.url ?? base;
   const metrics = new Metrics();
-  const plain = await pgDriver.connect({
-    url: withSettings(at, { schema }),
-    connectionsMax: 2,
-    applicationName: `plain ${schema}`,
-    connectTimeoutMs: 60_000,
-  });
+  const plain = await connectPool(at, { schema, name: `plain ${schema}` });
   const hot = await (options.driver === 'pg' ? pgTextDriver : pgNativeDriver).connect({
     url: withSettings(at, {
       schema,
@@ -143,13 +137,8 @@ let worlds = 0;
 /** A migrated schema of its own; instances are closed after the tests. */
 export async function writesWorld(postgres: string): Promise<WritesWorld> {
   const schema = `writes_${process.pid}_${worlds++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(postgres, { schema }),
-    connectionsMax: 8,
-    applicationName: `test ${schema}`,
-    connectTimeoutMs: 60_000,
-  });
-  await migrate(pool, schema, 'orders', migrationsOf('orders'));
+  const pool = await connectPool(postgres, { schema, connections: 8, name: `test ${schema}` });
+  await createTables(pool, schema, 'orders');
   const instances: Instance[] = [];
   afterAll(async () => {
     await Promise.all(instances.map((one) => one.close()));

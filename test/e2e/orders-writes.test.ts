@@ -6,10 +6,10 @@ import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
 import { gate } from '../contract/http-harness.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, turns, until } from '../wait.ts';
 import { holdKeys, lockTable } from './orders-kit.ts';
 import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 

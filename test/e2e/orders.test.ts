@@ -6,8 +6,10 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { type Migration, migrate, requireTables } from '../../src/outbox/database/migrations.ts';
+import { runOrders } from '../fixtures/orders.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { describeFull, itFull } from '../tier.ts';
-import { launcher } from './engine-kit.ts';
 import {
   createdOf,
   newKey,
@@ -20,7 +22,6 @@ import {
   type Service,
   stop,
 } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -113,13 +114,13 @@ describe('new order', () => {
       const one = await kit.serve(schema);
       const first = await one.order(key);
       const orderId = createdOf(first, false);
-      expect(await stop(one)).toBe(0);
+      await stop(one);
       await pool.query("UPDATE orders SET status = 'paid' WHERE order_id = $1", [orderId]);
       const again = await kit.serve(schema);
       const replay = await again.order(key);
       expect(createdOf(replay, true)).toBe(orderId);
       expect(replay.body.equals(first.body)).toBe(true);
-      expect(await stop(again)).toBe(0);
+      await stop(again);
     },
   );
 
@@ -434,7 +435,7 @@ describeFull('failing start', () => {
     fails(['-batches=1'], 2, /^error: .*-batches.*-batch/));
   it('the orders service refuses a value out of bounds', () => fails(['-batch=0'], 2, /^error: .*-batch/));
   it('the orders service requires the -postgres flag', async () => {
-    const ended = await own.run(['orders', '-listen=127.0.0.1:0']);
+    const ended = await runOrders(own, ['-listen=127.0.0.1:0']);
     expect([ended.code, ended.stderr]).toEqual([2, expect.stringMatching(/^error: .*-postgres/)]);
   });
   it('the orders service refuses a database address that is no URL', () =>

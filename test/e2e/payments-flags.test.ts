@@ -1,10 +1,8 @@
 /** The effect of the flags of `millrace payments` for times and amounts on a process, and the counts of its keeper
  *  and its consumer: one service whose inbox reaches back three partitions, beside an outbox in another database. */
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import {
@@ -13,12 +11,15 @@ import {
   type TimePartition,
 } from '../../src/outbox/inbox/retention/partitions.ts';
 import { copyPlan } from '../../src/outbox/payments/duplicates.ts';
+import { openPool, ownDatabase } from '../fixtures/database.ts';
+import { becomes, pageOf, sumOf } from '../fixtures/metrics.ts';
+import { runPayments, startPayments } from '../fixtures/payments.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { settingsOf } from '../fixtures/topic.ts';
 import { realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { becomes, connectTo, ownDatabase, pageOf, sumOf } from './flags-kit.ts';
 import { HOUR_MS, idAt } from './inbox-kit.ts';
-import { bytes, events, paymentsKit, recordOf, settingsOf } from './payments-kit.ts';
-import { sharedStack } from './stack.ts';
+import { bytes, events, paymentsKit, recordOf } from './payments-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -47,7 +48,7 @@ const SEED = Array.from({ length: 64 }, (_, seed) => seed).find(
 );
 
 const boxesUrl = await ownDatabase(stack.postgres, `boxes_${own.suffix}`);
-const boxes = await connectTo(boxesUrl);
+const boxes = await openPool(boxesUrl);
 await boxes.query('CREATE SCHEMA shop');
 await boxes.query(
   'CREATE TABLE shop.parcels (id bigserial PRIMARY KEY, created_at timestamptz NOT NULL, published_at timestamptz)',
@@ -55,9 +56,9 @@ await boxes.query(
 await boxes.query("INSERT INTO shop.parcels (created_at) VALUES (now() - $1::float8 * interval '1 ms')", [
   PENDING,
 ]);
-const inbox = await connectTo(withSettings(stack.postgres, { schema: at.schema }));
+const inbox = await openPool(withSettings(stack.postgres, { schema: at.schema }));
 
-let service: SliceProcess;
+let service: Running;
 let address: string;
 const horizon = (bound: string): string => `inbox_horizon_seconds{inbox="inbox",bound="${bound}"}`;
 const MARGIN = 'dedup_ttl_margin_seconds';
@@ -71,8 +72,8 @@ const spans = async (): Promise<number[][]> =>
 const now = Math.floor(NOW / WIDTH);
 
 it('the parts of the horizon and -inbox-width decide the span of the inbox', async () => {
-  service = own.spawn(
-    'payments',
+  service = startPayments(
+    own,
     at.args(
       'a',
       `-topic-retention=${RETENTION}ms`,
@@ -206,14 +207,8 @@ it('each record and each copy is counted, and uncharged ones by reason', async (
 });
 
 it('-parked-max limits the records that -parked lists, and the number of others is printed', async () => {
-  const args = [
-    'payments',
-    `-postgres=${stack.postgres}`,
-    `-schema=${at.schema}`,
-    '-parked',
-    '-parked-max=2',
-  ];
-  const { code, stdout } = await own.run(args);
+  const args = [`-postgres=${stack.postgres}`, `-schema=${at.schema}`, '-parked', '-parked-max=2'];
+  const { code, stdout } = await runPayments(own, args);
   expect(code).toBe(0);
   const lines = stdout.trim().split('\n');
   expect(lines[0]).toBe(`parked: ${RECORDS.malformed} malformed_payload`);
@@ -222,7 +217,8 @@ it('-parked-max limits the records that -parked lists, and the number of others 
 });
 
 it('a -replication-factor above the number of brokers is refused for a new topic', async () => {
-  const { code, stderr } = await own.run(
+  const { code, stderr } = await runPayments(
+    own,
     world('copies').args('a', '-replication-factor=2', '-log-level=silent'),
   );
   expect([code, stderr]).toEqual([
@@ -233,20 +229,16 @@ it('a -replication-factor above the number of brokers is refused for a new topic
 
 it('a -batch-wait longer than the drain is ended by the drain', async () => {
   const idle = world('idle').args('a', '-batch-wait=10s', '-drain-timeout=8s');
-  const patient = own.spawn('payments', idle);
+  const patient = startPayments(own, idle);
   const patientAt = await patient.address();
-  await until('its partitions', async () =>
-    readFileSync(patient.logPath, 'utf8').includes('"kind":"assigned"') ? true : undefined,
-  );
+  await until('its partitions', async () => (patient.log().includes('"kind":"assigned"') ? true : undefined));
   // Its first read is over: what it reads next waits for a record that does not come.
   await until('its lag', async () =>
     [...(await pageOf(patientAt)).keys()].some((series) => series.startsWith('consumer_lag_records{')),
   );
-  patient.kill('SIGTERM');
-  expect(await patient.ended).toEqual({ code: 0, signal: null });
+  await patient.drain();
 });
 
 it('payments exits with 0 after the flags tests', async () => {
-  service.kill('SIGTERM');
-  expect(await service.ended).toEqual({ code: 0, signal: null });
+  await service.drain();
 });

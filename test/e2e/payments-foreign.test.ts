@@ -7,9 +7,9 @@ import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
 import { clientsFolder } from '../clients/kit.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { type Event, events, paymentsKit } from './payments-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();

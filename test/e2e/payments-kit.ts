@@ -1,17 +1,15 @@
 /** Topics, schemas and groups for tests of `millrace payments`, and a gate to put before the database. */
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { afterAll, expect, onTestFinished } from 'vitest';
+import { expect } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import { append, createTopics } from '../../src/demo/contracts/topic.ts';
-import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { append } from '../../src/demo/contracts/topic.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
+import { openPool } from '../fixtures/database.ts';
+import { runPayments } from '../fixtures/payments.ts';
+import { type Launcher, withDefaults } from '../fixtures/process.ts';
+import type { SharedStack } from '../fixtures/stack.ts';
+import { createTopic, deleteTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import type { Launcher } from './engine-kit.ts';
-import type { SharedStack } from './stack.ts';
-import { topicGone } from './topic-gone.ts';
 
 const PARTITIONS = 3;
 /** As payments expects it of the topic. */
@@ -44,74 +42,48 @@ export function recordOf(event: Event, i: number): RecordInput {
   return { key: bytes(event.orderId), value: bytes(value), partition: i % PARTITIONS };
 }
 
-/** The settings of a topic that is there. */
-export async function settingsOf(brokers: string, topic: string): Promise<ReadonlyMap<string, string>> {
-  const admin = await nodeRdkafkaDriver.admin({
-    brokers,
-    clientId: 'payments-test',
-    connectTimeoutMs: 60_000,
-  });
-  try {
-    return (await admin.describeTopic(topic))?.config ?? new Map();
-  } finally {
-    await admin.close();
-  }
-}
-
 /** A topic, a schema and a group of one test. */
 function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string) {
   const topic = `payments-${own.suffix}-${part}`;
   const schema = `payments_${own.suffix}_${part}`;
-  const args = (group: string, ...more: readonly string[]): readonly string[] => [
-    'payments',
-    `-brokers=${stack.brokers}`,
-    `-postgres=${stack.postgres}`,
-    `-schema=${schema}`,
-    `-topic=${topic}`,
-    `-group=${topic}-${group}`,
-    `-partitions=${PARTITIONS}`,
-    '-migrate',
-    ...(more.some((flag) => flag.startsWith('-session-timeout=')) ? [] : [PATIENT]),
-    ...more,
-  ];
+  const args = (group: string, ...more: readonly string[]): readonly string[] =>
+    withDefaults(
+      [
+        `-brokers=${stack.brokers}`,
+        `-postgres=${stack.postgres}`,
+        `-schema=${schema}`,
+        `-topic=${topic}`,
+        `-group=${topic}-${group}`,
+        `-partitions=${PARTITIONS}`,
+        '-migrate',
+        PATIENT,
+      ],
+      more,
+    );
   const query = async <T>(sql: string): Promise<readonly T[]> =>
     (await pool.query(sql.replaceAll('SCHEMA', schema))).rows as readonly T[];
   const count = async (from: string): Promise<number> =>
     Number((await query<{ n: bigint }>(`SELECT count(*) AS n FROM SCHEMA.${from}`))[0]?.n);
+  const create = async (): Promise<true> => {
+    await createTopic(stack.brokers, topic, PARTITIONS, { 'retention.ms': String(RETENTION_MS) });
+    return true;
+  };
   return {
     topic,
     schema,
     args,
     query,
     count,
-    create: () =>
-      createTopics(stack.brokers, [
-        { topic, partitions: PARTITIONS, config: { 'retention.ms': String(RETENTION_MS) } },
-      ]),
-    /** Deletes the topic and makes it again: its offsets begin anew. */
+    create,
+    /** Deletes the topic and creates it again: its offsets begin anew. */
     remake: async (): Promise<void> => {
-      const admin = await nodeRdkafkaDriver.admin({
-        brokers: stack.brokers,
-        clientId: 'payments-test',
-        connectTimeoutMs: 60_000,
-      });
-      try {
-        await admin.deleteTopics([topic]);
-        await topicGone(stack.folder, topic);
-        const spec = {
-          topic,
-          partitions: PARTITIONS,
-          config: { 'retention.ms': String(RETENTION_MS) },
-        };
-        await until('the topic made again', () => admin.createTopics([spec]));
-      } finally {
-        await admin.close();
-      }
+      await deleteTopic(stack, topic);
+      await until('the topic made again', create);
     },
     publish: (records: readonly RecordInput[]) => append(stack.brokers, topic, records),
     /** Reads to the end as a group; fails unless it ends well. */
     run: async (group: string, ...more: readonly string[]) => {
-      const ended = await own.run(args(group, '-exit-at-end', '-json', ...more));
+      const ended = await runPayments(own, args(group, '-exit-at-end', '-json', ...more));
       expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
       return JSON.parse(ended.stdout) as {
         readonly charged: number;
@@ -139,13 +111,7 @@ export async function paymentsKit(
   own: Launcher,
   stack: SharedStack,
 ): Promise<{ readonly pool: SqlPool; world(part: string): World }> {
-  const pool = await pgDriver.connect({
-    url: stack.postgres,
-    connectionsMax: 2,
-    applicationName: 'payments test',
-    connectTimeoutMs: 60_000,
-  });
-  afterAll(() => pool.close());
+  const pool = await openPool(stack.postgres, { name: 'payments test' });
   return { pool, world: (part) => worldOf(own, stack, pool, part) };
 }
 
@@ -158,67 +124,3 @@ export const sessionsOver = (pool: SqlPool, ports: readonly number[]): Promise<t
     );
     return rows.length === 0 ? true : undefined;
   });
-
-/** Stands before the database and can be cut: then it ends its connections and hangs up on new ones. */
-export interface Gate {
-  readonly url: string;
-  /** Connections that it hung up on. */
-  readonly refused: number;
-  /** Returns the ports from which the server has sessions. */
-  cut(): readonly number[];
-  restore(): void;
-}
-
-export async function gateTo(url: string): Promise<Gate> {
-  const target = new URL(url);
-  const open = new Set<Socket>();
-  let isCut = false;
-  let refused = 0;
-  const server = createServer((near) => {
-    near.on('error', () => {});
-    if (isCut) {
-      refused++;
-      near.destroy();
-      return;
-    }
-    const far = connect({ host: target.hostname, port: Number(target.port) });
-    far.on('error', () => {});
-    for (const socket of [near, far]) {
-      open.add(socket);
-      socket.on('close', () => {
-        open.delete(socket);
-        near.destroy();
-        far.destroy();
-      });
-    }
-    near.pipe(far).pipe(near);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const cut = (): readonly number[] => {
-    isCut = true;
-    const sockets = [...open];
-    const ports = sockets.flatMap((socket) =>
-      socket.remotePort === Number(target.port) ? (socket.localPort ?? []) : [],
-    );
-    for (const socket of sockets) socket.destroy();
-    return ports;
-  };
-  onTestFinished(() => {
-    cut();
-    server.close();
-  });
-  const through = new URL(url);
-  through.hostname = '127.0.0.1';
-  through.port = String((server.address() as AddressInfo).port);
-  return {
-    url: through.toString(),
-    get refused() {
-      return refused;
-    },
-    cut,
-    restore: () => {
-      isCut = false;
-    },
-  };
-}

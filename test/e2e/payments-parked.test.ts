@@ -1,14 +1,15 @@
 /** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id leads to. */
+
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
 import { migrationsOf } from '../../src/outbox/database/migration-files.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { runPayments, startPayments } from '../fixtures/payments.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import { bytes, type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -25,7 +26,6 @@ interface Redriven {
 
 /** No broker is needed for what is in the database. */
 const withoutBroker = (at: World, ...more: readonly string[]): readonly string[] => [
-  'payments',
   `-postgres=${stack.postgres}`,
   `-schema=${at.schema}`,
   '-json',
@@ -33,7 +33,7 @@ const withoutBroker = (at: World, ...more: readonly string[]): readonly string[]
 ];
 
 async function answer<T>(args: readonly string[]): Promise<T> {
-  const ended = await own.run(args);
+  const ended = await runPayments(own, args);
   expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
   return JSON.parse(ended.stdout) as T;
 }
@@ -86,7 +86,8 @@ describe('parked records', () => {
       reasons: { malformed_payload: 2, refused: 3, undecidable: 1 },
     });
     expect(list.records).toHaveLength(6);
-    const text = await own.run(
+    const text = await runPayments(
+      own,
       withoutBroker(at, '-parked', '-redrive-reason=malformed_payload').filter((arg) => arg !== '-json'),
     );
     expect(text.stdout).toContain('parked: 2 malformed_payload');
@@ -137,7 +138,10 @@ describe('parked records', () => {
     expect(await at.run('a')).toMatchObject({ charged: 0, parked: 300 });
     await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
     const crash = ['-redrive', '-batch-rows=20', '-crash-point=effect', '-crash-after=4'];
-    expect(await own.run(withoutBroker(at, ...crash))).toMatchObject({ code: null, signal: 'SIGKILL' });
+    expect(await runPayments(own, withoutBroker(at, ...crash))).toMatchObject({
+      code: null,
+      signal: 'SIGKILL',
+    });
     expect(await at.count('charges')).toBe(80);
     expect(await at.count('payments_parked')).toBe(220);
     // Two redrives, and a group that reads all of it again.
@@ -178,7 +182,8 @@ describe('parked records', () => {
     ]);
     const digests = list.records.map(({ digest }) => String(digest));
     expect(digests.every((digest) => /^[0-9a-f]{64}$/.test(digest))).toBe(true);
-    const text = await own.run(
+    const text = await runPayments(
+      own,
       withoutBroker(at, '-parked', '-redrive-offset=0').filter((arg) => arg !== '-json'),
     );
     for (const digest of digests) expect(text.stdout).toContain(`${at.topic}/1/0 ${digest.slice(0, 8)}`);
@@ -193,11 +198,10 @@ describe('parked records', () => {
     const at = world('older');
     const [mended] = events(1) as [Event];
     const value = recordOf(mended, 0).value as Uint8Array;
-    const older = await pgDriver.connect({
-      url: withSettings(stack.postgres, { schema: at.schema }),
-      connectionsMax: 1,
-      applicationName: 'payments test',
-      connectTimeoutMs: 60_000,
+    const older = await connectPool(stack.postgres, {
+      schema: at.schema,
+      connections: 1,
+      name: 'payments test',
     });
     try {
       await migrate(older, at.schema, 'payments', migrationsOf('payments').slice(0, 2));
@@ -208,7 +212,7 @@ describe('parked records', () => {
         [at.topic, bytes(mended.orderId), value],
       );
       const service = at.args('a').filter((arg) => arg !== '-migrate');
-      const refused = await own.run([...service, '-log-level=silent']);
+      const refused = await runPayments(own, [...service, '-log-level=silent']);
       expect([refused.code, refused.stderr]).toEqual([
         3,
         expect.stringContaining('payments_parked has no column digest; run `millrace payments -migrate'),
@@ -245,8 +249,7 @@ describe('parked records', () => {
     [['-seed=3'], /-seed changes nothing without -dup-rate/],
     [['-outbox-table=public.o'], /-outbox-table changes nothing without -outbox-postgres/],
   ])('payments refuses %j before it connects', async (flags, line) => {
-    const ended = await own.run([
-      'payments',
+    const ended = await runPayments(own, [
       '-postgres=postgres://me@127.0.0.1:1/none',
       ...flags,
       '-log-level=silent',
@@ -258,7 +261,10 @@ describe('parked records', () => {
     const at = world('reasons');
     await at.create();
     await at.run('a');
-    const ended = await own.run(withoutBroker(at, '-redrive', '-redrive-reason=poison', '-log-level=silent'));
+    const ended = await runPayments(
+      own,
+      withoutBroker(at, '-redrive', '-redrive-reason=poison', '-log-level=silent'),
+    );
     expect(ended.code).toBe(2);
     expect(ended.stderr).toMatch(/malformed_payload, refused, undecidable/);
   });
@@ -283,7 +289,7 @@ describe('forgotten message', () => {
     // and what is charged below the floor is remembered for a TTL from then on.
     expect(await at.run('a')).toMatchObject({ charged: 50 });
     expect(await at.count('inbox')).toBe(50);
-    const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
+    const service = startPayments(own, at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
     await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
     // What batches did is forgotten by the same age, and what was absorbed; not what only the UNIQUE of charges stopped.
     const early = `payments_suppressed WHERE seen_at < now() - interval '1 hour'`;
@@ -304,8 +310,7 @@ describe('forgotten message', () => {
       },
       LATE_MS,
     );
-    service.kill('SIGTERM');
-    expect(await service.ended).toEqual({ code: 0, signal: null });
+    await service.drain();
     return orders;
   }
 
@@ -369,14 +374,13 @@ it('two groups on their own schemas charge every order and do not disturb each o
   await one.publish(orders.map(recordOf));
   const elsewhere = two.args('b').map((arg) => (arg.startsWith('-topic=') ? `-topic=${one.topic}` : arg));
   const both = [
-    own.spawn('one', one.args('a', '-batch-rows=40', '-dup-rate=0.2')),
-    own.spawn('two', [...elsewhere, '-batch-rows=30', '-dup-rate=0.2']),
+    startPayments(own, one.args('a', '-batch-rows=40', '-dup-rate=0.2'), 'one'),
+    startPayments(own, [...elsewhere, '-batch-rows=30', '-dup-rate=0.2'], 'two'),
   ];
   for (const at of [one, two])
     await until('its charges', async () => ((await at.count('charges')) >= 600 ? true : undefined), LATE_MS);
   for (const service of both) {
-    service.kill('SIGTERM');
-    expect(await service.ended).toEqual({ code: 0, signal: null });
+    await service.drain();
   }
   for (const at of [one, two]) await at.expectCharged(orders);
 });

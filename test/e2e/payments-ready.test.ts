@@ -2,12 +2,13 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
+import { ownStack } from '../fixtures/own-stack.ts';
+import { startPayments } from '../fixtures/payments.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { ownStack } from './own-stack.ts';
 import { events, paymentsKit, recordOf, type World } from './payments-kit.ts';
 import { brokerProbe, watchedPostgres } from './silence.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -79,16 +80,15 @@ describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
   it('a member whose session the broker refuses is not ready, with the broker’s reason', async () => {
     const at = world(`refused_${native}`);
     await at.create();
-    const one = own.spawn('refused', at.args('a', '-session-timeout=1h', ...flags));
+    const one = startPayments(own, at.args('a', '-session-timeout=1h', ...flags), 'refused');
     await notReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
-    one.kill('SIGTERM');
-    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await one.drain();
   });
 
   it('members that join and leave do not disturb the others, and one without a partition is ready too', async () => {
     const at = world(`churn_${native}`);
     await at.create();
-    const one = own.spawn('stays', at.args('a', ...flags));
+    const one = startPayments(own, at.args('a', ...flags), 'stays');
     const address = await one.address();
     await ready(address);
     const said: unknown[] = [];
@@ -103,22 +103,20 @@ describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
     // Three partitions: the last of these has none.
     const others = [];
     for (const name of ['second', 'third', 'spare']) {
-      const other = own.spawn(name, at.args('a', ...flags));
+      const other = startPayments(own, at.args('a', ...flags), name);
       others.push(other);
       await ready(await other.address());
     }
     const orders = events(300);
     await at.publish(orders.map(recordOf));
     for (const other of others) {
-      other.kill('SIGTERM');
-      expect(await other.ended).toEqual({ code: 0, signal: null });
+      await other.drain();
     }
     await charged(at, 300);
     watching = false;
     await watch;
     expect(said).toEqual([]);
-    one.kill('SIGTERM');
-    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await one.drain();
     await at.expectCharged(orders);
   });
 });
@@ -131,7 +129,7 @@ describe.each(['on', 'off'])('delayed rebalance, with -native=%s', (native) => {
     try {
       await leader.enter();
       const flags = [...PATIENCE, `-native=${native}`, '-batch-every=0ms'];
-      const one = own.spawn('held', at.args('a', ...flags));
+      const one = startPayments(own, at.args('a', ...flags), 'held');
       await leader.gather();
       const address = await one.address();
       await ready(address);
@@ -146,8 +144,7 @@ describe.each(['on', 'off'])('delayed rebalance, with -native=%s', (native) => {
         await pause(250);
       }
       await charged(at, 90);
-      one.kill('SIGTERM');
-      expect(await one.ended).toEqual({ code: 0, signal: null });
+      await one.drain();
       await at.expectCharged(orders);
     } finally {
       await leader.close();
@@ -168,7 +165,7 @@ describe('killed broker', () => {
     const at = kit.world('killed');
     await at.create();
     const members = ['on', 'off'].map((native) =>
-      own.spawn(`native-${native}`, at.args('a', `-native=${native}`)),
+      startPayments(own, at.args('a', `-native=${native}`), `native-${native}`),
     );
     const addresses = await Promise.all(members.map((one) => one.address()));
     await Promise.all(addresses.map(ready));
@@ -183,8 +180,7 @@ describe('killed broker', () => {
     await charged(at, 400);
     await brokers.killBroker();
     await Promise.all(addresses.map((address) => notReady(address, /no broker answers at /)));
-    for (const one of members) one.kill('SIGTERM');
-    for (const one of members) expect(await one.ended).toEqual({ code: 0, signal: null });
+    await Promise.all(members.map((one) => one.drain()));
     await at.expectCharged(orders);
   });
 });

@@ -1,12 +1,12 @@
 /** Members of the payments group that come, leave, die and stand still in the middle of batches: every order is charged
  *  once, and nothing waits for the dead. */
 import { describe, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
+import { startPayments } from '../fixtures/payments.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, until } from '../wait.ts';
 import { openTransactions } from './crash-kit.ts';
-import { launcher } from './engine-kit.ts';
 import { type Event, events, MORTAL, paymentsKit, recordOf, type World } from './payments-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -44,11 +44,10 @@ async function charged(at: World, more: number): Promise<void> {
   );
 }
 
-async function leave(one: SliceProcess): Promise<void> {
+async function leave(one: Running): Promise<void> {
   // Others may have done the work before it was up.
   await one.address();
-  one.kill('SIGTERM');
-  expect(await one.ended).toEqual({ code: 0, signal: null });
+  await one.drain();
 }
 
 /** Everything that was sent has its charge, each one. */
@@ -65,8 +64,8 @@ describe('rebalance during a batch', () => {
   it('payments charges every order once while members join, leave and die', async () => {
     const at = world('churn');
     await at.create();
-    const member = (name: string): SliceProcess =>
-      own.spawn(name, at.args('a', MORTAL, '-batch-rows=25', '-batch-every=0ms', '-dup-rate=0.1'));
+    const member = (name: string): Running =>
+      startPayments(own, at.args('a', MORTAL, '-batch-rows=25', '-batch-every=0ms', '-dup-rate=0.1'), name);
     const feed = publishing(at);
     const one = member('one');
     await charged(at, 50);
@@ -93,7 +92,7 @@ describe('rebalance during a batch', () => {
     const at = world('zombie');
     await at.create();
     const flags = [MORTAL, '-batch-rows=25', '-batch-every=0ms', '-max-poll-interval=6s'];
-    const zombie = own.spawn('zombie', at.args('a', ...flags));
+    const zombie = startPayments(own, at.args('a', ...flags), 'zombie');
     const feed = publishing(at);
     await charged(at, 50);
     // Its transactions alone are asked for: it is the only member.
@@ -106,7 +105,7 @@ describe('rebalance during a batch', () => {
       return undefined;
     });
     const before = [...feed.sent];
-    const other = own.spawn('other', at.args('a', ...flags));
+    const other = startPayments(own, at.args('a', ...flags), 'other');
     // Its partitions, and the rows that it holds, are free before it moves again.
     await until(
       'all that was sent by then',

@@ -1,22 +1,15 @@
 /** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
+import { gateBefore } from '../fixtures/gate.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { runPayments, startPayments } from '../fixtures/payments.ts';
+import { launcher, withDefaults } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { settingsOf } from '../fixtures/topic.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import {
-  bytes,
-  type Event,
-  events,
-  gateTo,
-  MORTAL,
-  paymentsKit,
-  recordOf,
-  sessionsOver,
-  settingsOf,
-} from './payments-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
+import { bytes, type Event, events, MORTAL, paymentsKit, recordOf, sessionsOver } from './payments-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -89,7 +82,7 @@ describe('one charge per order', () => {
     await at.create();
     await at.publish(orders.map(recordOf));
     const crash = ['-exit-at-end', '-batch-rows=100', '-crash-point=effect', '-crash-after=3'];
-    const killed = await own.run(at.args('a', MORTAL, ...crash));
+    const killed = await runPayments(own, at.args('a', MORTAL, ...crash));
     expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' });
     expect(await at.count('payments_batches')).toBe(3);
     const before = await at.count('charges');
@@ -164,13 +157,14 @@ describeFull('database outage', () => {
   it('payments waits for a database that is away, resumes, and repeats nothing', async () => {
     const at = world('outage');
     const orders = events(1500);
-    const gate = await gateTo(stack.postgres);
+    const gate = await gateBefore(stack.postgres);
     await at.create();
     await at.publish(orders.slice(0, 500).map(recordOf));
-    const one = own.spawn('outage', [
-      ...at.args('a', '-batch-rows=20').filter((arg) => !arg.startsWith('-postgres=')),
-      `-postgres=${gate.url}`,
-    ]);
+    const one = startPayments(
+      own,
+      withDefaults(at.args('a', '-batch-rows=20'), [`-postgres=${gate.url}`]),
+      'outage',
+    );
     const address = await one.address();
     const metric = async (name: string): Promise<number> => {
       const text = await scrape(address);
@@ -181,7 +175,7 @@ describeFull('database outage', () => {
       await until('some charges', async () =>
         (await at.count('charges')) > before - 480 ? true : undefined,
       );
-      const ports = gate.cut();
+      const ports = gate.close();
       // However far it was, there is work to meet the cut.
       await at.publish(orders.slice(before, before + 500).map(recordOf));
       await until('the wait', async () =>
@@ -192,12 +186,11 @@ describeFull('database outage', () => {
       const { refused } = gate;
       await until('two more attempts to reach the database', () => gate.refused >= refused + 2);
       expect(await at.count('charges')).toBe(charged);
-      gate.restore();
+      gate.open();
     }
     await until('all charges', async () => ((await at.count('charges')) >= 1500 ? true : undefined));
-    one.kill('SIGTERM');
-    expect(await one.ended).toEqual({ code: 0, signal: null });
-    gate.cut();
+    await one.drain();
+    gate.close();
     await at.expectCharged(orders);
     expect(await at.count('payments_suppressed')).toBe(0);
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
@@ -206,26 +199,25 @@ describeFull('database outage', () => {
   it('a joining member takes over from a member whose database is unreachable, and a drain ends the latter', async () => {
     const at = world('takeover');
     const orders = events(900);
-    const gate = await gateTo(stack.postgres);
+    const gate = await gateBefore(stack.postgres);
     await at.create();
     await at.publish(orders.slice(0, 300).map(recordOf));
-    const one = own.spawn('waits', [
-      ...at.args('a', '-batch-rows=20').filter((arg) => !arg.startsWith('-postgres=')),
-      `-postgres=${gate.url}`,
-    ]);
+    const one = startPayments(
+      own,
+      withDefaults(at.args('a', '-batch-rows=20'), [`-postgres=${gate.url}`]),
+      'waits',
+    );
     await until('some charges', async () => ((await at.count('charges')) > 20 ? true : undefined));
-    gate.cut();
+    gate.close();
     await at.publish(orders.slice(300).map(recordOf));
     const before = await at.count('charges');
-    const two = own.spawn('joins', at.args('a', '-batch-rows=20'));
+    const two = startPayments(own, at.args('a', '-batch-rows=20'), 'joins');
     await until('charges of the second', async () =>
       (await at.count('charges')) > before + 100 ? true : undefined,
     );
-    one.kill('SIGTERM');
-    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await one.drain();
     await until('all charges', async () => ((await at.count('charges')) >= 900 ? true : undefined));
-    two.kill('SIGTERM');
-    expect(await two.ended).toEqual({ code: 0, signal: null });
+    await two.drain();
     await at.expectCharged(orders);
   });
 });
@@ -235,11 +227,11 @@ describe('payments process', () => {
     const at = world('group');
     const orders = events(900);
     await at.create();
-    const one = own.spawn('one', at.args('a', '-batch-rows=50'));
+    const one = startPayments(own, at.args('a', '-batch-rows=50'), 'one');
     const address = await one.address();
     await at.publish(orders.slice(0, 300).map(recordOf));
     await until('the first charges', async () => ((await at.count('charges')) >= 300 ? true : undefined));
-    const two = own.spawn('two', at.args('a', '-batch-rows=50'));
+    const two = startPayments(own, at.args('a', '-batch-rows=50'), 'two');
     await at.publish(orders.slice(300, 600).map(recordOf));
     await until('more charges', async () => ((await at.count('charges')) >= 600 ? true : undefined));
     const metrics = await scrape(address);
@@ -252,12 +244,10 @@ describe('payments process', () => {
       'consumer_lag_records',
     ])
       expect(metrics).toContain(name);
-    one.kill('SIGTERM');
-    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await one.drain();
     await at.publish(orders.slice(600).map(recordOf));
     await until('the last charges', async () => ((await at.count('charges')) >= 900 ? true : undefined));
-    two.kill('SIGTERM');
-    expect(await two.ended).toEqual({ code: 0, signal: null });
+    await two.drain();
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
     await at.expectCharged(orders);
   });
@@ -268,7 +258,7 @@ describe('payments process', () => {
     await at.create();
     await at.publish(orders.map(recordOf));
     const args = at.args('a', '-exit-at-end', '-batch-rows=50');
-    const ended = await Promise.all([own.run(args), own.run(args)]);
+    const ended = await Promise.all([runPayments(own, args), runPayments(own, args)]);
     expect(ended.map(({ code, signal }) => ({ code, signal }))).toEqual([
       { code: 0, signal: null },
       { code: 0, signal: null },
@@ -278,7 +268,7 @@ describe('payments process', () => {
 
   itFull('payments refuses a TTL below the horizon with the sum, and starts with -unsafe-ttl', async () => {
     const at = world('ttl');
-    const refused = await own.run(at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
+    const refused = await runPayments(own, at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
     expect(refused.code).toBe(2);
     expect(refused.stderr).toContain(
       '-dedup-ttl=1h is shorter than the redelivery horizon: 1d topic retention + 12h relay outage + 12h consumer outage + 5m clock skew = 2885m; give -dedup-ttl=2885m or more',
@@ -291,7 +281,7 @@ describe('payments process', () => {
       '-max-consumer-outage=3h',
       '-clock-skew=0s',
     ];
-    const other = await own.run(at.args('a', ...parts, '-dedup-ttl=51h', '-log-level=silent'));
+    const other = await runPayments(own, at.args('a', ...parts, '-dedup-ttl=51h', '-log-level=silent'));
     expect(other.code).toBe(2);
     expect(other.stderr).toContain(
       '2d topic retention + 1h relay outage + 3h consumer outage + 0 clock skew = 52h',
@@ -320,7 +310,7 @@ describe('payments process', () => {
       ],
     ];
     const answers = cases.map(async ([argv, line]) => {
-      const { code, stderr } = await own.run(argv);
+      const { code, stderr } = await runPayments(own, argv);
       expect(code, stderr).toBe(3);
       const lines = stderr.split('\n').filter((text) => text.startsWith('error:'));
       expect(lines).toHaveLength(1);

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { profile } from '../../tools/profile.ts';
-import { sharedStack } from './stack.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const into = mkdtempSync(join(tmpdir(), 'profiles-'));
 afterAll(() => rmSync(into, { recursive: true, force: true }));

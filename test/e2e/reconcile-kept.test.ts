@@ -1,15 +1,13 @@
 /** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are gone by their age are no
  *  deltas, what is gone before that is. */
+
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/run.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
 
@@ -27,14 +25,8 @@ describe('rows removed by rule', () => {
   const other = `reconcile_kept_${randomBytes(5).toString('hex')}`;
   let own: SqlPool;
   beforeAll(async () => {
-    own = await pgDriver.connect({
-      url: withSettings(postgres, { schema: other }),
-      connectionsMax: 2,
-      applicationName: 'reconcile test',
-      connectTimeoutMs: 60_000,
-    });
-    await migrate(own, other, 'orders', migrationsOf('orders'));
-    await migrate(own, other, 'payments', migrationsOf('payments'));
+    own = await connectPool(postgres, { schema: other, name: 'reconcile test' });
+    await createTables(own, other, 'orders', 'payments');
   });
   afterAll(async () => {
     await own.query(`DROP SCHEMA ${other} CASCADE`);

@@ -2,19 +2,18 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
 import { silentGate } from '../contract/sql-gate.ts';
-import { launcher } from './engine-kit.ts';
-import { becomes, connectTo } from './flags-kit.ts';
-import { sharedStack } from './stack.ts';
+import { createTables, openPool } from '../fixtures/database.ts';
+import { becomes } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { startTool } from '../fixtures/tool.ts';
 
 const own = launcher();
 const { postgres } = await sharedStack();
 const schema = `reconcile_process_${own.suffix}`;
-const pool = await connectTo(withSettings(postgres, { schema }));
-await migrate(pool, schema, 'orders', migrationsOf('orders'));
-await migrate(pool, schema, 'payments', migrationsOf('payments'));
+const pool = await openPool(withSettings(postgres, { schema }));
+await createTables(pool, schema, 'orders', 'payments');
 // Orders that nobody asked for, one of them old, charges and a message without one.
 await pool.query(
   `INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
@@ -31,7 +30,6 @@ const gate = await silentGate(postgres);
 afterAll(() => gate.close());
 
 const args = (address: string): readonly string[] => [
-  'reconcile',
   `-postgres=${address}`,
   `-schema=${schema}`,
   '-settle=0',
@@ -41,7 +39,7 @@ const args = (address: string): readonly string[] => [
 it('reconcile serves the members of each class as soon as it is compared, and of no other class', async () => {
   // One of the last classes; it is not answered.
   gate.silenceOn('c.amount_cents IS DISTINCT FROM o.amount_cents');
-  const run = own.spawn('reconcile', args(gate.url));
+  const run = startTool(own, 'reconcile', args(gate.url));
   const series = (name: string): string => `reconcile_deltas{class="${name}"}`;
   const page = await becomes(await run.address(), series('double_charge'), 0);
   expect(Object.fromEntries([...page].filter(([name]) => name.startsWith('reconcile_deltas')))).toEqual(
@@ -60,12 +58,11 @@ it('reconcile serves the members of each class as soon as it is compared, and of
       }).map(([name, count]) => [series(name), count]),
     ),
   );
-  run.kill('SIGKILL');
-  await run.ended;
+  await run.die();
 });
 
 it('reconcile lists as many ids as -ids and counts all, except orders whose key may have expired by -key-ttl', async () => {
-  const { code, stdout } = await own.run([...args(postgres), '-ids=1', '-key-ttl=1h']);
+  const { code, stdout } = await own.run(['reconcile', ...args(postgres), '-ids=1', '-key-ttl=1h']);
   expect(code).toBe(1);
   const { deltas, expired_keys } = JSON.parse(stdout) as {
     deltas: ReadonlyArray<{ class: string; count: number; ids: readonly string[] }>;

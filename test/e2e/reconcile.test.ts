@@ -1,5 +1,6 @@
 /** The reconciler on a real database: its classes are the sets that an oracle in plain JavaScript finds in the same
  *  rows, and the command answers by its exit code. */
+
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,18 +8,15 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { command } from '../../src/bin/reconcile.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlValue } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
 import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/reconcile/client-ledger.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/run.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { itFull } from '../tier.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { realClock } from '../wait.ts';
 import { explained } from './explained.ts';
-import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
 const schema = `reconcile_${randomBytes(5).toString('hex')}`;
@@ -26,13 +24,8 @@ const dir = mkdtempSync(join(tmpdir(), 'millrace-reconcile-'));
 let pool: SqlPool;
 
 beforeAll(async () => {
-  pool = await pgDriver.connect({
-    url: withSettings(postgres, { schema }),
-    connectionsMax: 2,
-    applicationName: 'reconcile test',
-    connectTimeoutMs: 60_000,
-  });
-  await migrate(pool, schema, 'orders', migrationsOf('orders'));
+  pool = await connectPool(postgres, { schema, name: 'reconcile test' });
+  await createTables(pool, schema, 'orders');
   // Without the UNIQUE of charges.order_id, so that a second charge can stand there.
   await pool.query(
     `CREATE TABLE ${schema}.inbox (msg_id uuid PRIMARY KEY, processed_at timestamptz NOT NULL)`,

@@ -1,8 +1,8 @@
 /** The registry's bench in its smoke form: every part runs, every answer is checked, and each goal has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { smokeContext } from '../unit/bench/context.ts';
-import { sharedStack } from './stack.ts';
 
 it('the registry bench measures lookups, registrations, checks, starts and memory on both stores', async () => {
   const { brokers } = await sharedStack();

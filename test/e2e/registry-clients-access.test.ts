@@ -1,12 +1,12 @@
 /** Registry clients of others over TLS, with a name and a password, under rules. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/registry/index.ts';
 import { type Client, clientsFolder, schemaText, startClient } from '../clients/kit.ts';
 import { certificate } from '../contract/certificates.ts';
-import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
 const file = (name: string, text: string): string => {
@@ -35,20 +35,15 @@ beforeAll(async () => {
   });
   ca = file('ca.pem', authority.cert);
   const users = ['writer', 'reader'].map(async (user) => `${user}:${await hashPassword(PASSWORD)}`);
-  const child = own.spawn('registry', [
-    'registry',
+  const child = startRegistry(own, [
     '-store=memory',
-    '-listen=127.0.0.1:0',
     `-tls-cert=${file('server.pem', server.cert)}`,
     `-tls-key=${file('server.key', server.key)}`,
     `-auth-basic=${file('users', (await Promise.all(users)).join('\n'))}`,
     `-auth-rules=${file('rules', 'basic:writer read,write *\nbasic:reader read *')}`,
   ]);
   dir = await clientsFolder();
-  url = await until(
-    'the registry',
-    async () => /listening on (https:\/\/\S+)/.exec(readFileSync(child.logPath, 'utf8'))?.[1],
-  );
+  url = await child.origin();
   url = url.replace('127.0.0.1', 'localhost');
 });
 afterAll(() => Promise.all(started.map((one) => one.close())));

@@ -5,7 +5,6 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
-import { ready } from '../../src/demo/ready.ts';
 import {
   type Client,
   type ClientName,
@@ -15,8 +14,9 @@ import {
   startClient,
 } from '../clients/kit.ts';
 import { OwnCodec } from '../clients/own.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const own = launcher();
 const MONEY = { AVRO: schemaText('money.avsc'), PROTOBUF: schemaText('shop/money.proto') } as const;
@@ -58,7 +58,7 @@ beforeAll(async () => {
     // A broker that is silent for a second makes a read wait, not refuse what is not there.
     '-stale-reads=refuse',
   ];
-  url = `http://${await ready('registry', own.spawn('registry', ['registry', ...settings]))}`;
+  url = `http://${await startRegistry(own, [...settings]).ready()}`;
   codec = new OwnCodec(url);
   for (const name of ['confluent', 'kafkajs', 'python'] as const)
     clients.set(name, startClient(name, dir, url));

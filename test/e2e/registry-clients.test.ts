@@ -2,7 +2,6 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ready } from '../../src/demo/ready.ts';
 import {
   type Client,
   type ClientName,
@@ -12,7 +11,8 @@ import {
   schemaText,
   startClient,
 } from '../clients/kit.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
 
@@ -69,15 +69,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     mkdirSync(store, { recursive: true });
     const [dir, address] = await Promise.all([
       clientsFolder(),
-      ready(
-        `registry-${wire}`,
-        own.spawn(`registry-${wire}`, [
-          'registry',
-          `-store=file:${store}`,
-          '-listen=127.0.0.1:0',
-          `-wire=${wire}`,
-        ]),
-      ),
+      startRegistry(own, [`-store=file:${store}`, `-wire=${wire}`], `registry-${wire}`).ready(),
     ]);
     url = `http://${address}`;
     for (const name of ['confluent', 'kafkajs', 'python'] as const)

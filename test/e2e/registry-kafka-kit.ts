@@ -1,12 +1,11 @@
 /** Real registry processes on one topic, and an independent look at what stands in it. */
-import { readFileSync } from 'node:fs';
 import { expect } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
+import type { Launcher, Running } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { until } from '../wait.ts';
-import type { Launcher } from './engine-kit.ts';
 
 const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
@@ -23,15 +22,15 @@ export interface Answer {
 }
 
 export class Instance {
-  readonly process: SliceProcess;
+  readonly process: Running;
   url = '';
 
-  constructor(process: SliceProcess) {
+  constructor(process: Running) {
     this.process = process;
   }
 
   log(): string {
-    return readFileSync(this.process.logPath, 'utf8');
+    return this.process.log();
   }
 
   /** What it logged; what is no line of a log is left out. */
@@ -49,8 +48,7 @@ export class Instance {
   }
 
   async ready(): Promise<this> {
-    this.url = `http://${await this.process.address()}`;
-    await until('a ready instance', async () => (await fetch(`${this.url}/ready`)).ok);
+    this.url = `http://${await this.process.ready()}`;
     return this;
   }
 
@@ -84,8 +82,8 @@ export class Instance {
 }
 
 export function startInstance(launch: Launcher, brokers: string, topic: string, name: string): Instance {
-  const args = ['registry', '-listen=127.0.0.1:0', `-store=kafka:${brokers}`, `-schemas-topic=${topic}`];
-  return new Instance(launch.spawn(name, args));
+  const flags = [`-store=kafka:${brokers}`, `-schemas-topic=${topic}`];
+  return new Instance(startRegistry(launch, flags, name));
 }
 
 export async function startInstances(

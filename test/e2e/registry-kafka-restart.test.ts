@@ -2,11 +2,11 @@
  *  resume by themselves. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { ownStack } from '../fixtures/own-stack.ts';
+import { launcher } from '../fixtures/process.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { ownStack } from './own-stack.ts';
 import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
-import { scrape } from './scrape.ts';
 
 const launch = launcher();
 const own = ownStack('registry-restart');
@@ -29,7 +29,7 @@ it('two registries continue after their broker was killed and started again', as
     if (id !== undefined) acknowledged.push({ subject, schema, id });
     return id !== undefined;
   };
-  for (let n = 0; n < 20; n++) expect(await register(n % 2 === 0 ? first : second, `Before${n}`)).toBe(true);
+  for (const [n, through] of instances.entries()) expect(await register(through, `Before${n}`)).toBe(true);
   await own.killBroker();
   // Lookups by id need nobody. A read that has to see every write waits for it, and says that it could not.
   const [known] = acknowledged;
@@ -57,8 +57,8 @@ it('two registries continue after their broker was killed and started again', as
     },
     200_000,
   );
-  for (let n = 0; n < 20; n++) {
-    expect(await register(n % 2 === 0 ? first : second, `After${n}`)).toBe(true);
+  for (const [n, through] of instances.entries()) {
+    expect(await register(through, `After${n}`)).toBe(true);
     for (const one of instances) {
       const answer = await one.read(`/subjects/subject-After${n}/versions`);
       expect(answer).toMatchObject({ status: 200, body: [1] });

@@ -1,8 +1,9 @@
 /** Several registry processes on one topic: one writes, all read, and whichever dies or sleeps, nothing is lost or
  *  given twice. */
 import { expect, it } from 'vitest';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import {
   expectKept,
   type Instance,
@@ -12,7 +13,6 @@ import {
   startInstance,
   startInstances,
 } from './registry-kafka-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const { brokers } = await sharedStack();
 const launch = launcher();
@@ -104,8 +104,7 @@ it('SIGKILL of the leader under 64 writers repeats no id, loses no acknowledged 
   const writers = new Writers(instances);
   await untilMore(writers, 500, 200_000);
   const victim = leaderOf(instances);
-  victim.process.kill('SIGKILL');
-  await victim.process.ended;
+  await victim.process.die();
   await untilMore(writers, 500, 200_000);
   // A new process at the place of the old one takes part again.
   const again = await startInstance(launch, brokers, topic, 'again').ready();
@@ -117,7 +116,7 @@ it('SIGKILL of the leader under 64 writers repeats no id, loses no acknowledged 
     const { status, body } = await one.read(`/schemas/ids/${last.id}`);
     expect([status, (body as { schema: string }).schema]).toEqual([200, last.schema]);
   }
-  for (const one of survivors) one.process.kill('SIGTERM');
+  await Promise.all(survivors.map((one) => one.process.drain()));
 });
 
 const TAKEN_OVER_WITHIN_MS = 150_000;
@@ -189,8 +188,7 @@ async function sleptPastLease(topic: string): Promise<boolean> {
   const stayed = sleeper.terms() === terms.sleeper && other.terms() === terms.other + 1;
   // All that waited, and all after it, went to the new leader.
   if (stayed) expect(answered, logs()).toBe(36);
-  for (const one of instances) one.process.kill('SIGTERM');
-  await Promise.all(instances.map((one) => one.process.ended));
+  await Promise.all(instances.map((one) => one.process.drain()));
   return stayed;
 }
 

@@ -1,11 +1,10 @@
 /** The security settings that an operator may get wrong, and the command that makes lines of the password file. */
-import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parsePasswords, passwordMatches } from '../../src/access/password.ts';
-import { packageRoot } from '../../src/shell/package.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { runHashPassword, runRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
 const file = (name: string, text: string): string => {
@@ -49,7 +48,7 @@ describe('invalid security settings', () => {
     ],
     [[`-auth-rules=${rulesPath}`, '-auth-mtls'], '-auth-mtls needs -tls-client-ca'],
   ])('the registry refuses %j with exit code 2 and one line', async (flags, message) => {
-    const { code, stderr } = await own.run(['registry', '-listen=127.0.0.1:0', '-log-level=error', ...flags]);
+    const { code, stderr } = await runRegistry(own, ['-listen=127.0.0.1:0', '-log-level=error', ...flags]);
     expect(code).toBe(2);
     expect(stderr.trim().split('\n')).toHaveLength(1);
     expect(stderr).toContain(message);
@@ -58,23 +57,20 @@ describe('invalid security settings', () => {
 });
 
 describe('hash-password', () => {
-  const run = (args: readonly string[], input: string | Uint8Array) => {
-    const launcherPath = join(packageRoot(), 'bin', 'millrace');
-    const { status, stdout, stderr } = spawnSync(
-      process.execPath,
-      [launcherPath, 'registry', 'hash-password', ...args],
-      { input, encoding: 'utf8' },
-    );
-    return { status, stdout, stderr };
+  const run = async (args: readonly string[], input: string | Uint8Array) => {
+    const { code, stdout, stderr } = await runHashPassword(own, args, input);
+    return { status: code, stdout, stderr };
   };
 
   it('hash-password prints a line that admits its user, from a password on stdin', async () => {
-    const { status, stdout } = run(['carol'], `${PASSWORD}\n`);
+    const { status, stdout } = await run(['carol'], `${PASSWORD}\n`);
     expect(status).toBe(0);
     const hashed = parsePasswords(stdout, 'stdout').get('carol');
     expect(await passwordMatches(PASSWORD, hashed as NonNullable<typeof hashed>)).toBe(true);
     expect(stdout).not.toContain(PASSWORD);
-    const { hash } = JSON.parse(run(['carol', '-json'], PASSWORD).stdout) as { readonly hash: string };
+    const { hash } = JSON.parse((await run(['carol', '-json'], PASSWORD)).stdout) as {
+      readonly hash: string;
+    };
     expect(parsePasswords(`carol:${hash}`, 'json').size).toBe(1);
   });
 
@@ -86,8 +82,8 @@ describe('hash-password', () => {
     [[], PASSWORD, 'a user name is needed'],
     [['a:b'], PASSWORD, 'a user name is needed'],
     [['carol', PASSWORD], PASSWORD, 'unexpected argument'],
-  ] as const)('hash-password refuses %j with invalid input and exit code 2', (args, input, message) => {
-    const { status, stdout, stderr } = run(args, input);
+  ] as const)('hash-password refuses %j with invalid input and exit code 2', async (args, input, message) => {
+    const { status, stdout, stderr } = await run(args, input);
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr).toContain(message);
   });

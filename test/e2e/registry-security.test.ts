@@ -1,17 +1,16 @@
 /** The registry as an operator runs it with rules: passwords, tokens, certificates, limits, reloads, and what it logs. */
 import { generateKeyPairSync, sign } from 'node:crypto';
-import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { renameSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest, type Server } from 'node:http';
 import { request as secureRequest } from 'node:https';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { ready } from '../../src/demo/ready.ts';
 import { hashPassword } from '../../src/registry/index.ts';
 import { certificate, type Subject } from '../contract/certificates.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
 import { realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 
 const own = launcher();
 const file = (name: string, text: string): string => {
@@ -105,15 +104,12 @@ const register = (base: string, subject: string, authorization: string, name = s
     authorization,
   });
 
-async function start(
-  name: string,
-  ...flags: readonly string[]
-): Promise<{ child: SliceProcess; base: string }> {
-  const child = own.spawn(name, ['registry', '-listen=127.0.0.1:0', ...flags]);
-  return { child, base: `http://${await ready(name, child)}` };
+async function start(name: string, ...flags: readonly string[]): Promise<{ child: Running; base: string }> {
+  const child = startRegistry(own, [...flags], name);
+  return { child, base: `http://${await child.ready()}` };
 }
 
-let child: SliceProcess;
+let child: Running;
 let base: string;
 let issuer: Server;
 let keys = keySet([key, 'one']);
@@ -339,7 +335,7 @@ describe('registry with access rules', () => {
   it('the registry keeps its rules through an invalid file with a log line, and SIGHUP reloads immediately', async () => {
     file('rules', `${RULES}\nbasic:alice reads *`);
     await until('the line in the log', async () =>
-      /rules:7: .*reads.* is no operation/.test(readFileSync(child.logPath, 'utf8')) ? true : undefined,
+      /rules:7: .*reads.* is no operation/.test(child.log()) ? true : undefined,
     );
     expect(
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status,
@@ -362,7 +358,7 @@ describe('registry with access rules', () => {
   });
 
   it('the registry logs each write and each refusal with the principal, and no credential', () => {
-    const log = readFileSync(child.logPath, 'utf8');
+    const log = child.log();
     expect(log).toMatch(
       /"operation":"write","subject":"orders-key".*"principal":"basic:alice".*audit: allowed/,
     );
@@ -394,8 +390,7 @@ describe('client rate', () => {
       headers: { 'retry-after': '1' },
       body: { error_code: 42901, message: 'too many requests of this address' },
     });
-    one.kill('SIGTERM');
-    await one.ended;
+    await one.drain();
   });
 });
 
@@ -415,20 +410,19 @@ describe('client certificates', () => {
   };
 
   it('a client certificate names the principal where the setting trusts it', async () => {
-    const one = own.spawn('mtls', [
-      'registry',
-      '-listen=127.0.0.1:0',
-      `-tls-cert=${file('server.pem', server.cert)}`,
-      `-tls-key=${file('server.key', server.key)}`,
-      `-tls-client-ca=${file('ca.pem', authority.cert)}`,
-      '-tls-client-auth=optional',
-      '-auth-mtls',
-      `-auth-rules=${file('mtls-rules', RULES)}`,
-    ]);
-    const address = await until(
-      'the address',
-      async () => /listening on (https:\/\/\S+)/.exec(readFileSync(one.logPath, 'utf8'))?.[1],
+    const one = startRegistry(
+      own,
+      [
+        `-tls-cert=${file('server.pem', server.cert)}`,
+        `-tls-key=${file('server.key', server.key)}`,
+        `-tls-client-ca=${file('ca.pem', authority.cert)}`,
+        '-tls-client-auth=optional',
+        '-auth-mtls',
+        `-auth-rules=${file('mtls-rules', RULES)}`,
+      ],
+      'mtls',
     );
+    const address = await one.origin();
     const as = (name?: keyof typeof clients): NonNullable<Ask['tls']> => ({
       ca: authority.cert,
       ...(name === undefined ? {} : { cert: clients[name].cert, key: clients[name].key }),
@@ -444,8 +438,7 @@ describe('client certificates', () => {
     expect(await status('orders-value')).toBe(401);
     expect(await status('public-value')).toBe(404);
     await expect(ask(address, '/subjects', { tls: as('self') })).rejects.toThrow();
-    one.kill('SIGTERM');
-    expect((await one.ended).code).toBe(0);
-    expect(readFileSync(one.logPath, 'utf8')).toContain('audit: refused (forbidden)');
+    await one.drain();
+    expect(one.log()).toContain('audit: refused (forbidden)');
   });
 });

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
 import { freePort } from '../../src/devstack/ports.ts';
 import { packageRoot } from '../../src/shell/package.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
-import { sharedStack } from './stack.ts';
 
 const PAGE = join(packageRoot(), 'docs', 'registry-session.md');
 const own = launcher();

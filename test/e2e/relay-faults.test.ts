@@ -3,13 +3,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
-import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
-import type { BrokerAdmin } from '../../src/io/kafka/port.ts';
+import { metric } from '../fixtures/metrics.ts';
+import { ownStack } from '../fixtures/own-stack.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { createTopic, deleteTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { ownStack } from './own-stack.ts';
-import { drained, firsts, insert, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
-import { topicGone } from './topic-gone.ts';
+import { drained, firsts, insert, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 
 const own = launcher();
 const servers = ownStack('relay');
@@ -22,31 +22,15 @@ const world = worlds(() => stack, own.suffix);
 /** For a relay and a broker that come back, on a machine that may be slow. */
 const BACK_MS = 200_000;
 
-async function asAdmin<T>(work: (admin: BrokerAdmin) => Promise<T>): Promise<T> {
-  const admin = await nodeRdkafkaDriver.admin({
-    brokers: stack.brokers,
-    clientId: 'test',
-    connectTimeoutMs: 60_000,
-  });
-  try {
-    return await work(admin);
-  } finally {
-    await admin.close();
-  }
-}
-
 async function refuseAbove(topic: string, bytes: number): Promise<true> {
-  const config = { 'max.message.bytes': String(bytes) };
-  await asAdmin((admin) => admin.createTopics([{ topic, partitions: 3, config }]));
+  await createTopic(stack.brokers, topic, 3, { 'max.message.bytes': String(bytes) });
   return true;
 }
-
-const deleteTopic = (topic: string): Promise<void> => asAdmin((admin) => admin.deleteTopics([topic]));
 
 describe('broker faults', () => {
   it('a relay whose broker pauses and then dies resumes in order', async () => {
     const { pool, args, ...rest } = await world();
-    const relay = own.spawn('relay', [...args, '-batch-rows=20', '-delivery-timeout=1s']);
+    const relay = startRelay(own, [...args, '-batch-rows=20', '-delivery-timeout=1s']);
     const address = await relay.address();
     const sent = new Sent(pool, 25);
     for (let round = 0; round < 5; round++) await sent.round();
@@ -65,15 +49,14 @@ describe('broker faults', () => {
     for (let round = 0; round < 5; round++) await sent.round();
     stack = await servers.start(Number(stack.brokers.split(':').at(-1)));
     await drained(pool, BACK_MS);
-    relay.kill('SIGTERM');
-    expect(await relay.ended).toEqual({ code: 0, signal: null });
+    await relay.drain();
     sent.expectOrdered(await readTopic({ ...rest, stack }));
   });
 
   it('a relay whose broker refuses a row holds back its key, and publishes all others', async () => {
     const { pool, args, topic, ...rest } = await world();
     await refuseAbove(topic, 20_000);
-    const relay = own.spawn('relay', [...args, '-create-topics=false']);
+    const relay = startRelay(own, [...args, '-create-topics=false']);
     const address = await relay.address();
     const sent = new Sent(pool, 10);
     const [stuck] = sent.byKey.keys() as unknown as [string];
@@ -92,8 +75,7 @@ describe('broker faults', () => {
     // Whoever owns the row makes it smaller; then its key goes on by itself.
     await pool.query(`UPDATE outbox SET payload = '{}' WHERE msg_id = $1::uuid`, [large]);
     await drained(pool);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     const seen = await readTopic({ ...rest, topic });
     sent.byKey.get(stuck)?.push(large, ...behind);
     for (const [key, ids] of sent.byKey) expect(firsts(seen, key)).toEqual(ids);
@@ -101,40 +83,36 @@ describe('broker faults', () => {
 
   it('a relay adapts to a smaller record limit by smaller batches and without a gap', async () => {
     const { pool, args, topic, ...rest } = await world();
-    const relay = own.spawn('relay', [...args, '-create-topics=false']);
+    const relay = startRelay(own, [...args, '-create-topics=false']);
     await relay.ended;
     await refuseAbove(topic, 1_000_000);
-    const one = own.spawn('relay', [...args, '-create-topics=false']);
+    const one = startRelay(own, [...args, '-create-topics=false']);
     const address = await one.address();
     const before = new Sent(pool, 2);
     await before.round();
     await drained(pool);
-    await deleteTopic(topic);
-    await topicGone(stack.folder, topic);
+    await deleteTopic(stack, topic);
     await until('a topic of smaller records', () => refuseAbove(topic, 3000));
     const sent = new Sent(pool, 20);
     for (let round = 0; round < 5; round++) await sent.round(JSON.stringify({ text: 'y'.repeat(300) }));
     await drained(pool, BACK_MS);
     expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
-    one.kill('SIGTERM');
-    await one.ended;
+    await one.drain();
     sent.expectOrdered(await readTopic({ ...rest, topic }));
   });
 
   it('a relay whose topic is deleted recreates the topic and continues in order', async () => {
     const { pool, args, topic, ...rest } = await world();
-    const relay = own.spawn('relay', args);
+    const relay = startRelay(own, args);
     await relay.address();
     const before = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await before.round();
     await drained(pool);
-    await deleteTopic(topic);
-    await topicGone(stack.folder, topic);
+    await deleteTopic(stack, topic);
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();
     await drained(pool, BACK_MS);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     // What stood in the old topic is gone with it.
     after.expectOrdered(await readTopic({ ...rest, topic }));
   });

@@ -1,18 +1,19 @@
 /** The effect of each flag of `millrace relay` on a process, and its counts of unusual rows: two polling relays and
  *  one in wal mode, in a database of their own, whose horizon no other session holds. */
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTopics } from '../../src/demo/contracts/topic.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { shardOf } from '../../src/outbox/relay/shards.ts';
+import { ownDatabase } from '../fixtures/database.ts';
+import { becomes, pageOf } from '../fixtures/metrics.ts';
+import { launcher, type Running, withDefaults } from '../fixtures/process.ts';
+import { runRelay, startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { settingsOf } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { becomes, ownDatabase, pageOf } from './flags-kit.ts';
 import { leftOpen } from './orders-kit.ts';
-import { settingsOf } from './payments-kit.ts';
 import {
   drained,
   firsts,
@@ -24,7 +25,6 @@ import {
   type World,
   worlds,
 } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
 
 const own = launcher();
@@ -34,16 +34,14 @@ const postgres = await ownDatabase(stack.postgres, database);
 const world = worlds(() => ({ ...stack, postgres }), own.suffix);
 const holder = new pg.Client({ connectionString: postgres, application_name: `holder_${own.suffix}` });
 
-interface Running extends World {
-  readonly process: SliceProcess;
+interface RunningRelay extends World {
+  readonly process: Running;
   readonly address: string;
 }
 
-async function start(one: World, ...flags: readonly string[]): Promise<Running> {
-  const names = flags.map((flag) => `${flag.split('=', 1)[0]}=`);
+async function start(one: World, ...flags: readonly string[]): Promise<RunningRelay> {
   const args = flags.includes('-relay=wal') ? inMode(one.args, 'wal') : one.args;
-  const kept = args.filter((arg) => !names.some((name) => arg.startsWith(name)));
-  const process = own.spawn('relay', [...kept, ...flags]);
+  const process = startRelay(own, withDefaults(args, flags));
   return { ...one, process, address: await process.address() };
 }
 
@@ -52,8 +50,8 @@ const small = (topic: string): Promise<void> =>
   createTopics(stack.brokers, [{ topic, partitions: 3, config: { 'max.message.bytes': '20000' } }]);
 const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
 
-let swift: Running;
-let usual: Running;
+let swift: RunningRelay;
+let usual: RunningRelay;
 
 beforeAll(async () => {
   await holder.connect();
@@ -83,7 +81,7 @@ const gone = { key: randomUUID() };
 
 /** Every acknowledged row was marked, was not ours to mark, or is one of the `vanished`: those are asked for at first, and given up
  *  after half a minute, which a slow machine may reach anywhere in this file. */
-async function expectAccounted(at: Running, vanished: number): Promise<void> {
+async function expectAccounted(at: RunningRelay, vanished: number): Promise<void> {
   const page = await pageOf(at.address);
   const of = (name: string): number => page.get(`relay_${name}_total`) as number;
   expect(of('published')).toBe(of('marked') + of('marks_refused') + vanished);
@@ -118,8 +116,9 @@ describe('-horizon-warn', () => {
     const page = await becomes(swift.address, series(), (seconds) => seconds >= 1);
     expect(page.get('relay_horizon_seconds')).toBe(page.get(series()));
     expect(page.get('relay_horizon_transactions')).toBeGreaterThanOrEqual(25);
-    const said = (at: Running): string | undefined =>
-      readFileSync(at.process.logPath, 'utf8')
+    const said = (at: RunningRelay): string | undefined =>
+      at.process
+        .log()
         .split('\n')
         .find((line) => line.includes('the horizon is held'));
     const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
@@ -139,7 +138,7 @@ describe('polling relay', () => {
 
   it('a relay creates no topic with a higher -replication-factor than there are brokers', async () => {
     const { args, topic } = await world();
-    const { code, stderr } = await own.run([...args, '-replication-factor=2', '-log-level=silent']);
+    const { code, stderr } = await runRelay(own, [...args, '-replication-factor=2', '-log-level=silent']);
     expect([code, stderr]).toEqual([
       2,
       expect.stringMatching(/^error: .*replication factor.*\[broker_refused\]$/im),
@@ -262,7 +261,7 @@ describe('unmarked and refused rows', () => {
 });
 
 describe('relay in wal mode', () => {
-  let log: Running | undefined;
+  let log: RunningRelay | undefined;
   afterAll(async () => {
     if (log === undefined) return;
     log.process.kill('SIGKILL');
@@ -309,20 +308,15 @@ describe('relay in wal mode', () => {
     await becomes(address, 'relay_wal_parked_keys', 0);
     await becomes(address, 'relay_wal_transactions_total', 3 + stuck.length + others);
     expect(firsts(await readTopic(log), key)).toEqual(stuck);
-    log.process.kill('SIGTERM');
-    expect(await log.process.ended).toEqual({ code: 0, signal: null });
+    await log.process.drain();
   });
 });
 
 describe('missing row', () => {
   it('a published row that is missing from the table is marked as missing with a warning', async () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1);
-    expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
+    expect(usual.process.log()).toContain('a published row is not in the table');
     await expectAccounted(usual, 1);
-    for (const { process } of [swift, usual]) process.kill('SIGTERM');
-    expect(await Promise.all([swift.process.ended, usual.process.ended])).toEqual([
-      { code: 0, signal: null },
-      { code: 0, signal: null },
-    ]);
+    await Promise.all([swift, usual].map(({ process }) => process.drain()));
   });
 });

@@ -1,17 +1,14 @@
 /** A schema, a topic and rows for the relay's tests, and what stands in the topic afterwards. */
+
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
+import type { SharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { scrape } from './scrape.ts';
-import type { SharedStack } from './stack.ts';
 
 const PARTITIONS = 3;
 
@@ -30,18 +27,11 @@ export function worlds(stack: () => SharedStack, suffix: string): () => Promise<
   afterAll(() => Promise.all(pools.map((pool) => pool.close())));
   return async () => {
     const schema = `relay_${suffix}_${count++}`;
-    const pool = await pgDriver.connect({
-      url: withSettings(stack().postgres, { schema }),
-      connectionsMax: 4,
-      applicationName: 'test',
-      connectTimeoutMs: 60_000,
-    });
+    const pool = await connectPool(stack().postgres, { schema, connections: 4 });
     pools.push(pool);
-    await migrate(pool, schema, 'orders', migrationsOf('orders'));
-    await migrate(pool, schema, 'relay', migrationsOf('relay'));
+    await createTables(pool, schema, 'orders', 'relay');
     const topic = `${schema}.events`;
     const args = [
-      'relay',
       `-brokers=${stack().brokers}`,
       `-postgres=${stack().postgres}`,
       `-schema=${schema}`,
@@ -162,10 +152,3 @@ export async function readTopic(world: Pick<World, 'stack' | 'topic'>): Promise<
 export const firsts = (seen: readonly Seen[], key: string): string[] => [
   ...new Set(seen.filter((one) => one.key === key).map(({ msgId }) => msgId)),
 ];
-
-/** One series of a process's /metrics, without labels. */
-export async function metric(address: string, name: string): Promise<number> {
-  const page = await scrape(address);
-  const line = page.split('\n').find((one) => one.startsWith(`${name} `));
-  return Number(line?.split(' ')[1] ?? Number.NaN);
-}

@@ -1,12 +1,13 @@
 /** Several relays on one outbox: they share it, take over from the dead, hand over when they go, and one that was stopped past its
  *  lease breaks nothing when it wakes. Real processes, real signals. */
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
+import { metric } from '../fixtures/metrics.ts';
+import { launcher } from '../fixtures/process.ts';
+import { runRelay, startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { asAdmin } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
+import { drained, inMode, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -29,7 +30,7 @@ function withAnotherTopic(args: readonly string[], topic: string) {
 describe('relays on one outbox', () => {
   it('relays share an outbox, take over from a killed one, and hand over at the end without a duplicate', async () => {
     const { pool, args, ...rest } = await world();
-    const three = [1, 2, 3].map(() => own.spawn('relay', [...args, '-lease=3s']));
+    const three = [1, 2, 3].map(() => startRelay(own, [...args, '-lease=3s']));
     const addresses = await Promise.all(three.map((one) => one.address()));
     await shared(addresses, [4, 6, 6]);
     const sent = new Sent(pool, 64);
@@ -50,12 +51,10 @@ describe('relays on one outbox', () => {
     await shared(addresses.slice(1), [8, 8]);
     const beforeHandOver = (await readTopic({ ...rest })).length;
     // A drain gives back what is finished: nothing is published twice.
-    three[1]?.kill('SIGTERM');
-    expect(await three[1]?.ended).toEqual({ code: 0, signal: null });
+    await three[1]?.drain();
     for (let round = 0; round < 5; round++) await sent.round();
     await drained(pool);
-    three[2]?.kill('SIGTERM');
-    await three[2]?.ended;
+    await three[2]?.drain();
     const seen = await readTopic(rest);
     sent.expectOrdered(seen);
     expect(seen.length - beforeHandOver).toBe(5 * 64);
@@ -67,7 +66,7 @@ describe('relays on one outbox', () => {
       const { pool, args, ...rest } = await world();
       // Long enough that a machine which is busy with other tests misses no beat of those that run.
       const flags = [...args, '-lease=3s', `-fence=${fence}`, '-batch-rows=50'];
-      const first = own.spawn('relay', flags);
+      const first = startRelay(own, flags);
       const firstAt = await first.address();
       await shared([firstAt], [16]);
       const sent = new Sent(pool, 40);
@@ -78,7 +77,7 @@ describe('relays on one outbox', () => {
       // More than it can publish before it is stopped.
       for (let round = 0; round < 40; round++) await sent.round('{"n":1}');
       first.kill('SIGSTOP');
-      const second = own.spawn('relay', flags);
+      const second = startRelay(own, flags);
       const secondAt = await second.address();
       await shared([secondAt], [16]);
       for (let round = 0; round < 5; round++) await sent.round();
@@ -113,8 +112,7 @@ describe('relays on one outbox', () => {
         const marks = await Promise.all([firstAt, secondAt].map((at) => metric(at, 'relay_marked_total')));
         return marks.reduce((a, b) => a + b) === sent.rows ? true : undefined;
       });
-      for (const one of [first, second]) one.kill('SIGTERM');
-      await Promise.all([first.ended, second.ended]);
+      await Promise.all([first, second].map((one) => one.drain()));
       const seen = await readTopic(rest);
       sent.expectOrdered(seen);
       const epochs = new Set(seen.map(({ headers }) => headers['relay_epoch']));
@@ -124,24 +122,23 @@ describe('relays on one outbox', () => {
 
   it('a relay refuses another number of shards than the running relays have', async () => {
     const { args } = await world();
-    const first = own.spawn('relay', args);
+    const first = startRelay(own, args);
     await first.address();
     await shared([await first.address()], [16]);
-    const result = await own.run([...args, '-shards=8']);
+    const result = await runRelay(own, [...args, '-shards=8']);
     expect(result.code).toBe(2);
     expect(result.stderr).toMatch(/error: .*16 shards, not 8; .*\[lease_mismatch\]/);
-    expect((await own.run([...args, '-shards=12'])).code).toBe(2);
-    first.kill('SIGTERM');
-    await first.ended;
+    expect((await runRelay(own, [...args, '-shards=12'])).code).toBe(2);
+    await first.drain();
   });
 
   it('a relay refuses another topic than the running relays have, and accepts it once none runs', async () => {
     const { pool, args, topic, ...rest } = await world();
     const { elsewhere, other } = withAnotherTopic(args, topic);
-    const first = own.spawn('relay', args);
+    const first = startRelay(own, args);
     await shared([await first.address()], [16]);
     for (const mode of ['poll', 'wal']) {
-      const refused = await own.run(inMode(elsewhere, mode));
+      const refused = await runRelay(own, inMode(elsewhere, mode));
       expect(refused.code).toBe(2);
       expect(refused.stderr.split('\n').filter((line) => line.startsWith('error: '))).toEqual([
         expect.stringMatching(
@@ -152,24 +149,18 @@ describe('relays on one outbox', () => {
     const before = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await before.round();
     await drained(pool);
-    first.kill('SIGTERM');
-    await first.ended;
+    await first.drain();
     // Nothing was made of the topic that was refused.
-    const admin = await nodeRdkafkaDriver.admin({
-      brokers: stack.brokers,
-      clientId: 'test',
-      connectTimeoutMs: 60_000,
-    });
-    const topics = (await admin.listTopics()).map((one) => one.topic);
-    await admin.close();
+    const listed = await asAdmin(stack.brokers, (admin) => admin.listTopics());
+    const topics = listed.map((one) => one.topic);
     expect([topics.includes(topic), topics.includes(other)]).toEqual([true, false]);
 
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();
-    const changed = await own.run([...elsewhere, '-exit-when-drained']);
+    const changed = await runRelay(own, [...elsewhere, '-exit-when-drained']);
     expect(changed.code).toBe(0);
     expect(changed.stderr).toContain('the outbox is published to another topic from here on');
-    expect((await own.run([...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
+    expect((await runRelay(own, [...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
     before.expectOrdered(await readTopic({ ...rest, topic }));
     const seen = await readTopic({ ...rest, topic: other });
     after.expectOrdered(seen);
@@ -179,27 +170,26 @@ describe('relays on one outbox', () => {
   it('a suspended relay ends when another topic was adopted meanwhile', async () => {
     const { args, topic } = await world();
     const { elsewhere } = withAnotherTopic(args, topic);
-    const first = own.spawn('relay', args);
+    const first = startRelay(own, args);
     await shared([await first.address()], [16]);
     first.kill('SIGSTOP');
     // Refused for as long as the first may live.
     const second = await until('a relay that takes the outbox over', async () => {
-      const one = own.spawn('relay', elsewhere);
+      const one = startRelay(own, elsewhere);
       const address = await one.address();
       return (await Promise.race([one.ended, shared([address], [16])])) === true ? one : undefined;
     });
     first.kill('SIGCONT');
     expect((await first.ended).code).toBe(2);
-    expect(readFileSync(first.logPath, 'utf8')).toMatch(/error: .* publish it to the topic \S+\.other, not /);
-    second.kill('SIGTERM');
-    await second.ended;
+    expect(first.log()).toMatch(/error: .* publish it to the topic \S+\.other, not /);
+    await second.drain();
   });
 
   it('a relay ends by itself once nothing is pending, on request', async () => {
     const { pool, args, ...rest } = await world();
     const sent = new Sent(pool, 30);
     for (let round = 0; round < 5; round++) await sent.round();
-    const result = await own.run([...args, '-exit-when-drained']);
+    const result = await runRelay(own, [...args, '-exit-when-drained']);
     expect(result.code).toBe(0);
     expect(await pending(pool)).toBe(0);
     sent.expectOrdered(await readTopic(rest));

@@ -2,10 +2,12 @@
  *  resumes where it was once the host is back. */
 import { describe, expect, it } from 'vitest';
 import { silentGate } from '../contract/sql-gate.ts';
+import { metric } from '../fixtures/metrics.ts';
+import { launcher, withDefaults } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
+import { drained, inMode, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 import { dropSlots } from './wal-kit.ts';
 
 const own = launcher();
@@ -23,12 +25,11 @@ describe('silent database', () => {
     async (mode) => {
       const { pool, args, schema, ...rest } = await world();
       const gate = await silentGate(stack.postgres);
-      const relay = own.spawn(`relay-${mode}`, [
-        ...inMode(args, mode).filter((one) => !one.startsWith('-postgres=')),
-        `-postgres=${gate.url}`,
-        '-answer-timeout=2s',
-        '-lease=2s',
-      ]);
+      const relay = startRelay(
+        own,
+        withDefaults(inMode(args, mode), [`-postgres=${gate.url}`, '-answer-timeout=2s', '-lease=2s']),
+        `relay-${mode}`,
+      );
       const address = await relay.address();
       const ready = async (): Promise<Ready> =>
         (await (await fetch(`http://${address}/ready`)).json()) as Ready;
@@ -52,8 +53,7 @@ describe('silent database', () => {
       await until('a relay that is ready again', async () => ((await ready()).ready ? true : undefined));
       await sent.round();
       await drained(pool);
-      relay.kill('SIGTERM');
-      expect(await relay.ended).toEqual({ code: 0, signal: null });
+      await relay.drain();
       sent.expectOrdered(await readTopic(rest));
       await gate.close();
       if (mode === 'wal') await dropSlots(pool, schema);

@@ -11,12 +11,12 @@ import type { CountingPipeline } from '../../src/outbox/relay/pipeline/contract.
 import { SafeIdHorizon } from '../../src/outbox/relay/poll/safe-id-horizon.ts';
 import { PollSource } from '../../src/outbox/relay/poll/source.ts';
 import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
-import { XminMonitor, LagMeter } from '../../src/outbox/relay/xmin-monitor.ts';
+import { LagMeter, XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, realClock, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import { explained } from './explained.ts';
 import { insert, worlds } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();

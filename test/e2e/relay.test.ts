@@ -2,11 +2,12 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { launcher, withDefaults } from '../fixtures/process.ts';
+import { runRelay, startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
 import { drained, firsts, insert, pending, readTopic, type World, worlds } from './relay-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -29,7 +30,7 @@ describe('running relay', () => {
   it('a relay publishes the events of a key in order, each once, and marks them all', async () => {
     const keys = Array.from({ length: 40 }, () => randomUUID());
     const sent = new Map<string, string[]>(keys.map((key) => [key, []]));
-    const relay = own.spawn('relay', main.args);
+    const relay = startRelay(own, main.args);
     await relay.address();
     for (let round = 0; round < 5; round++) {
       await Promise.all(
@@ -37,8 +38,7 @@ describe('running relay', () => {
       );
     }
     await drained(main.pool);
-    relay.kill('SIGTERM');
-    expect(await relay.ended).toEqual({ code: 0, signal: null });
+    await relay.drain();
     const seen = await readTopic(main);
     expect(seen.length).toBe(keys.length * 5);
     for (const key of keys) expect(firsts(seen, key)).toEqual(sent.get(key));
@@ -46,7 +46,7 @@ describe('running relay', () => {
 
   itFull('a relay does not skip a lower id that commits after a higher one', async () => {
     const { pool, args, topic } = await world();
-    const relay = own.spawn('relay', args);
+    const relay = startRelay(own, args);
     await relay.address();
     let late = '';
     let early = '';
@@ -56,8 +56,7 @@ describe('running relay', () => {
       await until('the higher id', async () => ((await pending(pool)) === 0 ? true : undefined));
     });
     await drained(pool);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     const seen = (await readTopic({ stack, topic })).map(({ msgId }) => msgId);
     expect(new Set(seen)).toEqual(new Set([late, early]));
     expect(seen).toHaveLength(2);
@@ -68,14 +67,13 @@ describe('running relay', () => {
     const key = randomUUID();
     const sent: string[] = [];
     for (let i = 0; i < 20; i++) sent.push(await insert(pool, key, `{"i":${i}}`));
-    const dying = own.spawn('relay', [...args, '-crash-point=publish']);
+    const dying = startRelay(own, [...args, '-crash-point=publish']);
     expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
     expect(await pending(pool)).toBe(20);
     expect(crashLine(dying.logPath)).toMatchObject({ point: 'publish', unfinished: 20 });
-    const relay = own.spawn('relay', args);
+    const relay = startRelay(own, args);
     await drained(pool);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     const seen = await readTopic({ stack, topic });
     expect(firsts(seen, key)).toEqual(sent);
     expect(seen.length).toBe(40);
@@ -85,14 +83,13 @@ describe('running relay', () => {
   itFull('a relay that dies between a commit and the publish loses nothing', async () => {
     const { pool, args, topic } = await world();
     const sent = await insert(pool, randomUUID(), '{}');
-    const dying = own.spawn('relay', [...args, '-crash-point=commit']);
+    const dying = startRelay(own, [...args, '-crash-point=commit']);
     expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
     expect(crashLine(dying.logPath)).toMatchObject({ point: 'commit', unfinished: 1 });
     expect(await readTopic({ stack, topic })).toEqual([]);
-    const relay = own.spawn('relay', args);
+    const relay = startRelay(own, args);
     await drained(pool);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId)).toEqual([sent]);
   });
 
@@ -100,16 +97,15 @@ describe('running relay', () => {
     const { pool, args, topic } = await world();
     const sent: string[] = [];
     for (let i = 0; i < 20; i++) sent.push(await insert(pool, randomUUID(), '{}'));
-    const dying = own.spawn('relay', [...args, '-crash-point=mark']);
+    const dying = startRelay(own, [...args, '-crash-point=mark']);
     expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
     expect(crashLine(dying.logPath)).toMatchObject({ point: 'mark', unfinished: 20 });
     expect(await pending(pool)).toBe(0);
-    const relay = own.spawn('relay', args);
+    const relay = startRelay(own, args);
     await relay.address();
     sent.push(await insert(pool, randomUUID(), '{}'));
     await drained(pool);
-    relay.kill('SIGTERM');
-    await relay.ended;
+    await relay.drain();
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId).sort()).toEqual(sent.sort());
   });
 
@@ -123,7 +119,7 @@ describe('running relay', () => {
       [traceparent],
     );
     await pool.query('ALTER TABLE outbox RENAME TO parcels');
-    const result = await own.run([
+    const result = await runRelay(own, [
       ...args,
       `-table=${schema}.parcels`,
       '-source=/parcels',
@@ -142,16 +138,16 @@ describe('running relay', () => {
 
   itFull('a second relay takes over when the first is killed', async () => {
     const { pool, args, topic } = await world();
-    const both = [own.spawn('relay', args), own.spawn('relay', args)];
+    const both = [startRelay(own, args), startRelay(own, args)] as const;
     await Promise.all(both.map((one) => one.address()));
     const sent: string[] = [];
     for (let i = 0; i < 100; i++) {
       sent.push(await insert(pool, randomUUID(), '{}'));
-      if (i === 50) both[0]?.kill('SIGKILL');
+      if (i === 50) both[0].kill('SIGKILL');
     }
     await drained(pool);
-    both[1]?.kill('SIGTERM');
-    await Promise.all(both.map((one) => one.ended));
+    await both[1].drain();
+    await both[0].ended;
     const seen = await readTopic({ stack, topic });
     expect(new Set(seen.map(({ msgId }) => msgId))).toEqual(new Set(sent));
   });
@@ -163,10 +159,7 @@ describe('running relay', () => {
     const address = new URL(stack.postgres);
     address.username = schema;
     address.password = 'cut';
-    const relay = own.spawn('relay', [
-      ...args.filter((arg) => !arg.startsWith('-postgres=')),
-      `-postgres=${address}`,
-    ]);
+    const relay = startRelay(own, withDefaults(args, [`-postgres=${address}`]));
     await relay.address();
     const sent = [await insert(pool, randomUUID(), '{}')];
     await drained(pool);
@@ -183,8 +176,7 @@ describe('running relay', () => {
     });
     sent.push(await insert(pool, randomUUID(), '{}'));
     await drained(pool);
-    relay.kill('SIGTERM');
-    expect(await relay.ended, schema).toEqual({ code: 0, signal: null });
+    await relay.drain();
     expect(new Set((await readTopic({ stack, topic })).map(({ msgId }) => msgId))).toEqual(new Set(sent));
     await pool.query(`DROP ROLE ${schema}`);
   });
@@ -211,7 +203,7 @@ describeFull('refused start', () => {
   ])('a relay refuses $what in one line', async ({ more, code, replaces }) => {
     const { args } = await world();
     const kept = args.filter((arg) => replaces === undefined || !arg.startsWith(`${replaces}=`));
-    const result = await own.run([...kept, ...more]);
+    const result = await runRelay(own, [...kept, ...more]);
     expect({ code: result.code, stderr: result.stderr }).toEqual({
       code,
       stderr: expect.stringMatching(oneLine),

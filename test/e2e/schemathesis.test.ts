@@ -6,10 +6,11 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { clientsFolder } from '../clients/kit.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { projectRoot } from '../house/root.ts';
-import { launcher } from './engine-kit.ts';
 import { ordersKit } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const RUN = 'import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())';
 const CONFIG = join(projectRoot, 'test', 'clients', 'schemathesis.toml');
@@ -38,12 +39,7 @@ async function run(
 
 describe('schemathesis', () => {
   it('schemathesis finds nothing in the answers of the registry', async () => {
-    const registry = own.spawn('registry', [
-      'registry',
-      '-listen=127.0.0.1:0',
-      '-http=net',
-      '-log-level=warn',
-    ]);
+    const registry = startRegistry(own, ['-http=net', '-log-level=warn']);
     const { code, report } = await run(await registry.address(), [
       `--exclude-path-regex=${SAME_UNDER_CONTEXTS}`,
     ]);

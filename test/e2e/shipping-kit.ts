@@ -1,13 +1,14 @@
 /** The example of a service with an outbox and an inbox (examples/shipping), run as a process and killed in the middle. */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once as event } from 'node:events';
 import { afterAll, expect } from 'vitest';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { settingsOf } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
 import { leftOpen } from './orders-kit.ts';
-import { settingsOf } from './payments-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const STATUSES = ['1-packed', '2-handed-over', '3-delivered'];
 const parcels = Array.from({ length: 200 }, () => randomUUID());
@@ -39,12 +40,7 @@ export async function survivesKills(file: string, cwd: string): Promise<void> {
   const schema = `shipping_${randomUUID().slice(0, 8)}`;
   const topic = `parcel.events-${schema}`;
   const args = [file, stack.brokers, stack.postgres, schema, topic];
-  const pool = await pgDriver.connect({
-    url: stack.postgres,
-    connectionsMax: 2,
-    applicationName: 'shipping test',
-    connectTimeoutMs: 60_000,
-  });
+  const pool = await connectPool(stack.postgres, { name: 'shipping test' });
   const count = async (what: string): Promise<number> => {
     const { rows } = await pool.query<{ n: bigint }>(`SELECT count(*) AS n FROM ${schema}.${what}`);
     return Number((rows[0] as { n: bigint }).n);

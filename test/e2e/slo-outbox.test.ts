@@ -1,26 +1,24 @@
 /** millrace slo -rules=outbox on orders, a relay and payments that really run: every metric its rules name is served under
  *  the labels they ask for, and what holds whatever the machine is found to hold. */
+
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { ready } from '../../src/demo/ready.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import { parseExposition, serves } from '../../src/slo/exposition.ts';
 import { readRules } from '../../src/slo/rules.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { startOrders } from '../fixtures/orders.ts';
+import { startPayments } from '../fixtures/payments.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const { brokers, postgres } = await sharedStack();
 const database = `slo_${own.suffix.replaceAll('-', '_')}`;
-const admin = await pgDriver.connect({
-  url: postgres,
-  connectionsMax: 1,
-  applicationName: 'slo test',
-  connectTimeoutMs: 60_000,
-});
-const processes: SliceProcess[] = [];
+const admin = await connectPool(postgres, { connections: 1, name: 'slo test' });
+const processes: Running[] = [];
 const addresses: string[] = [];
 
 beforeAll(async () => {
@@ -29,20 +27,20 @@ beforeAll(async () => {
   url.pathname = `/${database}`;
   const shared = [`-postgres=${url.href}`, '-migrate', '-listen=127.0.0.1:0'];
   const topic = [`-brokers=${brokers}`, `-topic=slo-${own.suffix}`];
-  for (const args of [
-    ['orders', ...shared],
-    ['relay', ...shared, ...topic],
-    ['payments', ...shared, ...topic, `-group=slo-${own.suffix}`],
-  ]) {
-    const child = own.spawn(args[0] as string, args);
+  const starts = [
+    () => startOrders(own, shared),
+    () => startRelay(own, [...shared, ...topic]),
+    () => startPayments(own, [...shared, ...topic, `-group=slo-${own.suffix}`]),
+  ];
+  for (const start of starts) {
+    const child = start();
     processes.push(child);
-    addresses.push(await ready(args[0] as string, child));
+    addresses.push(await child.ready());
   }
 });
 
 afterAll(async () => {
-  for (const one of processes) one.kill('SIGTERM');
-  await Promise.all(processes.map((one) => one.ended));
+  await Promise.all(processes.map((one) => one.drain()));
   await admin.query(`DROP DATABASE IF EXISTS ${database} WITH (FORCE)`);
   await admin.close();
 });
@@ -51,8 +49,7 @@ const pages = () =>
   Promise.all(addresses.map(async (address) => parseExposition(await scrape(address), address)));
 
 it('slo has data for every outbox rule while orders flow, and the rules name only served metrics', async () => {
-  const load = own.spawn('load', [
-    'load',
+  const load = startTool(own, 'load', [
     `-target=http://${addresses[0]}`,
     '-rate=100',
     '-duration=1m',
@@ -73,8 +70,7 @@ it('slo has data for every outbox rule while orders flow, and the rules name onl
     '-log-level=warn',
     '-timeout=20s',
   ]);
-  load.kill('SIGTERM');
-  await load.ended;
+  await load.drain();
   expect(stderr).not.toContain('error:');
   const report = JSON.parse(stdout) as { rules: ReadonlyArray<{ id: string; verdict: string }> };
   const verdicts = new Map(report.rules.map(({ id, verdict }) => [id, verdict]));

@@ -7,17 +7,18 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ask } from '../../src/demo/contracts/model.ts';
 import { append } from '../../src/demo/contracts/topic.ts';
-import type { SliceProcess } from '../../src/demo/fact.ts';
-import { ready } from '../../src/demo/ready.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { parseExposition, serves } from '../../src/slo/exposition.ts';
 import { readRules } from '../../src/slo/rules.ts';
+import { startConsumer } from '../fixtures/consumer.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+import { sharedStack } from '../fixtures/stack.ts';
+import { startTool } from '../fixtures/tool.ts';
 import { itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -25,12 +26,11 @@ const subject = `slo-${own.suffix}-value`;
 const topic = `slo-${own.suffix}`;
 const schema = join(own.dir, 'order.avsc');
 
-const processes: SliceProcess[] = [];
+const processes: Running[] = [];
 const addresses: string[] = [];
-async function start(name: string, args: readonly string[]): Promise<string> {
-  const child = own.spawn(name, args);
+async function ready(child: Running): Promise<string> {
   processes.push(child);
-  const address = await ready(name, child);
+  const address = await child.ready();
   addresses.push(address);
   return address;
 }
@@ -58,7 +58,7 @@ async function slo(...flags: readonly string[]) {
 
 beforeAll(async () => {
   writeFileSync(schema, orderSchema(1, 'avro'));
-  const registry = await start('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+  const registry = await ready(startRegistry(own, ['-store=memory']));
   const shared = [
     `-brokers=${stack.brokers}`,
     `-registry=http://${registry}`,
@@ -66,7 +66,7 @@ beforeAll(async () => {
     `-subject=${subject}`,
     '-partitions=2',
   ];
-  await start('producer', ['producer', ...shared, `-schema=${schema}`, '-rate=3000']);
+  await ready(startTool(own, 'producer', [...shared, `-schema=${schema}`, '-rate=3000']));
   // Consumers read with another version than is written, so they ask for the writer's.
   expect(
     (
@@ -76,7 +76,9 @@ beforeAll(async () => {
     ).status,
   ).toBe(200);
   for (const name of ['consumer', 'second-consumer'])
-    await start(name, ['consumer', ...shared, `-group=slo-${own.suffix}-${name}`, '-session-timeout=6s']);
+    await ready(
+      startConsumer(own, [...shared, `-group=slo-${own.suffix}-${name}`, '-session-timeout=6s'], name),
+    );
   await until('lag to be measured', async () => {
     for (const address of addresses.slice(2)) {
       const text = await scrape(address);
@@ -86,8 +88,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  for (const one of processes) one.kill('SIGTERM');
-  await Promise.all(processes.map((one) => one.ended));
+  await Promise.all(processes.map((one) => one.drain()));
 });
 
 describe('millrace slo', () => {
@@ -205,17 +206,14 @@ describe('millrace slo', () => {
   });
 
   itFull('slo judges the samples that it has when it gets SIGTERM', async () => {
-    const child = own.spawn('stopped', [
+    const child = startTool(
+      own,
       'slo',
-      `-scrape=${addresses.join()}`,
-      '-for=10m',
-      '-every=1s',
-      '-only=lookup_once',
-      '-timeout=20s',
-    ]);
-    await ready('slo', child);
-    child.kill('SIGTERM');
-    expect(await child.ended).toEqual({ code: 0, signal: null });
+      [`-scrape=${addresses.join()}`, '-for=10m', '-every=1s', '-only=lookup_once', '-timeout=20s'],
+      'stopped',
+    );
+    await child.ready();
+    await child.drain();
     expect(child.stdout()).toContain('1 met, 0 missed');
   });
 });

@@ -4,7 +4,7 @@ import { pgTextDriver } from '../../src/io/postgres/sql/pg-text.ts';
 import { sqlContract } from '../contract/sql.ts';
 import { silenceContract } from '../contract/sql-silence.ts';
 import { textContract } from '../contract/sql-text.ts';
-import { sharedStack } from './stack.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const stack = await sharedStack();
 sqlContract(pgDriver, () => stack.postgres);

@@ -1,31 +1,15 @@
 /** `millrace topic` against a real broker. */
-import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/shell/package.ts';
-import { sharedStack } from './stack.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
+const own = launcher();
 const { brokers } = await sharedStack();
 
-function topic(
-  ...args: readonly string[]
-): Promise<{ status: number | null; stdout: string; stderr: string }> {
-  return new Promise((resolve) => {
-    const launcher = join(packageRoot(), 'bin', 'millrace');
-    const child = spawn(process.execPath, [launcher, 'topic', ...args, `-brokers=${brokers}`], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.on('data', (chunk: Buffer) => {
-      stdout += chunk.toString();
-    });
-    child.stderr.on('data', (chunk: Buffer) => {
-      stderr += chunk.toString();
-    });
-    child.on('close', (status) => resolve({ status, stdout, stderr }));
-  });
+async function topic(...args: readonly string[]) {
+  const { code: status, stdout, stderr } = await own.run(['topic', ...args, `-brokers=${brokers}`]);
+  return { status, stdout, stderr };
 }
 
 test('millrace topic creates, leaves existing topics unchanged, lists and deletes', async () => {

@@ -1,11 +1,11 @@
 /** A wal source on a real slot whose pipeline publishes into an array and marks in the table: slot, stream and sweep are real, the broker
  *  is a list. */
+
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterEach } from 'vitest';
 import type { Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { withSettings } from '../../src/outbox/database/connection.ts';
 import { migrate } from '../../src/outbox/database/migrations.ts';
@@ -13,6 +13,7 @@ import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline/contra
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal/source.ts';
 import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
 import { pause, realClock, until } from '../wait.ts';
 
 export interface LogLine {
@@ -142,16 +143,11 @@ export function walKit(postgres: string, cleanUp = true) {
     async world(asked: WorldOptions = {}): Promise<WalWorld> {
       const { at = postgres, schema: known, migrations } = asked;
       const schema = known ?? `wal_${suffix}_${count++}`;
-      const pool = await pgDriver.connect({
-        url: withSettings(at, { schema }),
-        connectionsMax: 8,
-        applicationName: 'wal test',
-        connectTimeoutMs: 60_000,
-      });
+      const pool = await connectPool(at, { schema, connections: 8, name: 'wal test' });
       schemas.push({ schema, pool });
       if (known === undefined) {
         await migrate(pool, schema, 'orders', migrationsOf('orders').slice(0, migrations));
-        await migrate(pool, schema, 'relay', migrationsOf('relay'));
+        await createTables(pool, schema, 'relay');
       }
       const pending = async (): Promise<number> => {
         const { rows } = await pool.query<{ n: bigint }>(
@@ -180,7 +176,7 @@ export function walKit(postgres: string, cleanUp = true) {
         },
         pending,
         async migrateOrders() {
-          await migrate(pool, schema, 'orders', migrationsOf('orders'));
+          await createTables(pool, schema, 'orders');
         },
         drained: () =>
           until('an empty outbox', async () => ((await pending()) === 0 ? true : undefined), 60_000),

@@ -4,8 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import { WalSlot, walNames } from '../../src/outbox/relay/wal/slot.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 import { type Running, walKit } from './wal-kit.ts';
 
 const stack = await sharedStack();

@@ -1,20 +1,19 @@
 /** `millrace relay -relay=wal` as real processes on a real broker: the same sequences as poll, crashes at every point, a second relay
  *  that takes over from one that was killed or stopped. */
+
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
-import { migrate } from '../../src/outbox/database/migrations.ts';
-import { migrationsOf } from '../../src/shell/migrations.ts';
+import { connectPool, createTables } from '../fixtures/database.ts';
+import { scrape } from '../fixtures/metrics.ts';
+import { launcher, type Running } from '../fixtures/process.ts';
+import { startRelay } from '../fixtures/relay.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { pause, until } from '../wait.ts';
-import { launcher } from './engine-kit.ts';
-import { scrape } from './scrape.ts';
-import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
 
 const own = launcher();
@@ -33,9 +32,9 @@ interface World {
 
 let count = 0;
 const worlds: World[] = [];
-const relays: Array<ReturnType<typeof own.spawn>> = [];
-function relay(args: readonly string[]): ReturnType<typeof own.spawn> {
-  const one = own.spawn('relay', args);
+const relays: Array<Running> = [];
+function relay(args: readonly string[]): Running {
+  const one = startRelay(own, args);
   relays.push(one);
   return one;
 }
@@ -57,21 +56,14 @@ const WAL_FLAGS = ['-sweep-interval=500ms', '-heartbeat=300ms'];
 
 async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise<World> {
   const schema = `walrelay_${own.suffix}_${count++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(stack.postgres, { schema }),
-    connectionsMax: 8,
-    applicationName: 'wal relay test',
-    connectTimeoutMs: 60_000,
-  });
-  await migrate(pool, schema, 'orders', migrationsOf('orders'));
-  await migrate(pool, schema, 'relay', migrationsOf('relay'));
+  const pool = await connectPool(stack.postgres, { schema, connections: 8, name: 'wal relay test' });
+  await createTables(pool, schema, 'orders', 'relay');
   const topic = `${schema}.events`;
   const made = {
     schema,
     topic,
     pool,
     args: [
-      'relay',
       `-relay=${mode}`,
       `-brokers=${stack.brokers}`,
       `-postgres=${stack.postgres}`,
@@ -115,10 +107,7 @@ const reading = (address: string): Promise<true> =>
   );
 
 /** Stops the one that reads the slot, while it does. */
-async function stopReader(
-  { pool, schema }: World,
-  relays: readonly ReturnType<typeof own.spawn>[],
-): Promise<ReturnType<typeof own.spawn>> {
+async function stopReader({ pool, schema }: World, relays: readonly Running[]): Promise<Running> {
   for (;;) {
     for (const one of relays) {
       if ((await metric(await one.address(), 'relay_wal_active')) !== 1) continue;
@@ -249,10 +238,7 @@ describe('relay -relay=wal', () => {
     await Promise.all(both.map(script));
     await Promise.all(both.map(drained));
     expect(await metric(addresses[1] as string, 'sweeper_found_total')).toBe(0);
-    for (const one of pair) one.kill('SIGTERM');
-    expect(await Promise.all(pair.map((one) => one.ended))).toEqual(
-      pair.map(() => ({ code: 0, signal: null })),
-    );
+    await Promise.all(pair.map((one) => one.drain()));
     const [polled, decoded] = await Promise.all(both.map(({ topic }) => readTopic(topic)));
     const expected = new Map(
       keys.map((key, k) => [
@@ -288,16 +274,13 @@ describe('relay -relay=wal', () => {
         120_000,
       );
       expect(end).toEqual({ code: null, signal: 'SIGKILL' });
-      expect(readFileSync(first.logPath, 'utf8')).toMatch(
-        new RegExp(`"point":"${point}".*"unfinished":[1-9]`),
-      );
+      expect(first.log()).toMatch(new RegExp(`"point":"${point}".*"unfinished":[1-9]`));
       const second = relay(one.args);
       await drained(one);
       const address = await second.address();
       await reading(address);
       expect(await metric(address, 'sweeper_found_total')).toBe(0);
-      second.kill('SIGTERM');
-      expect(await second.ended).toEqual({ code: 0, signal: null });
+      await second.drain();
       const seen = await readTopic(one.topic);
       expect(sequences(seen)).toEqual(sent);
       const written = [...sent.values()].flat().length;
@@ -311,7 +294,7 @@ describe('relay -relay=wal', () => {
     await reading(await first.address());
     const second = relay(one.args);
     await second.address();
-    let pair: readonly ReturnType<typeof own.spawn>[] = [];
+    let pair: readonly Running[] = [];
     let stopped = second;
     const sent = await work(one, 15, 12, async (round) => {
       await pause(40);
@@ -331,12 +314,8 @@ describe('relay -relay=wal', () => {
     const seen = await readTopic(one.topic);
     expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
     const successor = pair.find((each) => each !== stopped) as typeof second;
-    expect(readFileSync(successor.logPath, 'utf8')).toContain('ended the sender');
-    for (const each of pair) each.kill('SIGTERM');
-    expect(await Promise.all(pair.map((each) => each.ended))).toEqual([
-      { code: 0, signal: null },
-      { code: 0, signal: null },
-    ]);
+    expect(successor.log()).toContain('ended the sender');
+    await Promise.all(pair.map((each) => each.drain()));
   });
 
   it('a relay stands by while a relay of the other mode has the outbox, in either order', async () => {
@@ -358,20 +337,17 @@ describe('relay -relay=wal', () => {
     await drained(one);
     expect(await metric(secondAt, 'relay_owned_shards')).toBe(0);
 
-    first.kill('SIGTERM');
-    expect(await first.ended).toEqual({ code: 0, signal: null });
+    await first.drain();
     await owns(secondAt, 16);
     const third = relay(one.args);
     await third.address();
     await workOn(one, sent);
     await drained(one);
-    second.kill('SIGKILL');
-    await second.ended;
+    await second.die();
     await workOn(one, sent);
     await drained(one);
     await owns(await third.address(), 16);
-    third.kill('SIGTERM');
-    expect(await third.ended).toEqual({ code: 0, signal: null });
+    await third.drain();
     expect(sequences(await readTopic(one.topic))).toEqual(sent);
   });
 });

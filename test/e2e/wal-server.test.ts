@@ -8,12 +8,12 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { XminMonitor } from '../../src/outbox/relay/xmin-monitor.ts';
+import { ownPostgres } from '../fixtures/postgres.ts';
 import { until } from '../wait.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
-import { ownServer } from './wal-server.ts';
 import { standbyOf } from './wal-standby.ts';
 
-const server = await ownServer();
+const server = await ownPostgres();
 // Without autovacuum: a worker of it that stands still for a second is a holder of the horizon like any other.
 await server.start({
   idle_replication_slot_timeout: '0',

@@ -4,8 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
 import { parseLsn } from '../../src/outbox/relay/wal/lsn.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';
 
 const stack = await sharedStack();

@@ -1,13 +1,12 @@
 /** The decoder against what a real server writes, in both formats and streamed, and the driver against servers that refuse, fall
  *  silent or speak nonsense. */
+
 import { createHash, randomBytes } from 'node:crypto';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../src/core/errors.ts';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
 import type { ReplicationSession, StreamOptions } from '../../src/io/postgres/replication/port.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
-import { withSettings } from '../../src/outbox/database/connection.ts';
 import {
   CELL,
   PgOutputDecoder,
@@ -16,18 +15,14 @@ import {
 } from '../../src/outbox/relay/wal/pgoutput.ts';
 import { WalRowReader } from '../../src/outbox/relay/wal/row.ts';
 import { StreamedTransactions } from '../../src/outbox/relay/wal/streamed.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { gateBefore } from '../fixtures/gate.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
-import { gateBefore } from './orders-kit.ts';
-import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 const name = `walstream_${randomBytes(4).toString('hex')}`;
-const pool = await pgDriver.connect({
-  url: withSettings(stack.postgres, { schema: name }),
-  connectionsMax: 4,
-  applicationName: 'wal stream test',
-  connectTimeoutMs: 60_000,
-});
+const pool = await connectPool(stack.postgres, { schema: name, connections: 4, name: 'wal stream test' });
 await pool.query(`CREATE SCHEMA ${name}`);
 await pool.query(`CREATE TABLE outbox (created_at timestamptz NOT NULL, payload bytea NOT NULL, id bigserial PRIMARY KEY,
   published_at timestamptz, msg_id uuid NOT NULL, event_type text NOT NULL, aggregate_id uuid NOT NULL, traceparent text)`);
@@ -168,12 +163,7 @@ describe('decoder on a real log', () => {
       `ALTER DATABASE ${new URL(stack.postgres).pathname.slice(1)} SET logical_decoding_work_mem = '64kB'`,
     );
     try {
-      const other = await pgDriver.connect({
-        url: withSettings(stack.postgres, { schema: name }),
-        connectionsMax: 1,
-        applicationName: 't',
-        connectTimeoutMs: 60_000,
-      });
+      const other = await connectPool(stack.postgres, { schema: name, connections: 1, name: 't' });
       const { rows } = await other.query<{ data: Uint8Array }>(
         `SELECT data FROM pg_logical_slot_peek_binary_changes($1::name, NULL, NULL, 'proto_version', '2', 'publication_names', $2, 'streaming', 'true', 'binary', 'true', 'messages', 'true')`,
         [slot, name],

@@ -11,8 +11,8 @@ import { PARKING_LIMITS, WalParking } from '../../src/outbox/relay/wal/parking.t
 import { OutboxRows } from '../../src/outbox/relay/wal/rows.ts';
 import { ID_MAX } from '../../src/outbox/relay/wal/slot.ts';
 import { type SweepLimits, WalSweep } from '../../src/outbox/relay/wal/sweep.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 import { realClock } from '../wait.ts';
-import { sharedStack } from './stack.ts';
 import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 
 const stack = await sharedStack();

@@ -1,30 +1,26 @@
 /** The windows slice of the demo, small: every fact holds in an honest run, and each fact fails when the test breaks
  *  it. */
+
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { SliceContext } from '../../src/demo/fact.ts';
 import { CASES } from '../../src/demo/windows/cases.ts';
 import { killFact, newestManifest, type RunRecord } from '../../src/demo/windows/judge.ts';
 import { type WindowsRun, windowsSlice } from '../../src/demo/windows/slice.ts';
-import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import { launcher } from './engine-kit.ts';
-import { sharedStack } from './stack.ts';
+import { connectPool } from '../fixtures/database.ts';
+import { sliceContext } from '../fixtures/demo.ts';
+import { launcher } from '../fixtures/process.ts';
+import { sharedStack } from '../fixtures/stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.02 };
+const context = sliceContext(own, stack, { seed: 11, scale: 0.02 });
 
 let run: WindowsRun;
 let pool: SqlPool;
 
 beforeAll(async () => {
-  pool = await pgDriver.connect({
-    url: stack.postgres,
-    connectionsMax: 2,
-    applicationName: 'test',
-    connectTimeoutMs: 60_000,
-  });
+  pool = await connectPool(stack.postgres);
   run = await windowsSlice.run(context);
 }, 300_000);
 afterAll(() => pool.close());

@@ -77,14 +77,17 @@ export class RegistryProcess {
   /** It was killed or closed. */
   isOver = false;
   isReading = false;
+  /** Number of times that it became the leader. */
+  terms = 0;
 
-  constructor(election: Election, place: number) {
+  /** @param startsAfterMs since the beginning of the election */
+  constructor(election: Election, place: number, startsAfterMs = 0) {
     this.election = election;
     this.url = `http://host-${place}:8081`;
     this.clock = new ProcessClock(election.world);
     this.link = new SimLink(election.cluster, { clock: this.clock, latencyMs: LATENCY_MS });
     this.random = new SeededRandom(election.cluster.random() * 2 ** 32);
-    void this.run();
+    void this.run(startsAfterMs);
   }
 
   get leads(): boolean {
@@ -101,7 +104,11 @@ export class RegistryProcess {
     await this.log?.close();
   }
 
-  private async run(): Promise<void> {
+  private async run(startsAfterMs: number): Promise<void> {
+    await sleep(this.clock, startsAfterMs);
+    const info = (_facts: unknown, message: string): void => {
+      if (message.startsWith('this instance leads:')) this.terms++;
+    };
     while (!this.isOver) {
       const view = new View();
       const log = new KafkaLog({
@@ -110,7 +117,7 @@ export class RegistryProcess {
         clock: this.clock,
         random: this.random,
         url: this.url,
-        log: silentLogger,
+        log: { ...silentLogger, info },
       });
       try {
         await log.open(view);
@@ -180,6 +187,8 @@ export interface ElectionOptions {
   readonly seed: number;
   readonly processes: number;
   readonly faults: Partial<BrokerFaults>;
+  /** Distance of the starts of two processes. */
+  readonly apartMs?: number;
   /** Changes the driver of each process: a planted fault. */
   readonly plant?: (driver: BrokerDriver) => BrokerDriver;
 }
@@ -202,7 +211,7 @@ export class Election {
     const { seed, faults } = options;
     this.cluster = new SimCluster({ brokers: BROKERS, seed, clock: this.world, faults, slowMs: 1500 });
     for (let place = 0; place < options.processes; place++)
-      this.processes.push(new RegistryProcess(this, place));
+      this.processes.push(new RegistryProcess(this, place, place * (options.apartMs ?? 0)));
   }
 
   /** A process of its own in the place of one that is over. */
