@@ -8,7 +8,7 @@ import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
 import { runEngine, startEngine } from '../fixtures/engine.ts';
 import { generateEvents } from '../fixtures/gen.ts';
-import { scrape } from '../fixtures/metrics.ts';
+import { metric as metricAt } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
@@ -150,10 +150,7 @@ it('the late topic has every dropped event of the oracle with its reason, after 
   expected.set(`2@${offset}`, 'invalid');
   const engine = startEngine(own, args(`-late-topic=${lateTopic}`), 'last');
   const address = await engine.address();
-  const metric = async (name: string): Promise<number> => {
-    const text = await scrape(address);
-    return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
-  };
+  const metric = (name: string): Promise<number> => metricAt(address, name);
   await until(
     'the end of the topic',
     async () =>

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { gateBefore } from '../fixtures/gate.ts';
-import { scrape } from '../fixtures/metrics.ts';
+import { metric as metricAt, scrape } from '../fixtures/metrics.ts';
 import { runPayments, startPayments } from '../fixtures/payments.ts';
 import { launcher, withDefaults } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -166,10 +166,7 @@ describeFull('database outage', () => {
       'outage',
     );
     const address = await one.address();
-    const metric = async (name: string): Promise<number> => {
-      const text = await scrape(address);
-      return Number(new RegExp(`^${name} (.+)$`, 'm').exec(text)?.[1]);
-    };
+    const metric = (name: string): Promise<number> => metricAt(address, name);
     for (const round of [0, 1]) {
       const before = 500 * (round + 1);
       await until('some charges', async () =>

@@ -9,7 +9,7 @@ import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
 import { OFFSET_BEGINNING } from '../../src/io/kafka/port.ts';
 import type { SqlPool, SqlSession } from '../../src/io/postgres/sql/port.ts';
 import { connectPool, createTables } from '../fixtures/database.ts';
-import { scrape } from '../fixtures/metrics.ts';
+import { metric } from '../fixtures/metrics.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { startRelay } from '../fixtures/relay.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -170,11 +170,6 @@ function sequences(seen: readonly Seen[]): Map<string, string[]> {
   }
   return found;
 }
-
-const metric = async (address: string, name: string): Promise<number> => {
-  const text = await scrape(address);
-  return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
-};
 
 /** Rounds of one event a key, each key's rounds in its own order; `between` runs after each round. */
 async function work(
