@@ -395,7 +395,8 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
       });
       const secured = (localAddress = '127.0.0.1'): TLSSocket => {
         const { host, port } = server;
-        const socket = connectTls({ host, port, localAddress, ca: own.cert, ALPNProtocols: ['h2'] });
+        const options = { host, port, localAddress, ca: own.cert, ALPNProtocols: ['h2'] };
+        const socket = connectTls(options);
         socket.on('error', () => {});
         sockets.push(socket);
         return socket;
