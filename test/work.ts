@@ -1,5 +1,6 @@
 /** Work of a computation as a count that is the same on every machine: calls of the functions of src, counted by V8's precise
- *  coverage. A test bounds this count where a bound in milliseconds would judge the machine. */
+ *  coverage. A test bounds this count where a bound in milliseconds would judge the machine. It counts in a shared process too,
+ *  where test/steps.ts, which also counts turns of loops, cannot. */
 import { type Profiler, Session } from 'node:inspector';
 
 export interface Worked<T> {

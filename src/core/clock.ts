@@ -35,7 +35,9 @@ export interface Random {
   fill(into: Uint8Array): void;
 }
 
-/** Resolves after `ms`, or as soon as the signal is aborted; the caller looks at the signal. Never rejects. */
+/** Resolves after `ms`, or as soon as the signal is aborted. Never rejects.
+ *  On an aborted signal it resolves without a turn of the event loop, so that no clock has to move for the end of a process. A
+ *  loop over it must check the signal or do I/O of its own; otherwise it keeps the event loop from turning. */
 export function sleep(clock: Timers, ms: number, signal?: AbortSignal, hold?: TimerHold): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted === true) {

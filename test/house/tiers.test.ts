@@ -67,11 +67,13 @@ describe('tiers and passes', () => {
     expect(onTheAddon.filter((name) => !isRun(name))).toEqual([]);
   });
 
-  it('a file that replaces a module has a process of its own', () => {
+  it('a file that replaces a module or counts steps has a process of its own', () => {
     const files = repositoryFiles().filter((path) =>
       /^test\/(conformance|differential|property|unit)\//.test(path),
     );
-    expect(files.filter((path) => /\bvi\.(mock|doMock)\(/.test(read(path)))).toEqual(OWN_PROCESS);
+    expect(files.filter((path) => /\bvi\.(mock|doMock)\(|'(?:\.\.\/)+steps\.ts'/.test(read(path)))).toEqual(
+      OWN_PROCESS,
+    );
   });
 
   it('every test file that obeys MILLRACE_NATIVE runs in both passes', () => {
