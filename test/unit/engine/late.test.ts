@@ -20,7 +20,7 @@ import {
   lateCount,
   PAYLOAD_BYTES_MAX,
 } from '../../../src/engine/output/late/rows.ts';
-import { LATE_BYTES_MAX, SideOutput, type LateTopic } from '../../../src/engine/output/late/side-output.ts';
+import { LATE_BYTES_MAX, type LateTopic, SideOutput } from '../../../src/engine/output/late/side-output.ts';
 import { KafkaLateTopic } from '../../../src/engine/output/late/topic.ts';
 import type { BrokerDriver } from '../../../src/io/kafka/port.ts';
 import { simBrokerDriver } from '../../../src/sim/broker.ts';

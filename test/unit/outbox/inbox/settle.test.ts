@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { sqlError } from '../../../../src/io/postgres/sql/port.ts';
-import { faultOfEffect, BatchCommitter } from '../../../../src/outbox/inbox/batch-committer.ts';
+import { BatchCommitter, faultOfEffect } from '../../../../src/outbox/inbox/batch-committer.ts';
 
 const MSG = '01890a5d-ac96-774b-bcce-b302099a8057';
 const record = (n: number) => ({
