@@ -104,13 +104,18 @@ const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 
 /** Files of these folders that need a process of their own: they replace a module of Node.js, or count steps of functions
  *  that no earlier file may have compiled (test/steps.ts). */
 export const OWN_PROCESS: readonly string[] = [
+  'test/property/registry-avro-decoder.test.ts',
   'test/unit/access/gate.test.ts',
   'test/unit/access/rules.test.ts',
+  'test/unit/core/lru-map.test.ts',
   'test/unit/formats/avro/decoder-bytes.test.ts',
   'test/unit/formats/avro/decoder.test.ts',
+  'test/unit/formats/avro/hostile.test.ts',
   'test/unit/formats/protobuf/decoder-hostile.test.ts',
   'test/unit/formats/protobuf/hostile.test.ts',
   'test/unit/io/new-folders.test.ts',
+  'test/unit/registry/proof/avro-witness.test.ts',
+  'test/unit/registry/proof/proto-witness.test.ts',
 ];
 
 export interface Selection {
