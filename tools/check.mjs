@@ -14,7 +14,7 @@ const nativeSources = () =>
     .sort();
 
 const CHECKS = [
-  { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--error-on-warnings', '.']] },
+  { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--colors=off', '--error-on-warnings', '.']] },
   {
     name: 'types (tsc)',
     run: () => [
