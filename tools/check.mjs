@@ -14,7 +14,10 @@ const nativeSources = () =>
     .sort();
 
 const CHECKS = [
-  { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--colors=off', '--error-on-warnings', '.']] },
+  {
+    name: 'format and lint (biome)',
+    run: () => [tool('biome'), ['ci', '--colors=off', '--error-on-warnings', '.']],
+  },
   {
     name: 'types (tsc)',
     run: () => [
