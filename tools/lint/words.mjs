@@ -46,12 +46,11 @@ const CONTRACTION =
   /\b(?:\w+n['’]t|(?:it|that|there|what|who|let|here)['’]s|(?:you|we|they)['’](?:re|ve|ll|d)|I['’]m)\b/i;
 
 /** First words that stand for a missing noun. "For each" and "For example" have theirs. */
-const NOUNLESS = /^(?:Of|For(?! (?:each|every|example)\b)|Who|Whom|Whose|What|Whatever|Whoever|Whether|How)\b/;
+const NOUNLESS =
+  /^(?:Of|For(?! (?:each|every|example)\b)|Who|Whom|Whose|What|Whatever|Whoever|Whether|How)\b/;
 
 /** Uses that stay, each with its reason: `file` is a path or the beginning of one. */
-const JUSTIFIED = [
-  { file: 'tools/lint/words', phrase: /./, why: 'the list itself and its test' },
-];
+const JUSTIFIED = [{ file: 'tools/lint/words', phrase: /./, why: 'the list itself and its test' }];
 
 const isJustified = (path, text) =>
   JUSTIFIED.some(({ file, phrase }) => path.startsWith(file) && phrase.test(text));
@@ -84,7 +83,11 @@ function commentRuns(ranges, text, lineOf) {
   return runs.map(({ pos, end }) => run('comment', lineOf(pos), stripped(text.slice(pos, end))));
 }
 
-const wordsOfName = (name) => name.replace(/([a-z0-9])([A-Z])/g, '$1 $2').replace(/_/g, ' ').toLowerCase();
+const wordsOfName = (name) =>
+  name
+    .replace(/([a-z0-9])([A-Z])/g, '$1 $2')
+    .replace(/_/g, ' ')
+    .toLowerCase();
 
 function runsOfScript(path, text) {
   const file = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, false, ts.ScriptKind.TS);
@@ -106,7 +109,8 @@ function runsOfScript(path, text) {
   // Comments before a closing bracket belong to no node of the tree, only to a token.
   for (const match of text.matchAll(/^[^\S\n]*(?:\/\/[^\n]*|\/\*[\s\S]*?\*\/)/gm)) {
     const pos = match.index + match[0].search(/\S/);
-    if (!comments.has(pos) && !insideLiteral(file, pos)) comments.set(pos, { pos, end: match.index + match[0].length });
+    if (!comments.has(pos) && !insideLiteral(file, pos))
+      comments.set(pos, { pos, end: match.index + match[0].length });
   }
   const ordered = [...comments.values()].sort((left, right) => left.pos - right.pos);
   return [...commentRuns(ordered, text, lineOf), ...runs];
@@ -169,7 +173,8 @@ function runsOf(path, text) {
 function findingsOfRun(path, { kind, line, text }) {
   const findings = [];
   const found = (what) => findings.push({ path, line, what, text: text.split('\n')[0].slice(0, 90) });
-  if (kind === 'comment' && NOUNLESS.test(text)) found(`starts with "${text.split(/\s/)[0]}" without its noun`);
+  if (kind === 'comment' && NOUNLESS.test(text))
+    found(`starts with "${text.split(/\s/)[0]}" without its noun`);
   for (const { pattern, instead } of BANNED) {
     const match = pattern.exec(text.replace(/\s+/g, ' '));
     if (match !== null && !isJustified(path, match[0])) found(`"${match[0]}" is banned: ${instead}`);
@@ -231,9 +236,12 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   for (const path of chosen(args.filter((arg) => arg !== '-long'))) {
     const text = readFileSync(join(root, path), 'utf8');
     found.push(...findingsOf(path, text));
-    if (long) for (const each of longSentences(path, text)) console.log(`${each.path}:${each.line}: ${each.what}: ${each.text}`);
+    if (long)
+      for (const each of longSentences(path, text))
+        console.log(`${each.path}:${each.line}: ${each.what}: ${each.text}`);
   }
-  for (const { path, line, what, text } of found) console.log(`${path}:${line}: ${what}${text === '' ? '' : `: ${text}`}`);
+  for (const { path, line, what, text } of found)
+    console.log(`${path}:${line}: ${what}${text === '' ? '' : `: ${text}`}`);
   console.error(`${found.length} findings`);
   process.exitCode = found.length === 0 ? 0 : 1;
 }
