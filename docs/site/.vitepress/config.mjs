@@ -1,5 +1,5 @@
-// Site of the documents. tools/docs-site.mjs writes `pages` from the documents of the repository; the
-// sidebar follows from the folders and the first heading of each page.
+// Site of the documents. tools/docs-site.mjs writes `pages` from the documents of the repository.
+// The sidebar follows from the folders and from the first heading of each page.
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
