@@ -1,0 +1,59 @@
+/** The documentation site, built from the documents and the doc comments as `npm run docs` builds it. */
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/shell/package.ts';
+
+const root = packageRoot();
+const built = join(root, '.millrace', 'docs');
+const page = (path: string): string => readFileSync(join(built, path), 'utf8');
+
+interface Site {
+  readonly pageOf: (path: string) => string | undefined;
+  readonly pageText: (path: string, text: string) => string;
+}
+const { pageOf, pageText } = (await import(join(root, 'tools/docs-site.mjs'))) as Site;
+
+describe('the pages of the documentation site', () => {
+  it('a document has the page of its folder, and any other file has none', () => {
+    expect(pageOf('docs/how-to/security.md')).toBe('how-to/security.md');
+    expect(pageOf('docs/reference/rules/README.md')).toBe('reference/rules/index.md');
+    expect(pageOf('README.md')).toBe('index.md');
+    expect(pageOf('src/core/errors.ts')).toBeUndefined();
+  });
+
+  it('a link to a document leads to its page, and a link to a source file becomes its path', () => {
+    const links = '[flags](../reference/commands.md#relay), [errors](../../src/core/errors.ts), `[x](y)`';
+    expect(pageText('docs/how-to/outbox.md', links)).toBe(
+      '[flags](../reference/commands.md#relay), errors (`src/core/errors.ts`), `[x](y)`',
+    );
+    expect(pageText('README.md', '[limits](docs/reference/limits.md)')).toBe(
+      '[limits](./reference/limits.md)',
+    );
+  });
+});
+
+describe('npm run docs', () => {
+  // VitePress itself refuses a dead link between pages.
+  beforeAll(() => {
+    execFileSync('npm', ['run', '--silent', 'docs'], { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  });
+
+  it('the start page links the four kinds of documents', () => {
+    for (const kind of ['tutorials', 'how-to', 'reference', 'explanation'])
+      expect(page('index.html')).toContain(`href="/${kind}/`);
+  });
+
+  it('the reference of the library has a page for each entry point, made from its doc comments', () => {
+    expect(page('reference/library/outbox.html')).toContain('idempotency');
+    for (const entry of ['registry', 'engine', 'drivers'])
+      expect(page(`reference/library/${entry}.html`).length).toBeGreaterThan(10_000);
+  });
+
+  it('the search index knows the text of the pages', () => {
+    const chunks = readdirSync(join(built, 'assets'), { recursive: true }).map(String);
+    const index = chunks.find((name) => /localSearchIndex.*\.js$/.test(name));
+    expect(readFileSync(join(built, 'assets', index ?? ''), 'utf8')).toContain('safe-id horizon');
+  });
+});
