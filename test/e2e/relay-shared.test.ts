@@ -159,7 +159,7 @@ describe('relays on one outbox', () => {
     for (let round = 0; round < 5; round++) await after.round();
     const changed = await runRelay(own, [...elsewhere, '-exit-when-drained']);
     expect(changed.code).toBe(0);
-    expect(changed.stderr).toContain('the outbox is published to another topic from here on');
+    expect(changed.stderr).toContain('the outbox is published to another topic from now on');
     expect((await runRelay(own, [...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
     before.expectOrdered(await readTopic({ ...rest, topic }));
     const seen = await readTopic({ ...rest, topic: other });

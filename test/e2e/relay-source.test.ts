@@ -53,8 +53,8 @@ function marking(pool: SqlPool, table: string): Marking {
       return { published: rows.length, left: [], known: 0, marked };
     },
     owns: () => true,
-    isUnderWay: (id) => under.has(id),
-    underWay: () => under.size,
+    isInFlight: (id) => under.has(id),
+    inFlight: () => under.size,
     leftSoFar: () => 0,
     room: async () => {},
     idle: async () => {},
@@ -227,7 +227,7 @@ describe('held horizon', () => {
     });
     const counting = explained(relays);
     await some(pool, 100_000);
-    const frontier = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
+    const horizon = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
     const read = (cursor: bigint): Promise<unknown> =>
       readPending(counting.pool, shape, {
         cursor,
@@ -249,19 +249,19 @@ describe('held horizon', () => {
       await holder.query('SELECT 1');
       await pool.query('UPDATE outbox SET published_at = now()');
       await until('ids decided', async () => {
-        await frontier.look();
-        const mark = frontier.mark();
+        await horizon.poll();
+        const mark = horizon.mark();
         await read(100_000n);
-        frontier.covered(mark);
-        return frontier.decided >= 100_000n ? true : undefined;
+        horizon.covered(mark);
+        return horizon.decided >= 100_000n ? true : undefined;
       });
       const whole = await pagesOf(read(-1n));
-      const flat = await pagesOf(read(frontier.decided));
+      const flat = await pagesOf(read(horizon.decided));
       expect(flat).toBeLessThan(whole / 4);
       const metrics = new Metrics();
       const lag = new LagMeter(counting.pool, shape, realClock, metrics);
-      await lag.look();
-      expect(await pagesOf(lag.look())).toBeLessThan(whole / 2);
+      await lag.poll();
+      expect(await pagesOf(lag.poll())).toBeLessThan(whole / 2);
       const watch = new XminMonitor(pool, realClock, metrics, silentLogger, 1000);
       const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
       // Other tests hold it, too, and from before: silent hosts and crashed sessions, for up to a minute.
@@ -269,7 +269,7 @@ describe('held horizon', () => {
       const found = await until(
         'the holder',
         async () => {
-          const worst = await watch.look();
+          const worst = await watch.poll();
           return worst?.holder === ours ? worst : undefined;
         },
         HOLDER_MS_MAX,
@@ -287,7 +287,7 @@ describe('held horizon', () => {
     const metrics = new Metrics();
     const lag = new LagMeter(pool, shape, realClock, metrics);
     const rows = async (): Promise<number> => {
-      await lag.look();
+      await lag.poll();
       return metrics.gauge('relay_lag_rows', '').value();
     };
     expect(await rows()).toBe(0);

@@ -52,8 +52,8 @@ export class ListPipeline implements Pipeline {
     return { published: fresh.length, left, known: rows.length - left.length - fresh.length, marked };
   }
   owns = (): boolean => true;
-  isUnderWay = (id: bigint): boolean => this.under.has(id);
-  underWay = (): number => this.under.size;
+  isInFlight = (id: bigint): boolean => this.under.has(id);
+  inFlight = (): number => this.under.size;
   async room(): Promise<void> {
     await until('room for rows', () => this.under.size < 5000);
   }

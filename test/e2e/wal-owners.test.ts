@@ -132,7 +132,7 @@ describe('slot ownership and refusals', () => {
     const shared = await refused(world.start({ names: { publication } }));
     expect([shared.code, shared.message]).toEqual([
       'slot_taken',
-      expect.stringContaining('shows other tables'),
+      expect.stringContaining('includes other tables'),
     ]);
     await world.pool.query(`DROP PUBLICATION ${publication}`);
     for (const names of [{ slot: "a'b" }, { slot: 'x'.repeat(64) }, { publication: 'A' }])

@@ -89,12 +89,12 @@ describe('held horizon', () => {
       await session.query(`PREPARE TRANSACTION 'left behind'`);
     });
     await works();
-    const prepared = await until('a holder', () => watch.look());
+    const prepared = await until('a holder', () => watch.poll());
     expect(prepared).toMatchObject({ kind: 'prepared', holder: 'left behind' });
     expect(prepared.transactions).toBeGreaterThanOrEqual(5);
     expect(shown('left behind')).toBeGreaterThanOrEqual(1);
     await pool.query(`ROLLBACK PREPARED 'left behind'`);
-    expect(await watch.look()).toBeUndefined();
+    expect(await watch.poll()).toBeUndefined();
     expect(shown('left behind')).toBe(0);
 
     const standby = await standbyOf(server.url, 'reports');
@@ -103,13 +103,13 @@ describe('held horizon', () => {
       `SELECT backend_xmin IS NOT NULL AS held FROM pg_stat_replication WHERE pid = ${standby.pid}`,
     );
     await works();
-    expect(await watch.look(), 'nobody knows since when').toBeUndefined();
+    expect(await watch.poll(), 'nobody knows since when').toBeUndefined();
     time.ms += 5000;
     const holder = `pid ${standby.pid} reports`;
-    expect(await watch.look()).toMatchObject({ kind: 'standby', holder, seconds: 5 });
+    expect(await watch.poll()).toMatchObject({ kind: 'standby', holder, seconds: 5 });
     expect(shown(holder)).toBe(5);
     await standby.close();
-    await until('no holder', async () => ((await watch.look()) === undefined ? true : undefined));
+    await until('no holder', async () => ((await watch.poll()) === undefined ? true : undefined));
 
     await pool.query(`SELECT pg_create_physical_replication_slot('reports')::text`);
     const behind = await standbyOf(server.url, 'reports', 'reports');
@@ -118,9 +118,9 @@ describe('held horizon', () => {
     await behind.close();
     await holds(`SELECT NOT active AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
     await works();
-    await watch.look();
+    await watch.poll();
     time.ms += 7000;
-    expect(await watch.look()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
+    expect(await watch.poll()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
     expect(shown('reports')).toBe(7);
     expect(said).toEqual([
       ['prepared', 'left behind'],

@@ -118,7 +118,7 @@ describe('WAL source', () => {
     await lock;
     first.pipeline.open = false;
     const late = await world.insert(randomUUID());
-    await until('a row at the gate', async () => (first.pipeline.isUnderWay(late) ? true : undefined));
+    await until('a row at the gate', async () => (first.pipeline.isInFlight(late) ? true : undefined));
     const held = await confirmed(world);
     await world.pool.query(
       'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1',
@@ -155,7 +155,7 @@ describe('WAL source', () => {
     running.pipeline.open = false;
     const first = await world.insert(randomUUID());
     const after = await position(world);
-    await until('a row at the gate', async () => (running.pipeline.isUnderWay(first) ? true : undefined));
+    await until('a row at the gate', async () => (running.pipeline.isInFlight(first) ? true : undefined));
     // What lay before it may still be confirmed with the next beat.
     const beats = running.value('relay_wal_heartbeats_total');
     await until('two beats', async () =>
@@ -275,7 +275,7 @@ describe('damaged slot', () => {
         second.value('relay_wal_swept_total', reason),
       );
       expect(swept.reduce((sum, rows) => sum + rows)).toBeGreaterThanOrEqual(2);
-      expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
+      expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published from the table/);
     },
   );
 

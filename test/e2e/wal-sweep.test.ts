@@ -59,7 +59,7 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
     parking,
     log: silentLogger,
     sleep,
-    goesOn: () => true,
+    mayContinue: () => true,
     limits,
   });
   const rows = new OutboxRows(pool, 'outbox', true);
@@ -67,7 +67,7 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
     pipeline,
     parking,
     sweep: () => sweeper.sweep(rows, ID_MAX, 'no_slot'),
-    bringAgain: () => parking.bringAgain(rows),
+    redeliver: () => parking.redeliver(rows),
   };
 }
 
@@ -129,7 +129,7 @@ describe('sweep', () => {
 
   it('a sweep ends with more refusals than one round sees, and publishes them in pages and in order later', async () => {
     const world = await kit.world();
-    const { pipeline, parking, sweep, bringAgain } = sweepOf(world, {
+    const { pipeline, parking, sweep, redeliver } = sweepOf(world, {
       idsMax: 200,
       pageRows: 50,
       pageBytes: 64 * 1024,
@@ -141,10 +141,10 @@ describe('sweep', () => {
     expect(await sweep()).toBe(true);
     expect(pipeline.published.length).toBe(30);
     expect([...parking.keys()]).toEqual([key]);
-    await bringAgain();
+    await redeliver();
     expect(parking.size).toBe(1);
     pipeline.refused.clear();
-    for (let turn = 0; turn < 10 && parking.size > 0; turn++) await bringAgain();
+    for (let turn = 0; turn < 10 && parking.size > 0; turn++) await redeliver();
     expect(parking.size).toBe(0);
     const own = pipeline.published.filter((row) => row.aggregateId === key).map(({ id }) => id);
     expect(own.length).toBe(700);

@@ -51,7 +51,7 @@ describe('write check', () => {
     const { check, says, tried, pass, trials } = world();
     check.failed(refused('53100'));
     trials.push(refused('53100'), refused('58030'));
-    expect(await says()).toMatch(/^database_unavailable: the database refuses what is written: .*53100$/);
+    expect(await says()).toMatch(/^database_unavailable: the database refuses writes: .*53100$/);
     expect(await says()).toMatch(/53100$/);
     expect(tried()).toBe(1);
     pass(1000);

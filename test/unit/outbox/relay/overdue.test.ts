@@ -15,9 +15,9 @@ const PURGED = -152;
 
 const PATIENCE_MS = 1000;
 /** Of a relay between two looks. */
-const LOOK_MS = 1000;
+const POLL_MS = 1000;
 /** Looks of a topic that has its leaders, until that is believed. */
-const LOOKS = 3;
+const POLLS = 3;
 
 function watch(isLed: () => Promise<boolean>) {
   const metrics = new Metrics();
@@ -30,19 +30,19 @@ function watch(isLed: () => Promise<boolean>) {
         state.renewed++;
       },
     },
-    side: { isLed },
+    topicClient: { isLed },
     clock: { wallNowMs: () => 0, monotonicMs: () => state.nowMs },
     metrics,
     log: silentLogger,
     patienceMs: PATIENCE_MS,
   });
   /** Producers given up in so many looks while a batch has waited for so long. */
-  const renewedAfter = async (waitedMs: number, looks = LOOKS): Promise<number> => {
+  const renewedAfter = async (waitedMs: number, polls = POLLS): Promise<number> => {
     const before = state.renewed;
-    for (let i = 0; i < looks; i++) {
+    for (let i = 0; i < polls; i++) {
       state.waitedMs = waitedMs;
-      await overdue.look();
-      state.nowMs += LOOK_MS;
+      await overdue.poll();
+      state.nowMs += POLL_MS;
     }
     const [counted] = metrics.snapshot().filter(({ name }) => name === 'relay_producers_renewed_total');
     expect(counted?.samples[0]?.value).toBe(state.renewed);
@@ -98,11 +98,11 @@ describe('overdue batch', () => {
     const { renewedAfter } = watch(async () => led);
     expect(await renewedAfter(60_000)).toBe(0);
     led = true;
-    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    expect(await renewedAfter(60_000, POLLS - 1)).toBe(0);
     led = false;
     expect(await renewedAfter(60_000, 1)).toBe(0);
     led = true;
-    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    expect(await renewedAfter(60_000, POLLS - 1)).toBe(0);
     expect(await renewedAfter(60_000, 1)).toBe(1);
   });
 
@@ -134,7 +134,7 @@ class HeldProducer implements BatchProducer {
   holds = true;
   closed = false;
   fatal = false;
-  private readonly letGo: Array<() => void> = [];
+  private readonly releases: Array<() => void> = [];
 
   async produce(batch: RecordBatch): Promise<DeliveryReport> {
     if (this.closed) throw closedError('producer');
@@ -144,7 +144,7 @@ class HeldProducer implements BatchProducer {
     this.seen.push(rows);
     const status = new Int32Array(rows);
     if (this.holds) {
-      await new Promise<void>((resolve) => this.letGo.push(resolve));
+      await new Promise<void>((resolve) => this.releases.push(resolve));
       status.fill(PURGED);
     }
     const failed = this.holds ? rows : 0;
@@ -157,7 +157,7 @@ class HeldProducer implements BatchProducer {
   async close(): Promise<void> {
     for (let i = 0; i < 5; i++) await turn();
     this.closed = true;
-    for (const go of this.letGo) go();
+    for (const release of this.releases) release();
   }
 }
 

@@ -61,7 +61,7 @@ function broker(fails: (send: number) => boolean, late: (flight: number) => numb
   return { sender, log };
 }
 
-const UNDER_WAY_BYTES = 40_000;
+const IN_FLIGHT_BYTES = 40_000;
 
 function pipeline(
   sender: Sender,
@@ -94,7 +94,7 @@ function pipeline(
     flightRowsMax: batchRows,
     flightBytesMax: flightBytes,
     recordBytesMax: flightBytes,
-    underWay: { rows: 1000, bytes: UNDER_WAY_BYTES },
+    inFlight: { rows: 1000, bytes: IN_FLIGHT_BYTES },
     crashAt: () => {},
     onTopicMissing: () => {},
     onFenced: () => {},
@@ -132,7 +132,7 @@ describe('pipeline', () => {
               back = true;
             }
             const read = rows.filter(
-              ({ id }) => Number(id) > cursor && pending.has(id) && !made.isUnderWay(id),
+              ({ id }) => Number(id) > cursor && pending.has(id) && !made.isInFlight(id),
             );
             const page = read.slice(0, readRows);
             const full = page.length === readRows;
@@ -245,21 +245,21 @@ describe('pipeline', () => {
     };
     const { made } = pipeline(silent, 1, () => true, 64 * 1024, false);
     const { marked } = await made.deliver([row(1, 1)]);
-    const aloft = made.deliver([row(2, 2)]);
+    const inTransit = made.deliver([row(2, 2)]);
     const queued = made.deliver([row(3, 2), row(4, 3)]);
     await moment();
     const idle = made.idle();
     made.abandon();
     await idle;
     await expect(marked).rejects.toMatchObject({ code: 'unreachable' });
-    const up = await aloft;
+    const up = await inTransit;
     expect(up).toMatchObject({ published: 0, left: [2n] });
     await expect(up.marked).rejects.toMatchObject({ code: 'unreachable' });
     const behind = await queued;
     expect(behind).toMatchObject({ published: 0, left: [3n, 4n] });
     await behind.marked;
     expect(await made.deliver([row(5, 5)])).toMatchObject({ published: 0, left: [5n] });
-    expect({ sends, underWay: made.underWay() }).toEqual({ sends: 2, underWay: 0 });
+    expect({ sends, inFlight: made.inFlight() }).toEqual({ sends: 2, inFlight: 0 });
   });
 
   it('the pipeline has no room while its bytes are in flight, accepts one larger row, and has room once they are marked', async () => {
@@ -286,11 +286,11 @@ describe('pipeline', () => {
       await moment();
       return room;
     };
-    await made.deliver([row(1, 1, JSON.stringify('x'.repeat(UNDER_WAY_BYTES - 2000)))]);
+    await made.deliver([row(1, 1, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES - 2000)))]);
     expect(await asked()).toBe(1);
-    const whole = row(2, 2, JSON.stringify('y'.repeat(UNDER_WAY_BYTES)));
+    const whole = row(2, 2, JSON.stringify('y'.repeat(IN_FLIGHT_BYTES)));
     expect(await made.deliver([whole])).toMatchObject({ published: 1, left: [] });
-    expect(bytes()).toBeGreaterThan(2 * UNDER_WAY_BYTES - 2000);
+    expect(bytes()).toBeGreaterThan(2 * IN_FLIGHT_BYTES - 2000);
     expect(await asked()).toBe(1);
     for (const mark of marks.splice(0)) mark();
     await moment();
@@ -344,8 +344,8 @@ describe('pipeline', () => {
     void made.deliver([4, 5, 6, 7].map((n) => row(n, n)));
     expect(sent).toEqual([ids(1), ids(2, 3), ids(4, 5, 6, 7)]);
     // What is large enough neither, however few.
-    void made.deliver([row(8, 8, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
-    void made.deliver([row(9, 9, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
+    void made.deliver([row(8, 8, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
+    void made.deliver([row(9, 9, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
     expect(sent.slice(3)).toEqual([ids(8)]);
     for (const land of landings) land();
     await time.advance(0);

@@ -56,8 +56,8 @@ class Broker implements Pipeline {
     return { published: rows.length - left.length, left, known: 0, marked: this.marks };
   }
   owns = (): boolean => true;
-  isUnderWay = (): boolean => false;
-  underWay = (): number => 0;
+  isInFlight = (): boolean => false;
+  inFlight = (): number => 0;
   idle = async (): Promise<void> => {};
   async room(): Promise<void> {
     while (this.isFull) await turn();
@@ -306,7 +306,7 @@ describe('WAL feed', () => {
     expect([feed.progress.confirmed, parking.highest()]).toEqual([100n, 10n]);
     broker.refuses = () => false;
     table.put(...[1n, 2n, 4n, 6n, 8n, 10n].map((id) => rowOf(id, 1)));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n, 4n, 6n, 8n, 10n]);
     expect(parking.highest()).toBeNull();
     transaction(110n, [[12n, 1]]);
@@ -328,7 +328,7 @@ describe('WAL feed', () => {
     broker.refuses = () => false;
     table.put(rowOf(1n, 1), rowOf(2n, 1));
     await feed.idle();
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n]);
   });
 
@@ -353,11 +353,11 @@ describe('WAL feed', () => {
       await seen(() => tries(5n) >= rest);
       return byId(ids, bytesMax);
     };
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([2n]);
     table.byId = byId;
     broker.refuses = () => false;
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     await settle();
     expect([of(broker, 1), of(broker, 2)]).toEqual([
       [2n, 3n, 4n],
@@ -387,10 +387,10 @@ describe('WAL feed', () => {
     const { broker, parking, table } = scene();
     parking.park([rowOf(1n, 1), rowOf(2n, 1)]);
     table.put(rowOf(2n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([broker.calls, parking.highest()]).toEqual([0, 2n]);
     table.put(rowOf(1n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
   });
 
@@ -408,12 +408,12 @@ describe('WAL feed', () => {
     const range = (key: number) => ({ from: BigInt(key), to: BigInt(63 + key) });
     parking.parkKeys(new Map(keys.map((key) => [nameOf(key), range(key)])));
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([7, 7, 70n]);
-    for (let i = 0; i < 3; i++) await parking.bringAgain(table.asTable);
+    for (let i = 0; i < 3; i++) await parking.redeliver(table.asTable);
     // Three keys a turn, and the turn after goes on with the next ones.
     expect(table.pages).toEqual([3, 3, 3]);
     expect(broker.tried.map(String)).toEqual(['1', '2', '3', '4', '5', '6', '1', '2', '7']);
     broker.refuses = ({ id }) => id === 30n;
-    for (let i = 0; i < 40 && parking.size > 1; i++) await parking.bringAgain(table.asTable);
+    for (let i = 0; i < 40 && parking.size > 1; i++) await parking.redeliver(table.asTable);
     expect(Math.max(...table.pages)).toBe(3);
     for (const key of keys.filter((one) => one !== 2))
       expect(of(broker, key), `key ${key}`).toEqual(
@@ -422,7 +422,7 @@ describe('WAL feed', () => {
     expect(of(broker, 2)).toEqual([2n, 9n, 16n, 23n]);
     expect([...parking.keys()]).toEqual([nameOf(2)]);
     broker.refuses = () => false;
-    for (let i = 0; i < 10 && parking.size > 0; i++) await parking.bringAgain(table.asTable);
+    for (let i = 0; i < 10 && parking.size > 0; i++) await parking.redeliver(table.asTable);
     expect(of(broker, 2)).toEqual(Array.from({ length: 10 }, (_, i) => BigInt(2 + 7 * i)));
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([0, 0, null]);
   });
@@ -436,11 +436,11 @@ describe('WAL feed', () => {
       if (id === 1n) came.push(parking.add(rowOf(2n, 1)));
       return false;
     };
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(came).toEqual([true]);
     expect([of(broker, 1), parking.highest()]).toEqual([[1n], 2n]);
     table.put(rowOf(2n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.size]).toEqual([[1n, 2n], 0]);
   });
 

@@ -44,20 +44,20 @@ describe('WAL progress', () => {
 
   it('the progress waits for received rows that are not yet forwarded, and for the open transaction', () => {
     const progress = new WalProgress();
-    progress.quiet(50n);
+    progress.keepalive(50n);
     expect(progress.confirmed).toBe(50n);
     progress.begin();
-    progress.quiet(60n);
+    progress.keepalive(60n);
     expect(progress.confirmed, 'a transaction is open').toBe(50n);
     progress.row();
     progress.commit(70n);
-    progress.quiet(80n);
+    progress.keepalive(80n);
     expect(progress.confirmed, 'its row waits').toBe(50n);
     progress.finish(progress.portion(1));
     expect(progress.confirmed).toBe(70n);
-    progress.quiet(80n);
+    progress.keepalive(80n);
     expect(progress.confirmed).toBe(80n);
-    progress.quiet(75n);
+    progress.keepalive(75n);
     expect(progress.confirmed, 'never back').toBe(80n);
   });
 
@@ -282,6 +282,6 @@ describe('row from cells', () => {
 
   it('a row names the columns that the publication does not show', () => {
     const { payload: _, msg_id: __, ...less } = inText;
-    expect(() => read(less)).toThrow(/without msg_id, payload/);
+    expect(() => read(less)).toThrow(/lacks columns of .*: msg_id, payload/);
   });
 });
