@@ -51,24 +51,24 @@ describe('slot ownership and refusals', () => {
     const world = await kit.world();
     const names = await walNames(world.pool, 'outbox', {});
     const [before, after] = [new WalSlot(world.pool, names), new WalSlot(world.pool, names)];
-    const memory = { confirmed: 10n, systemIdentifier: '7', unswept: null };
+    const record = { confirmed: 10n, systemIdentifier: '7', unswept: null };
     expect(await before.claim()).toBeUndefined();
-    await before.remember(memory);
+    await before.saveRecord(record);
     await before.allow(20n, 5n);
     await before.swept();
     await before.allow(30n, 6n);
-    const left = { ...memory, confirmed: 30n, unswept: { reason: 'parked', to: 6n } };
-    expect(await before.recall()).toEqual(left);
+    const left = { ...record, confirmed: 30n, unswept: { reason: 'parked', to: 6n } };
+    expect(await before.readRecord()).toEqual(left);
     expect(await after.claim()).toEqual(left);
-    expect(await before.recall()).toBeUndefined();
+    expect(await before.readRecord()).toBeUndefined();
     const refused = expect.objectContaining({ code: 'slot_claimed' });
     await expect(before.allow(40n, 9n)).rejects.toEqual(refused);
     await expect(before.swept()).rejects.toEqual(refused);
-    await expect(before.remember(memory)).rejects.toEqual(refused);
-    await expect(new WalSlot(world.pool, names).remember(memory)).rejects.toEqual(refused);
-    expect(await after.recall()).toEqual(left);
+    await expect(before.saveRecord(record)).rejects.toEqual(refused);
+    await expect(new WalSlot(world.pool, names).saveRecord(record)).rejects.toEqual(refused);
+    expect(await after.readRecord()).toEqual(left);
     await after.swept();
-    expect(await after.recall()).toEqual({ ...left, unswept: null });
+    expect(await after.readRecord()).toEqual({ ...left, unswept: null });
   });
 
   it('a WAL relay continues after its connections are cut', async () => {

@@ -53,7 +53,7 @@ export type SweepReason =
   | 'no_slot'
   | 'parked';
 
-export interface Memory {
+export interface SlotRecord {
   readonly confirmed: bigint;
   /** Decimal identifier of the server; positions of two servers do not compare. */
   readonly systemIdentifier: string;
@@ -61,7 +61,7 @@ export interface Memory {
   readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
 }
 
-interface MemoryRow extends SqlRow {
+interface SlotRecordRow extends SqlRow {
   readonly confirmed: string;
   readonly system: string;
   readonly reason: SweepReason | null;
@@ -69,10 +69,10 @@ interface MemoryRow extends SqlRow {
   readonly version: string;
 }
 
-const MEMORY_COLUMNS =
+const RECORD_COLUMNS =
   'confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to, xmin::text AS version';
 
-function memoryOf(row: MemoryRow | undefined): Memory | undefined {
+function recordOf(row: SlotRecordRow | undefined): SlotRecord | undefined {
   if (row === undefined) return undefined;
   return {
     confirmed: parseLsn(row.confirmed) ?? 0n,
@@ -270,28 +270,28 @@ export class WalSlot {
 
   /** Claims the record and reads it: other relays cannot write it from now on without a claim.
    *  Undefined where it does not exist. */
-  async claim(): Promise<Memory | undefined> {
-    const { rows } = await this.pool.query<MemoryRow>(
-      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${MEMORY_COLUMNS}`,
+  async claim(): Promise<SlotRecord | undefined> {
+    const { rows } = await this.pool.query<SlotRecordRow>(
+      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${RECORD_COLUMNS}`,
       [this.names.slot],
     );
     this.version = rows[0]?.version;
-    return memoryOf(rows[0]);
+    return recordOf(rows[0]);
   }
 
   /** Reads the record that this relay claimed; undefined where another relay has claimed it
    *  since. */
-  async recall(): Promise<Memory | undefined> {
-    const { rows } = await this.pool.query<MemoryRow>(
-      `SELECT ${MEMORY_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
+  async readRecord(): Promise<SlotRecord | undefined> {
+    const { rows } = await this.pool.query<SlotRecordRow>(
+      `SELECT ${RECORD_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
       [this.names.slot, this.version ?? null],
     );
-    return memoryOf(rows[0]);
+    return recordOf(rows[0]);
   }
 
   /** Records a slot that was found or created, and the sweep that its stream needs first.
    *  @throws slot_claimed when another relay has claimed the record */
-  async remember(memory: Memory): Promise<void> {
+  async saveRecord(record: SlotRecord): Promise<void> {
     await this.write(
       `INSERT INTO relay_slots (slot_name, system_identifier, confirmed_lsn, unswept, unswept_to)
        VALUES ($1, $3, $4::pg_lsn, $5, $6)
@@ -299,10 +299,10 @@ export class WalSlot {
          confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()
        WHERE relay_slots.xmin::text = $2`,
       [
-        memory.systemIdentifier,
-        formatLsn(memory.confirmed),
-        memory.unswept?.reason ?? null,
-        memory.unswept?.to ?? null,
+        record.systemIdentifier,
+        formatLsn(record.confirmed),
+        record.unswept?.reason ?? null,
+        record.unswept?.to ?? null,
       ],
     );
   }

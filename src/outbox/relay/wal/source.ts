@@ -27,7 +27,7 @@ import {
   WalSlot,
   walNames,
 } from './slot.ts';
-import { isSlotUnchanged, prepareSlot } from './start.ts';
+import { prepareSlot, remainsUnchanged } from './start.ts';
 import { PARK_KEYS_MAX, WalSweep } from './sweep.ts';
 
 export interface WalSourceOptions {
@@ -226,13 +226,13 @@ export class WalSource implements Source {
     this.stuckAt = found.confirmed;
     if (this.stuck < STUCK_MAX || !this.mayContinue()) return;
     this.stuck = 0;
-    const memory = await slot.recall();
-    if (memory === undefined) return;
+    const record = await slot.readRecord();
+    if (record === undefined) return;
     this.parts.log.error(
       { code: error.code, error: error.message },
       'the stream cannot be read any further; its slot is dropped',
     );
-    await slot.remember({ ...memory, unswept: { reason: 'undecodable', to: ID_MAX } });
+    await slot.saveRecord({ ...record, unswept: { reason: 'undecodable', to: ID_MAX } });
     await slot.drop();
   }
 
@@ -269,7 +269,7 @@ export class WalSource implements Source {
     feed.attach(stream);
     // Other programs cannot drop or move a slot that is being read, so this check sees the slot of
     // this stream. The check before may have seen another slot of that name.
-    const unchanged = await isSlotUnchanged(slot).catch(async (thrown: unknown) => {
+    const unchanged = await remainsUnchanged(slot).catch(async (thrown: unknown) => {
       await stream.close();
       throw thrown;
     });

@@ -3,7 +3,7 @@
 import type { Logger } from '../../../core/log.ts';
 import { outboxError } from '../../errors.ts';
 import type { WalMetrics } from './metrics.ts';
-import { ID_MAX, type Memory, type SlotState, type SweepReason, type WalSlot } from './slot.ts';
+import { ID_MAX, type SlotRecord, type SlotState, type SweepReason, type WalSlot } from './slot.ts';
 
 export interface SlotVerdict {
   /** Reason why the slot must be created, after a drop where one exists; undefined: the slot can be
@@ -16,24 +16,24 @@ export interface SlotVerdict {
 /** Decides whether an existing slot can be used. */
 export function judge(
   state: SlotState | undefined,
-  memory: Memory | undefined,
+  record: SlotRecord | undefined,
   systemIdentifier: string,
   publicationMade: boolean,
 ): SlotVerdict {
   if (state === undefined)
-    return { make: memory === undefined ? 'first_start' : 'slot_missing', doubt: undefined };
+    return { make: record === undefined ? 'first_start' : 'slot_missing', doubt: undefined };
   if (state.walStatus === 'lost' || state.invalidation !== null)
     return { make: 'slot_lost', doubt: undefined };
   // The log is decoded with the catalog of its time, which lacks a publication that was created
   // later.
   if (publicationMade) return { make: 'publication_missing', doubt: undefined };
-  const known = memory !== undefined && memory.systemIdentifier === systemIdentifier;
-  if (!known || state.confirmed > memory.confirmed) return { make: undefined, doubt: 'slot_foreign' };
+  const known = record !== undefined && record.systemIdentifier === systemIdentifier;
+  if (!known || state.confirmed > record.confirmed) return { make: undefined, doubt: 'slot_foreign' };
   return { make: undefined, doubt: undefined };
 }
 
 export interface PreparedSlot {
-  readonly unswept: Memory['unswept'];
+  readonly unswept: SlotRecord['unswept'];
   /** Reason why the slot was created; undefined where it existed. */
   readonly made: SweepReason | undefined;
 }
@@ -51,13 +51,13 @@ export interface PrepareOptions {
  *  @throws wal_not_possible, slot_taken, slot_claimed */
 export async function prepareSlot(slot: WalSlot, options: PrepareOptions): Promise<PreparedSlot | undefined> {
   const publicationMade = await slot.ensurePublication();
-  const [state, memory, systemIdentifier] = [
+  const [state, record, systemIdentifier] = [
     await slot.readState(),
     await slot.claim(),
     await slot.systemIdentifier(),
   ];
-  const { make, doubt } = judge(state, memory, systemIdentifier, publicationMade);
-  if (make === undefined && doubt === undefined) return { unswept: memory?.unswept ?? null, made: undefined };
+  const { make, doubt } = judge(state, record, systemIdentifier, publicationMade);
+  if (make === undefined && doubt === undefined) return { unswept: record?.unswept ?? null, made: undefined };
   const reason = (make ?? doubt) as SweepReason;
   if (reason !== 'first_start')
     options.log.error(
@@ -69,13 +69,13 @@ export async function prepareSlot(slot: WalSlot, options: PrepareOptions): Promi
   if (make === undefined) {
     const to = (await slot.pendingMax()) ?? undefined;
     const unswept = to === undefined ? null : { reason, to };
-    await slot.remember({ confirmed: (state as SlotState).confirmed, systemIdentifier, unswept });
+    await slot.saveRecord({ confirmed: (state as SlotState).confirmed, systemIdentifier, unswept });
     return { unswept, made: undefined };
   }
   // Recorded first: after a crash the next owner knows that rows may have no position in the
   // stream.
-  const confirmed = memory?.systemIdentifier === systemIdentifier ? memory.confirmed : 0n;
-  await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
+  const confirmed = record?.systemIdentifier === systemIdentifier ? record.confirmed : 0n;
+  await slot.saveRecord({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
   if (state !== undefined) await slot.drop();
   const giveUp = new AbortController();
   const making = slot.create(giveUp.signal);
@@ -100,20 +100,20 @@ export async function prepareSlot(slot: WalSlot, options: PrepareOptions): Promi
   // position in the stream.
   const to = await slot.pendingMax();
   const unswept = to === null ? null : { reason, to };
-  await slot.remember({ confirmed: made.confirmed, systemIdentifier, unswept });
+  await slot.saveRecord({ confirmed: made.confirmed, systemIdentifier, unswept });
   options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot created');
   return { unswept, made: reason };
 }
 
 /** True while slot and publication are unchanged since `prepareSlot`, and no other relay has moved
  *  the slot. */
-export async function isSlotUnchanged(slot: WalSlot): Promise<boolean> {
-  const [published, state, memory, systemIdentifier] = [
+export async function remainsUnchanged(slot: WalSlot): Promise<boolean> {
+  const [published, state, record, systemIdentifier] = [
     await slot.isPublished(),
     await slot.readState(),
-    await slot.recall(),
+    await slot.readRecord(),
     await slot.systemIdentifier(),
   ];
-  const { make, doubt } = judge(state, memory, systemIdentifier, !published);
+  const { make, doubt } = judge(state, record, systemIdentifier, !published);
   return make === undefined && doubt === undefined;
 }

@@ -5,7 +5,7 @@ import { formatLsn, parseLsn } from '../../../../../src/outbox/relay/wal/lsn.ts'
 import { PgOutputDecoder } from '../../../../../src/outbox/relay/wal/pgoutput.ts';
 import { type Portion, WalProgress } from '../../../../../src/outbox/relay/wal/progress.ts';
 import { WalRowReader } from '../../../../../src/outbox/relay/wal/row.ts';
-import type { Memory, SlotState } from '../../../../../src/outbox/relay/wal/slot.ts';
+import type { SlotRecord, SlotState } from '../../../../../src/outbox/relay/wal/slot.ts';
 import { judge } from '../../../../../src/outbox/relay/wal/start.ts';
 import { StreamedTransactions } from '../../../../../src/outbox/relay/wal/streamed.ts';
 import * as wire from '../../../../property/wal-encode.ts';
@@ -121,23 +121,23 @@ describe('existing slot', () => {
     invalidation: null,
     currentLsn: 200n,
   };
-  const memory: Memory = { confirmed: 100n, systemIdentifier: '7', unswept: null };
+  const record: SlotRecord = { confirmed: 100n, systemIdentifier: '7', unswept: null };
   it.each([
     ['none, never one', undefined, undefined, false, 'first_start', undefined],
-    ['none, though there was one', undefined, memory, false, 'slot_missing', undefined],
-    ['lost', { ...state, walStatus: 'lost' }, memory, false, 'slot_lost', undefined],
-    ['invalidated', { ...state, invalidation: 'idle_timeout' }, memory, false, 'slot_lost', undefined],
-    ['older than its publication', state, memory, true, 'publication_missing', undefined],
+    ['none, though there was one', undefined, record, false, 'slot_missing', undefined],
+    ['lost', { ...state, walStatus: 'lost' }, record, false, 'slot_lost', undefined],
+    ['invalidated', { ...state, invalidation: 'idle_timeout' }, record, false, 'slot_lost', undefined],
+    ['older than its publication', state, record, true, 'publication_missing', undefined],
     ['unknown', state, undefined, false, undefined, 'slot_foreign'],
-    ['of another server', state, { ...memory, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
-    ['advanced by another process', { ...state, confirmed: 101n }, memory, false, undefined, 'slot_foreign'],
-    ['where it was left', state, memory, false, undefined, undefined],
-    ['behind, as after a crash', { ...state, confirmed: 90n }, memory, false, undefined, undefined],
-    ['about to be lost', { ...state, walStatus: 'unreserved' }, memory, false, undefined, undefined],
+    ['of another server', state, { ...record, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
+    ['advanced by another process', { ...state, confirmed: 101n }, record, false, undefined, 'slot_foreign'],
+    ['where it was left', state, record, false, undefined, undefined],
+    ['behind, as after a crash', { ...state, confirmed: 90n }, record, false, undefined, undefined],
+    ['about to be lost', { ...state, walStatus: 'unreserved' }, record, false, undefined, undefined],
   ] as const)(
     'the verdict on the slot is as specified: %s',
-    (_, met, remembered, publicationMade, make, doubt) => {
-      expect(judge(met, remembered, '7', publicationMade)).toEqual({ make, doubt });
+    (_, met, recorded, publicationMade, make, doubt) => {
+      expect(judge(met, recorded, '7', publicationMade)).toEqual({ make, doubt });
     },
   );
 });
