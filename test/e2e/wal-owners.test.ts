@@ -1,5 +1,5 @@
-/** Ownership of the slot: the relay with all shards reads it, also after cut connections; and errors that no retry
- *  can cure. */
+/** Ownership of the slot: the relay with all shards reads it, also after its connections were cut;
+ *  and errors that no retry can fix. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
@@ -31,7 +31,8 @@ describe('slot ownership and refusals', () => {
       return rows[0]?.active_pid ?? undefined;
     };
     const held = await until('a held slot', holder);
-    // The first still holds the slot when the second becomes owner, as after a stop of the whole process.
+    // The first relay still holds the slot when the second becomes owner, as after a stop of the
+    // whole process.
     second.setOwner(true);
     await active(second);
     first.setOwner(false);

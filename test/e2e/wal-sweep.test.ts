@@ -1,4 +1,5 @@
-/** The sweep of the wal mode on real tables: what other sessions commit meanwhile, and what the broker refuses. */
+/** The sweep of wal mode on real tables: rows that other sessions commit meanwhile, and rows that
+ *  the broker refuses. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
@@ -18,10 +19,10 @@ import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 const stack = await sharedStack();
 const kit = walKit(stack.postgres);
 
-/** Does something before a page is read. */
+/** Pipeline that runs a hook before a page is read. */
 class Interleaved extends ListPipeline {
   pages = 0;
-  /** Of the largest call. */
+  /** Number of rows of the largest call. */
   rowsMost = 0;
   bytesMost = 0;
   beforePage: (page: number) => Promise<void> = async () => {};

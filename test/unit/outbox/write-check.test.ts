@@ -1,4 +1,5 @@
-/** The write check: a database counts as refusing writes after certain errors, until a trial succeeds. */
+/** The write check: a database counts as refusing writes after certain errors, until a trial
+ *  succeeds. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -23,7 +24,7 @@ function world() {
   });
   return {
     check,
-    /** What the next trials end with; undefined goes well. */
+    /** Errors of the next trials; undefined for a success. */
     trials,
     tried: () => tried,
     pass: (ms: number) => {

@@ -1,8 +1,9 @@
 /** Repair of the wal mode from the state of the rows in the table.
  *
- *    sweep  publishes every pending row up to an id, before a stream is trusted that may lack some
- *    audit  publishes rows beside a running stream that were pending at a position which the stream
- *           has confirmed since, and still are: the stream never delivered them
+ *    sweep  publishes every pending row up to an id, before a stream is trusted that may lack some.
+ *    audit  runs beside a stream. It notes pending rows and a position of the log. It publishes
+ *           those that are still pending when the stream has confirmed that position: the stream
+ *           never delivered them.
  */
 import type { Logger } from '../../../core/log.ts';
 import type { Pipeline } from '../pipeline/contract.ts';

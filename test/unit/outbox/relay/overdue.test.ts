@@ -1,5 +1,5 @@
-/** The producer watchdog of a relay: it renews the producer when a batch waits, the topic has its leaders, and no
- *  row lands. */
+/** The producer watchdog of a relay: it renews the producer when a batch is overdue, the topic has
+ *  its leaders, and no row is acknowledged. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
@@ -14,9 +14,9 @@ import { turn, until } from '../../../wait.ts';
 const PURGED = -152;
 
 const PATIENCE_MS = 1000;
-/** Of a relay between two looks. */
+/** Time between two polls of a relay. */
 const POLL_MS = 1000;
-/** Looks of a topic that has its leaders, until that is believed. */
+/** Consecutive polls with leaders after which the producer is renewed. */
 const POLLS = 3;
 
 function watch(isLed: () => Promise<boolean>) {
@@ -36,7 +36,7 @@ function watch(isLed: () => Promise<boolean>) {
     log: silentLogger,
     patienceMs: PATIENCE_MS,
   });
-  /** Producers given up in so many looks while a batch has waited for so long. */
+  /** Number of producers closed in so many polls while a batch has waited for so long. */
   const renewedAfter = async (waitedMs: number, polls = POLLS): Promise<number> => {
     const before = state.renewed;
     for (let i = 0; i < polls; i++) {
@@ -70,7 +70,8 @@ describe('overdue batch', () => {
 
   it('an overdue batch renews the producer ever more seldom where only its partition is slow', async () => {
     const { state, renewedAfter } = watch(async () => true);
-    // A batch waits for as long as its producer lives, and each look sees rows of others published.
+    // A batch waits for as long as its producer lives, and each poll sees rows of other partitions
+    // published.
     let bornMs = 0;
     const renewals: number[] = [];
     while (state.nowMs < 200_000) {
@@ -128,7 +129,7 @@ describe('overdue batch', () => {
   });
 });
 
-/** Rows that wait until somebody lets them go. */
+/** Producer whose rows stay in flight until it is closed. */
 class HeldProducer implements BatchProducer {
   readonly seen: number[] = [];
   holds = true;
@@ -138,8 +139,7 @@ class HeldProducer implements BatchProducer {
 
   async produce(batch: RecordBatch): Promise<DeliveryReport> {
     if (this.closed) throw closedError('producer');
-    if (this.fatal)
-      throw errorOfEvent('the producer cannot go on', brokerEvent(ERR.FATAL, 'fatal', {}, true));
+    if (this.fatal) throw errorOfEvent('the producer has failed', brokerEvent(ERR.FATAL, 'fatal', {}, true));
     const rows = batch.rowCount;
     this.seen.push(rows);
     const status = new Int32Array(rows);

@@ -1,4 +1,5 @@
-/** The parts of the wal mode that decide: positions, what may be confirmed, what a slot that was met means, rows from cells. */
+/** Decisions of wal mode: positions, confirmed progress, the verdict on an existing slot, and rows
+ *  from cells. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formatLsn, parseLsn } from '../../../../../src/outbox/relay/wal/lsn.ts';
@@ -32,7 +33,7 @@ describe('WAL progress', () => {
     progress.begin();
     progress.row();
     progress.row();
-    // Rows of one COPY share a position; the first of them being done says nothing.
+    // Rows of one COPY share a position, so a finished first row confirms nothing.
     const first = progress.portion(1);
     const second = progress.portion(1);
     progress.finish(first);
