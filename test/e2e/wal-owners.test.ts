@@ -48,7 +48,7 @@ describe('slot ownership and refusals', () => {
     await world.drained();
   });
 
-  it('a WAL relay whose slot another one has taken over writes nothing more into the memory of the slot', async () => {
+  it('a WAL relay whose slot another one has taken over writes nothing more into the record of the slot', async () => {
     const world = await kit.world();
     const names = await walNames(world.pool, 'outbox', {});
     const [before, after] = [new WalSlot(world.pool, names), new WalSlot(world.pool, names)];

@@ -2,7 +2,7 @@
  *
  *  Ordering rule: an id is assigned when a row is inserted, and the row becomes visible when its
  *  transaction commits. So events of one aggregate are published in order only if every transaction
- *  that appends for it first takes a common lock, in a separate statement. The lock is the INSERT
+ *  that appends for it takes a common lock first, in a separate statement. The lock is the INSERT
  *  of the aggregate's row, SELECT … FOR UPDATE of that row, or `lockAggregates` where no such row
  *  exists. Then the second transaction appends after the first has committed.
  */

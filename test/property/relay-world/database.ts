@@ -46,7 +46,7 @@ interface Member {
   readonly expiresMs: number;
 }
 
-interface Memory {
+interface SlotRecord {
   confirmed: bigint;
   reason: string | null;
   to: bigint | null;
@@ -90,7 +90,7 @@ export class OutboxDatabase {
   private nextXid = XID_SPAN - 10n;
   private pids = 0;
   private members = new Map<string, Member>();
-  private memory: Memory | undefined;
+  private record: SlotRecord | undefined;
   private writes = 0;
   private locked: Promise<void> = Promise.resolve();
   private readonly hooks: DatabaseHooks;
@@ -249,8 +249,8 @@ export class OutboxDatabase {
       ['pg_terminate_backend', () => this.endSender()],
       ['max(id) AS id', () => [{ id: this.pending().at(-1)?.id ?? null }]],
       ['UPDATE relay_slots SET updated_at', () => this.claim()],
-      ['SELECT confirmed_lsn::text', ([, version]) => this.recall(version)],
-      ['INSERT INTO relay_slots', ([, version, , ...memory]) => this.remember(version, memory)],
+      ['SELECT confirmed_lsn::text', ([, version]) => this.readRecord(version)],
+      ['INSERT INTO relay_slots', ([, version, , ...record]) => this.saveRecord(version, record)],
       ['SET unswept = NULL', ([, version]) => this.allow(version, 0n, null, null)],
       [
         'greatest(confirmed_lsn',
@@ -436,47 +436,47 @@ export class OutboxDatabase {
   }
 
   private claim(): Answer {
-    if (this.memory === undefined) return [];
-    this.memory.version = this.nextVersion();
-    return this.recall(this.memory.version);
+    if (this.record === undefined) return [];
+    this.record.version = this.nextVersion();
+    return this.readRecord(this.record.version);
   }
 
   private nextVersion(): string {
     return String(++this.writes);
   }
 
-  private recall(wanted: unknown): Answer {
-    if (this.memory === undefined || this.memory.version !== wanted) return [];
-    const { confirmed, reason, to, version } = this.memory;
+  private readRecord(wanted: unknown): Answer {
+    if (this.record === undefined || this.record.version !== wanted) return [];
+    const { confirmed, reason, to, version } = this.record;
     return [{ confirmed: formatLsn(confirmed), system: SYSTEM, reason, to, version }];
   }
 
-  private remember(wanted: unknown, [confirmed, reason, to]: Values): Answer {
-    if (this.memory !== undefined && this.memory.version !== wanted) return [];
-    this.memory = {
+  private saveRecord(wanted: unknown, [confirmed, reason, to]: Values): Answer {
+    if (this.record !== undefined && this.record.version !== wanted) return [];
+    this.record = {
       confirmed: lsnOf(confirmed),
       reason: reason as string | null,
       to: to as bigint | null,
       version: this.nextVersion(),
     };
-    return [{ version: this.memory.version }];
+    return [{ version: this.record.version }];
   }
 
   /** Writes as a relay of an earlier release, without a claim: it knows of no parked rows. */
   noteUnclaimed(confirmed: bigint): void {
-    if (this.memory === undefined) return;
-    this.allow(this.memory.version, confirmed, null, null);
+    if (this.record === undefined) return;
+    this.allow(this.record.version, confirmed, null, null);
   }
 
   /** Reason in relay_slots why rows below the slot may be pending. */
   get unswept(): string | null {
-    return this.memory?.reason ?? null;
+    return this.record?.reason ?? null;
   }
 
   private allow(wanted: unknown, confirmed: bigint, reason: unknown, to: unknown): Answer {
-    if (this.memory === undefined || this.memory.version !== wanted) return [];
-    if (confirmed > this.memory.confirmed) this.memory.confirmed = confirmed;
-    return this.remember(wanted, [formatLsn(this.memory.confirmed), reason, to]);
+    if (this.record === undefined || this.record.version !== wanted) return [];
+    if (confirmed > this.record.confirmed) this.record.confirmed = confirmed;
+    return this.saveRecord(wanted, [formatLsn(this.record.confirmed), reason, to]);
   }
 
   private idBytes(to: unknown, limit: unknown, keys: unknown, text: string): Answer {

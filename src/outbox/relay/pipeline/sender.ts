@@ -245,7 +245,7 @@ export class TransactionalSender implements Sender {
       if (failure === undefined) return made;
       await made.close(0).catch(() => {});
       throw coreError('unreachable', `the broker did not initialize transactions: ${failure.event.message}`, {
-        next: 'nothing: the attempt is repeated',
+        next: 'check that the brokers are reachable and allow transactions',
         details: { event: failure.event },
       });
     }, shared);

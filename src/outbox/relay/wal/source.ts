@@ -188,7 +188,7 @@ export class WalSource implements Source {
     try {
       return await this.stream(slot, names, rows);
     } catch (thrown) {
-      await this.giveUpStuck(slot, thrown);
+      await this.dropStuckSlot(slot, thrown);
       throw thrown;
     }
   }
@@ -212,7 +212,7 @@ export class WalSource implements Source {
 
   /** Counts failures of the stream at one position. After STUCK_MAX it drops the slot, so that the
    *  table is swept instead. */
-  private async giveUpStuck(slot: WalSlot, thrown: unknown): Promise<void> {
+  private async dropStuckSlot(slot: WalSlot, thrown: unknown): Promise<void> {
     const error = findMillraceError(thrown);
     const state = sqlstateOf(thrown);
     const atFault =

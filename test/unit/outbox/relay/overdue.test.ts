@@ -68,7 +68,7 @@ describe('overdue batch', () => {
     expect(await renewedAfter(1000)).toBe(0);
   });
 
-  it('an overdue batch renews the producer ever more seldom where only its partition is slow', async () => {
+  it('an overdue batch renews the producer less and less often where only its partition is slow', async () => {
     const { state, renewedAfter } = watch(async () => true);
     // A batch waits for as long as its producer lives, and each poll sees rows of other partitions
     // published.
