@@ -22,8 +22,9 @@ export interface Delivered {
   readonly marked: Promise<void>;
 }
 
-/** Range of ids for which a call delivers every pending row that is not in flight. Rows left in the
- *  range are delivered again. A row in the range that the call does not name exists no more. */
+/** Range of ids for which a call delivers every pending row that is not in flight. Rows that were
+ *  left in the range are delivered again; those that the call does not name are no longer
+ *  pending. */
 export interface Covered {
   readonly from: bigint;
   readonly to: bigint;
@@ -40,9 +41,9 @@ export interface Covered {
 export interface Pipeline {
   /** Publishes rows and has them marked; rows of one key are in id order. Calls are handled in
    *  their order, and several may be in flight. Resolves when each row is acknowledged by the
-   *  broker or left; the mark follows within `markWithinMs`. A source delivers rows that were left
-   *  again after a while, with `covered`: the range from the lowest to the highest id that was
-   *  left, or a larger one. Rejects only when the pipeline has failed for good. */
+   *  broker or left; the marks follow (MarkerOptions.withinMs). After a while the source delivers
+   *  the rows that were left once more, with `covered`: the range from the lowest to the highest id
+   *  that was left, or a larger one. Rejects only when the pipeline has failed for good. */
   deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered>;
   /** True when this relay publishes the events of the key now. */
   owns(aggregateId: string): boolean;

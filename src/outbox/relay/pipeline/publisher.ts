@@ -265,8 +265,8 @@ export class Publisher implements CountingPipeline {
       this.queue.push({ row, shard, epoch, ticket });
     }
     if (covered !== undefined) this.holds.covered(covered);
-    // Runs after the call has ended blocks: rows that it leaves for want of a valid lease still
-    // block their keys.
+    // Runs after `covered` has ended blocks: rows left above, without a valid lease, still block
+    // their keys.
     for (const { aggregateId, id } of left) this.holds.add(aggregateId, id);
     this.settleOne(ticket);
     this.markedOne(ticket);
@@ -523,8 +523,8 @@ export class Publisher implements CountingPipeline {
   }
 }
 
-/** True when a row of a blocked key may be sent in this call: the row lies below the ids that were
- *  left, or the call covers them from the first. */
+/** True when a row of a blocked key may be sent in this call: its id is below the ids that were
+ *  left, or the call covers those ids from the first one on. */
 function mayPass(key: string, hold: Hold, id: bigint, covered: Covered | undefined): boolean {
   if (id < hold.from) return true;
   return covered !== undefined && id <= covered.to && begins(key, hold, covered);

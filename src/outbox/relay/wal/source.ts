@@ -251,8 +251,8 @@ export class WalSource implements Source {
         failure ??= { thrown };
       },
     });
-    // The stream delivers all rows that the previous stream left again, in order, so no key stays
-    // blocked.
+    // The next stream delivers once more, in order, all rows that the previous stream left, so no
+    // key may stay blocked.
     await pipeline.idle();
     await pipeline.deliver([], { from: ID_MIN, to: ID_MAX });
     const stream = await this.open(slot, names, feed);
