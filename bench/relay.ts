@@ -1,7 +1,8 @@
-/** `millrace bench relay`: rows of an outbox to a topic, ours in both modes and the peers beside it.
+/** `millrace bench relay`: rows of an outbox to a topic, by our relay in both modes and by its
+ *  peers.
  *
- *  All sides get the same orders and payloads, the same topic settings and the same measurement; effects/relay-course.ts
- *  says how. A side that cannot be fetched is skipped with a line.
+ *  All sides get the same orders and payloads, the same topic settings and the same measurement
+ *  (effects/relay-course.ts). A side that cannot be downloaded is skipped with a line.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openParts, type Part } from './effects/parts.ts';
@@ -23,7 +24,7 @@ interface Sides {
   readonly peers: readonly RelaySide[];
 }
 
-/** Those that can be had here. */
+/** Sides that are available here. */
 async function sidesOf(world: World): Promise<Sides> {
   const { context } = world;
   const ours = MODES.map((mode) => ourRelay(world, mode));
@@ -39,7 +40,8 @@ async function sidesOf(world: World): Promise<Sides> {
   return { ours, peers };
 }
 
-/** Every side `repeats` times, in turn. A peer that fails is skipped with a line; we may not fail. */
+/** Runs every side `repeats` times, in turn. A peer that fails is skipped with a line; a failure of
+ *  our relay is an error. */
 async function inTurn<T>(
   world: World,
   sides: Sides,

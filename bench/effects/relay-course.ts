@@ -1,7 +1,8 @@
-/** What is asked of every side: to drain a backlog, and to follow a steady load. The same measurement for all.
+/** Measurements of every side: draining a backlog, and following a steady load.
  *
- *  Latency is the time the broker appended a record minus the time PostgreSQL committed its order, and the time it arrived
- *  at a consumer here minus the same: neither needs the side's help. Every row must be in the topic in the end.
+ *  Latency is the time at which the broker appended a record minus the time at which PostgreSQL
+ *  committed its order. Arrival latency is the same to the arrival at a consumer here. Neither
+ *  needs the help of the side. Every row must be in the topic at the end.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../../src/core/errors.ts';
@@ -11,19 +12,19 @@ import { cpuSeconds } from './cpu.ts';
 import type { RelaySide, RunningSide } from './relay-side.ts';
 import { type Database, until, type World } from './world.ts';
 
-/** Rows of a transaction, as the requirements measure wal. */
+/** Rows of a transaction, as the requirements measure wal mode. */
 const FILL_ROWS = 50;
 const STEADY_ROWS = 10;
 const WRITERS = 4;
 const LOOK_MS = 20;
-/** A side that moves nothing for so long is given up. */
+/** Time without progress after which a side is stopped. */
 const STALLED_MS = 60_000;
 
 export interface DrainResult {
   readonly rows: number;
-  /** By the broker's clock, from the first append to the last. */
+  /** Rate by the broker's clock, from the first append to the last. */
   readonly perSecond: number;
-  /** CPU seconds a million rows, from the first append on. */
+  /** CPU seconds per million rows, from the first append on. */
   readonly cpu: { readonly relay: number; readonly postgres: number; readonly broker: number };
 }
 
@@ -61,7 +62,7 @@ class Meter {
   }
 }
 
-/** Holds the horizon of the whole server with an open transaction, where that is asked for. */
+/** Holds the xmin horizon of the whole server with an open transaction, where requested. */
 async function horizon(world: World, database: Database): Promise<() => Promise<void>> {
   if (world.context.heldXmin !== true) return async () => {};
   let release: () => void = () => {};
@@ -95,7 +96,7 @@ async function fill(database: Database, side: RelaySide, rows: number): Promise<
   await database.pool.query('CHECKPOINT');
 }
 
-/** Waits until every row of the database is in the topic. @throws timeout when nothing moves */
+/** Waits until every row of the database is in the topic. @throws timeout when no row arrives */
 async function moved(seen: Arrivals, rows: number): Promise<void> {
   let last = -1;
   let since = performance.now();
@@ -120,13 +121,13 @@ async function orderIds(database: Database): Promise<ReadonlyMap<string, number>
   return new Map(rows.map(({ id, ms }) => [id, Number(ms)]));
 }
 
-/** The topic holds the database's rows and no other. */
+/** Checks that the topic has the database's rows and no others. */
 function demandSame(side: RelaySide, seen: Arrivals, ids: ReadonlyMap<string, number>): void {
-  let strangers = 0;
-  for (const key of seen.first.keys()) if (!ids.has(key)) strangers++;
+  let unmatched = 0;
+  for (const key of seen.first.keys()) if (!ids.has(key)) unmatched++;
   invariant(
-    strangers === 0 && seen.first.size === ids.size,
-    `${side.name}: ${ids.size} rows, ${seen.first.size} in the topic, ${strangers} of them of no row`,
+    unmatched === 0 && seen.first.size === ids.size,
+    `${side.name}: ${ids.size} rows, ${seen.first.size} in the topic, ${unmatched} of them without a row`,
   );
 }
 
@@ -135,8 +136,8 @@ async function demandMarked(side: RelaySide, database: Database): Promise<void> 
   await until('every row to be marked', STALLED_MS, async () => (await side.pending?.(database)) === 0);
 }
 
-/** What a measurement opened, closed from the last on, whether it came to its end or not: a peer that goes on would take the
- *  processors from the next. */
+/** Resources that a measurement opened. They are closed in reverse order, also after a failure,
+ *  because a peer that continued would use the processors of the next side. */
 class Opened {
   private readonly closes: Array<() => Promise<void>> = [];
 
@@ -148,7 +149,8 @@ class Opened {
     for (const close of this.closes.splice(0).reverse()) await close();
   }
 
-  /** @throws what `work` throws; what fails in closing after that is not told */
+  /** Runs `work` and closes its resources. @throws the error of `work`; errors of the closing after
+   *  that are ignored */
   static async within<T>(work: (opened: Opened) => Promise<T>): Promise<T> {
     const opened = new Opened();
     let value: T;
@@ -163,7 +165,8 @@ class Opened {
   }
 }
 
-/** A backlog of `rows`, committed `FILL_ROWS` a transaction, from the first append to the last. */
+/** Drains a backlog of `rows`, committed `FILL_ROWS` per transaction; measured from the first
+ *  append to the last. */
 export function drain(world: World, side: RelaySide, rows: number): Promise<DrainResult> {
   return Opened.within(async (opened) => {
     const database = await world.database();
@@ -197,7 +200,8 @@ export function drain(world: World, side: RelaySide, rows: number): Promise<Drai
   });
 }
 
-/** Writes rows at a rate that waits for nobody, `STEADY_ROWS` a transaction, and wakes relays as the orders service does. */
+/** Writes rows at a fixed rate, `STEADY_ROWS` per transaction, and wakes relays as the orders
+ *  service does. */
 async function write(database: Database, side: RelaySide, rate: number, seconds: number): Promise<number> {
   const { rows } = await database.pool.query<{ readonly schema: string }>(
     'SELECT current_schema()::text AS schema',
@@ -228,7 +232,7 @@ async function write(database: Database, side: RelaySide, rate: number, seconds:
   return perSecond;
 }
 
-/** A steady load over a running side; the first seconds are not counted. */
+/** Measures a steady load over a running side; the first seconds are not counted. */
 export function steady(
   world: World,
   side: RelaySide,

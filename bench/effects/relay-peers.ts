@@ -1,4 +1,5 @@
-/** The peers of our relay: fetched at first use into .millrace/bench, pinned by the files of bench/peers. */
+/** Peers of our relay: downloaded at first use into .millrace/bench, pinned by the files of
+ *  bench/peers. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,13 +16,13 @@ const FETCH_MS_MAX = 600_000;
 const READY_MS_MAX = 120_000;
 const STOP_MS_MAX = 20_000;
 
-/** The orders table alone: the outbox of a peer has its own shape. */
+/** DDL of the orders table alone: the outbox of a peer has its own shape. */
 const ORDERS = `CREATE TABLE orders (order_id uuid PRIMARY KEY, account_id bigint NOT NULL, amount_cents bigint NOT NULL,
   status text NOT NULL, created_at timestamptz NOT NULL DEFAULT now())`;
 
 const peerFolder = (name: string): string => join(packageRoot(), 'bench', 'peers', name);
 
-/** Makes a folder once: what stands is whole. @throws unreachable */
+/** Makes a folder once: an existing folder is complete. @throws unreachable */
 async function once(name: string, version: string, make: (folder: string) => Promise<void>): Promise<string> {
   const folder = join(packageRoot(), '.millrace', 'bench', `${name}-${version}`);
   if (existsSync(folder)) return folder;
@@ -41,7 +42,7 @@ async function once(name: string, version: string, make: (folder: string) => Pro
   return folder;
 }
 
-/** A child that dies with us; its output goes to a file of the run. */
+/** Starts a child that ends with this process; its output goes to a file of the run. */
 function child(
   world: World,
   name: string,
@@ -216,7 +217,7 @@ async function pgTransactionalOutbox(world: World): Promise<RelaySide> {
     rateMax: 1000,
     async prepare({ pool, name }) {
       await pool.query(ORDERS);
-      // As its own set-up script makes them.
+      // The same DDL as in its own set-up script.
       await pool.query(
         `CREATE TABLE pto_outbox (id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text NOT NULL,
            message_type text NOT NULL, segment text, concurrency text NOT NULL DEFAULT 'sequential',
@@ -247,7 +248,7 @@ async function pgTransactionalOutbox(world: World): Promise<RelaySide> {
   };
 }
 
-/** By the name that -peers takes. */
+/** Peers by the name that -peers accepts. */
 export const PEERS: Readonly<Record<string, (world: World) => Promise<RelaySide>>> = {
   debezium,
   watermill,

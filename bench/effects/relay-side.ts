@@ -1,10 +1,11 @@
-/** What moves rows from a database to a topic: our relay in its modes, or a peer, behind one face. */
+/** Sides of the relay bench: programs that move rows from a database to a topic (our relay in its
+ *  modes, or a peer), behind one interface. */
 
 import { migrate } from '../../src/outbox/database/migrations.ts';
 import { migrationsOf } from '../../src/shell/migrations.ts';
 import type { Database, World } from './world.ts';
 
-/** A running side. */
+/** Running side. */
 export interface RunningSide {
   /** Its processes, children included. */
   readonly pids: readonly number[];
@@ -13,25 +14,27 @@ export interface RunningSide {
 
 export interface RelaySide {
   readonly name: string;
-  /** Rows that it moves in a reasonable time; the others get all that were asked for. */
+  /** Number of rows that the side moves in a reasonable time; the lower of it and the requested
+   *  number is used. */
   readonly rowsMax: number;
-  /** Highest steady rate that it is asked to hold, rows a second. */
+  /** Highest steady rate that the side is asked to sustain, in rows per second. */
   readonly rateMax: number;
-  /** Makes what it needs before the first row: tables, slots. */
+  /** Creates what the side needs before the first row: tables, slots. */
   prepare(database: Database, topic: string): Promise<void>;
-  /** SQL that writes `n` rows of one transaction, each with its order. Its rows come to the topic under the order's id. */
+  /** SQL that writes `n` rows in one transaction, each with its order. The record of a row has the
+   *  order's id as its key. */
   insert(n: string): string;
   start(database: Database, topic: string): Promise<RunningSide>;
-  /** Rows that are published and not marked; undefined where nothing is marked. */
+  /** Number of rows that are published and not marked; undefined where rows are not marked. */
   pending?(database: Database): Promise<number>;
 }
 
 const PAYLOAD_BYTES = 256;
 
-/** Padded, so that every side carries the same bytes. */
+/** Padded payload, so that every side carries the same bytes. */
 export const PAYLOAD = `rpad('{"order_id":"' || id || '","account_id":1,"amount_cents":1,"pad":"', ${PAYLOAD_BYTES - 2}, 'x') || '"}'`;
 
-/** Orders and the rows of `into`, in one statement. */
+/** SQL that writes orders and their rows of `into`, in one statement. */
 export const withOrders = (n: string, into: string): string =>
   `WITH made AS MATERIALIZED (SELECT gen_random_uuid() AS id FROM generate_series(1, ${n})),
    o AS (INSERT INTO orders (order_id, account_id, amount_cents, status) SELECT id, 1, 1, 'created' FROM made)
@@ -44,12 +47,12 @@ export const intoOutbox = (n: string): string =>
      SELECT id, gen_random_uuid(), 'order.created.v1', convert_to(${PAYLOAD}, 'UTF8') FROM made`,
   );
 
-/** Our tables, as the orders service makes them. */
+/** Creates our tables, as the orders service does. */
 async function ourTables(database: Database): Promise<void> {
   await migrate(database.pool, 'public', 'orders', migrationsOf('orders'));
 }
 
-/** Our relay. */
+/** Side of our relay. */
 export function ourRelay(world: World, mode: 'poll' | 'wal', flags: readonly string[] = []): RelaySide {
   const start = async (database: Database, topic: string): Promise<RunningSide> => {
     const child = await world.start('relay', [
@@ -70,7 +73,7 @@ export function ourRelay(world: World, mode: 'poll' | 'wal', flags: readonly str
     rateMax: Number.POSITIVE_INFINITY,
     async prepare(database, topic) {
       await ourTables(database);
-      // The slot must stand before the rows that are to come through it.
+      // The slot must exist before the rows that the stream is to deliver.
       const first = await start(database, topic);
       await first.stop();
     },

@@ -89,7 +89,7 @@ describe('orders on a full disk', () => {
       expect(await tried()).toBeGreaterThan(before);
       createdOf(await service.order(second), false);
       expect(await rowCounts(pool)).toEqual([2, 2, 2]);
-      expect(logOf(service)).toContain('the database takes writes again');
+      expect(logOf(service)).toContain('the database accepts writes again');
       await stop(service);
     },
   );

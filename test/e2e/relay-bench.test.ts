@@ -1,4 +1,5 @@
-/** The bench of the relay in its smoke form: both modes drain and follow, and every row is in the topic once it is over. */
+/** Smoke run of the relay bench: both modes drain a backlog and follow a load, and every row is in
+ *  the topic at the end. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/relay.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';

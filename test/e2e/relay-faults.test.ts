@@ -1,5 +1,5 @@
-/** Broker faults under a relay: pauses, crashes, a lost topic, a refused row. The first occurrences of a key stay in
- *  order. */
+/** Broker faults under a relay: pauses, crashes, a deleted topic, a refused row. The first
+ *  occurrences of a key stay in order. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
@@ -19,7 +19,7 @@ beforeAll(async () => {
 }, START_TIMEOUT_MS);
 afterAll(() => servers.close());
 const world = worlds(() => stack, own.suffix);
-/** For a relay and a broker that come back, on a machine that may be slow. */
+/** Time limit for a relay and a broker to recover, on a machine that may be slow. */
 const BACK_MS = 200_000;
 
 async function refuseAbove(topic: string, bytes: number): Promise<true> {
@@ -72,7 +72,7 @@ describe('broker faults', () => {
     expect(await metric(address, 'relay_oversize_total')).toBeGreaterThan(0);
     expect(await metric(address, 'relay_held_keys')).toBe(1);
     expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
-    // Whoever owns the row makes it smaller; then its key goes on by itself.
+    // The row becomes smaller, and its key continues without further help.
     await pool.query(`UPDATE outbox SET payload = '{}' WHERE msg_id = $1::uuid`, [large]);
     await drained(pool);
     await relay.drain();
@@ -113,7 +113,7 @@ describe('broker faults', () => {
     for (let round = 0; round < 5; round++) await after.round();
     await drained(pool, BACK_MS);
     await relay.drain();
-    // What stood in the old topic is gone with it.
+    // The records of the old topic were deleted with it.
     after.expectOrdered(await readTopic({ ...rest, topic }));
   });
 });

@@ -1,5 +1,6 @@
-/** The effect of each flag of `millrace relay` on a process, and its counts of unusual rows: two polling relays and
- *  one in wal mode, in a database of their own, whose horizon no other session holds. */
+/** The effect of each flag of `millrace relay` on a process, and its counts of unusual rows. Two
+ *  polling relays and one in wal mode run in a separate database, whose horizon no other session
+ *  holds. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -45,7 +46,7 @@ async function start(one: World, ...flags: readonly string[]): Promise<RunningRe
   return { ...one, process, address: await process.address() };
 }
 
-/** A topic that takes no record above this. */
+/** Creates a topic that accepts no larger record. */
 const small = (topic: string): Promise<void> =>
   createTopics(stack.brokers, [{ topic, partitions: 3, config: { 'max.message.bytes': '20000' } }]);
 const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
@@ -56,7 +57,7 @@ let usual: RunningRelay;
 beforeAll(async () => {
   await holder.connect();
   const both = [await world(), await world()] as const;
-  // Holds what is dead from here on, and a few transactions follow.
+  // Holds the xmin horizon from here on; a few transactions follow.
   await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
   await holder.query('SELECT count(*) FROM pg_class');
   for (let i = 0; i < 25; i++) await both[0].pool.query('SELECT pg_current_xact_id()');
@@ -76,11 +77,12 @@ beforeAll(async () => {
 });
 afterAll(() => holder.end());
 
-/** The acknowledged row whose mark finds nothing. */
+/** Acknowledged row whose mark finds no row in the table. */
 const gone = { key: randomUUID() };
 
-/** Every acknowledged row was marked, was not ours to mark, or is one of the `vanished`: those are asked for at first, and given up
- *  after half a minute, which a slow machine may reach anywhere in this file. */
+/** Every acknowledged row was marked, belongs to another relay, or is one of the `vanished`. A
+ *  vanished row is looked for first, and counted as missing after half a minute, which a slow
+ *  machine may reach anywhere in this file. */
 async function expectAccounted(at: RunningRelay, vanished: number): Promise<void> {
   const page = await pageOf(at.address);
   const of = (name: string): number => page.get(`relay_${name}_total`) as number;
@@ -123,7 +125,7 @@ describe('-horizon-warn', () => {
         .find((line) => line.includes('the horizon is held'));
     const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
     expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
-    // The other one has seen it for longer than that, and waits for an hour.
+    // The other relay has seen the holder for longer than that, and its threshold is one hour.
     await becomes(usual.address, series(), (seconds) => seconds > line.seconds);
     expect(said(usual)).toBeUndefined();
     await holder.query('COMMIT');
@@ -157,7 +159,7 @@ describe('polling relay', () => {
 
   it('a relay finds rows that became pending again behind its position by -rescan-interval', async () => {
     const { pool, address } = swift;
-    // From here on no read looks there but one that begins anew.
+    // From here on only a rescan reads that range.
     const page = await becomes(address, 'relay_decided_id', (id) => id >= 5);
     await becomes(
       address,
@@ -178,7 +180,7 @@ describe('polling relay', () => {
     await pool.transaction(async (session) => {
       for (let i = 0; i < 8; i++) await insert(session, randomUUID(), text);
     });
-    // Three quarters of a megabyte are reached by the fourth; without the flag all eight fit.
+    // The fourth row reaches three quarters of a megabyte; without the flag all eight rows fit.
     await becomes(address, 'relay_under_way_rows', 4);
     const page = await becomes(address, 'relay_published_total', 10);
     expect(page.get('relay_under_way_bytes')).toBeGreaterThanOrEqual(0.75 * 2 ** 20);
@@ -195,7 +197,7 @@ describe('polling relay', () => {
       database,
       table: `${swift.schema}.outbox`,
     });
-    // Who comes says so at once.
+    // A starting writer sends a wake-up immediately.
     await becomes(swift.address, 'relay_wakes_total', 1);
     waker.wake();
     await becomes(swift.address, 'relay_wakes_total', 2);
@@ -293,7 +295,7 @@ describe('relay in wal mode', () => {
 
     const key = randomUUID();
     const stuck = [await insert(pool, key, LARGE), await insert(pool, key, '{}')];
-    // Others that come while it is tried again show that it is this row and not the broker.
+    // Rows that arrive during the retries show that the broker refuses this row and not all rows.
     let others = 0;
     await until('a parked key', async () => {
       await insert(pool, randomUUID(), '{}');

@@ -1,4 +1,4 @@
-/** A schema, a topic and rows for the relay's tests, and what stands in the topic afterwards. */
+/** A schema, a topic and rows for the relay's tests, and the records of the topic afterwards. */
 
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect } from 'vitest';
@@ -44,7 +44,7 @@ export function worlds(stack: () => SharedStack, suffix: string): () => Promise<
   };
 }
 
-/** The arguments of a relay in this mode: flags that act in the other one are refused. */
+/** Arguments of a relay in this mode: flags of the other mode are refused. */
 export const inMode = (args: readonly string[], mode: string): readonly string[] => [
   ...(mode === 'wal' ? args.filter((one) => !one.startsWith('-poll-interval=')) : args),
   `-relay=${mode}`,
@@ -59,7 +59,7 @@ export async function insert(session: SqlSession, aggregate: string, body: strin
   return msgId;
 }
 
-/** What each key was sent, in the order of its transactions. */
+/** Rows sent for each key, in the order of its transactions. */
 export class Sent {
   readonly byKey: ReadonlyMap<string, string[]>;
   private readonly pool: SqlPool;
@@ -73,7 +73,8 @@ export class Sent {
     return [...this.byKey.values()].reduce((sum, ids) => sum + ids.length, 0);
   }
 
-  /** One event a key, all keys in one transaction; the events of a key are in transactions of their own. */
+  /** Sends one event for each key, all keys in one transaction; the events of a key are in separate
+   *  transactions. */
   async round(body = '{}'): Promise<void> {
     const keys = [...this.byKey.keys()];
     const ids = keys.map(() => randomUUID());
@@ -85,7 +86,8 @@ export class Sent {
     for (const [i, key] of keys.entries()) this.byKey.get(key)?.push(ids[i] as string);
   }
 
-  /** Every key's first occurrences stand in the order of its transactions, and nothing is there that was not sent. */
+  /** The first occurrences of each key are in the order of its transactions, and the topic has no
+   *  row that was not sent. */
   expectOrdered(seen: readonly Seen[]): void {
     for (const [key, ids] of this.byKey) expect(firsts(seen, key)).toEqual(ids);
     expect(seen.length).toBeGreaterThanOrEqual(this.rows);

@@ -1,5 +1,6 @@
-/** Several relays on one outbox: they share it, take over from the dead, hand over when they go, and one that was stopped past its
- *  lease breaks nothing when it wakes. Real processes, real signals. */
+/** Several relays on one outbox: they share it, take over the shards of dead relays, and release
+ *  shards when they end. A relay that was stopped past its lease breaks nothing when it wakes. Real
+ *  processes, real signals. */
 import { describe, expect, it } from 'vitest';
 import { metric } from '../fixtures/metrics.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -36,8 +37,8 @@ describe('relays on one outbox', () => {
     const sent = new Sent(pool, 64);
     for (let round = 0; round < 5; round++) await sent.round();
     await drained(pool);
-    // One that stood still past its lease at first has published nothing: what follows is its share. A page of metrics may be a
-    // quarter of a second old.
+    // A relay that was slow past its lease at the start has published no row yet, and gets its
+    // share here. A page of metrics may be a quarter of a second old.
     await until('rows from each of the three', async () => {
       const published = await Promise.all(addresses.map((at) => metric(at, 'relay_published_total')));
       if (published.every((rows) => rows > 0)) return true;
@@ -50,7 +51,7 @@ describe('relays on one outbox', () => {
     await drained(pool);
     await shared(addresses.slice(1), [8, 8]);
     const beforeHandOver = (await readTopic({ ...rest })).length;
-    // A drain gives back what is finished: nothing is published twice.
+    // A drain releases finished shards: no row is published twice.
     await three[1]?.drain();
     for (let round = 0; round < 5; round++) await sent.round();
     await drained(pool);
@@ -64,7 +65,8 @@ describe('relays on one outbox', () => {
     'an owner suspended past its lease breaks no order and marks nothing (-fence=%s)',
     async (fence) => {
       const { pool, args, ...rest } = await world();
-      // Long enough that a machine which is busy with other tests misses no beat of those that run.
+      // Long enough that the running relays miss no heartbeat while the machine is busy with other
+      // tests.
       const flags = [...args, '-lease=3s', `-fence=${fence}`, '-batch-rows=50'];
       const first = startRelay(own, flags);
       const firstAt = await first.address();
@@ -74,7 +76,7 @@ describe('relays on one outbox', () => {
       await until('a first row', async () =>
         (await metric(firstAt, 'relay_published_total')) > 0 ? true : undefined,
       );
-      // More than it can publish before it is stopped.
+      // More rows than it can publish before it is stopped.
       for (let round = 0; round < 40; round++) await sent.round('{"n":1}');
       first.kill('SIGSTOP');
       const second = startRelay(own, flags);
@@ -86,7 +88,7 @@ describe('relays on one outbox', () => {
         `SELECT count(*) AS n, md5(string_agg(id || published_at::text, ',' ORDER BY id)) AS last FROM outbox`,
       );
       first.kill('SIGCONT');
-      // It learns what it lost, then gets its share of what is left to share.
+      // It learns which shards it lost, then gets its share of the others.
       await shared([firstAt, secondAt], [8, 8]);
       const markedAfter = await pool.query<{ n: bigint; last: string }>(
         `SELECT count(*) AS n, md5(string_agg(id || published_at::text, ',' ORDER BY id)) AS last FROM outbox`,
@@ -99,8 +101,9 @@ describe('relays on one outbox', () => {
         ]);
         return by === to ? by : undefined;
       });
-      // All that it had. More only where one stood still past its lease once more, which the epochs tell: without that each shard was
-      // taken by the first and by the second, and half of them by the first again.
+      // All shards of the stopped relay. There are more only if a relay was slow past its lease
+      // once more, which the epochs show: otherwise each shard was taken by the first and by the
+      // second relay, and half of them by the first again.
       const { rows } = await pool.query<{ taken: bigint }>(
         'SELECT sum(epoch)::bigint AS taken FROM relay_leases',
       );
@@ -150,7 +153,7 @@ describe('relays on one outbox', () => {
     for (let round = 0; round < 5; round++) await before.round();
     await drained(pool);
     await first.drain();
-    // Nothing was made of the topic that was refused.
+    // The refused relay created no topic.
     const listed = await asAdmin(stack.brokers, (admin) => admin.listTopics());
     const topics = listed.map((one) => one.topic);
     expect([topics.includes(topic), topics.includes(other)]).toEqual([true, false]);
@@ -159,7 +162,7 @@ describe('relays on one outbox', () => {
     for (let round = 0; round < 5; round++) await after.round();
     const changed = await runRelay(own, [...elsewhere, '-exit-when-drained']);
     expect(changed.code).toBe(0);
-    expect(changed.stderr).toContain('the outbox is published to another topic from here on');
+    expect(changed.stderr).toContain('the outbox is published to another topic from now on');
     expect((await runRelay(own, [...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
     before.expectOrdered(await readTopic({ ...rest, topic }));
     const seen = await readTopic({ ...rest, topic: other });
@@ -173,7 +176,7 @@ describe('relays on one outbox', () => {
     const first = startRelay(own, args);
     await shared([await first.address()], [16]);
     first.kill('SIGSTOP');
-    // Refused for as long as the first may live.
+    // Refused as long as the first relay may still be alive.
     const second = await until('a relay that takes the outbox over', async () => {
       const one = startRelay(own, elsewhere);
       const address = await one.address();

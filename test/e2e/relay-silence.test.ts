@@ -1,5 +1,5 @@
-/** A database host that stops answering: the relay reports that it is not ready and why, drops its connections, and
- *  resumes where it was once the host is back. */
+/** A database host that stops answering: the relay reports that it is not ready and why, drops its
+ *  connections, and continues once the host is back. */
 import { describe, expect, it } from 'vitest';
 import { silentGate } from '../contract/sql-gate.ts';
 import { metric } from '../fixtures/metrics.ts';

@@ -1,5 +1,5 @@
-/** The poll source on a real database: ids that become visible late for any reason, and scans that stay flat over
- *  dead rows that vacuum cannot remove. */
+/** The poll source on a real database: ids that become visible late for any reason, and scans whose
+ *  cost stays constant over dead rows that vacuum cannot remove. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
@@ -25,11 +25,11 @@ const STRAGGLER_MS = 200;
 
 interface Marking extends CountingPipeline {
   readonly ids: bigint[];
-  /** Payload bytes of each call that had any. */
+  /** Payload bytes of each call with rows. */
   readonly calls: number[];
 }
 
-/** Marks what it is given at once and writes down the order. */
+/** Pipeline that marks rows immediately and records their order. */
 function marking(pool: SqlPool, table: string): Marking {
   const ids: bigint[] = [];
   const calls: number[] = [];
@@ -53,8 +53,8 @@ function marking(pool: SqlPool, table: string): Marking {
       return { published: rows.length, left: [], known: 0, marked };
     },
     owns: () => true,
-    isUnderWay: (id) => under.has(id),
-    underWay: () => under.size,
+    isInFlight: (id) => under.has(id),
+    inFlight: () => under.size,
     leftSoFar: () => 0,
     room: async () => {},
     idle: async () => {},
@@ -89,7 +89,7 @@ async function running(pool: SqlPool, bytesMax = 8 << 20) {
       bytesMax,
       intervalMs: 5,
       spacingMs: 1,
-      // Longer than the test: what is found is found by the floor.
+      // Longer than the test, so that only the safe-id horizon finds late rows.
       rescanMs: 1_000_000,
       stragglerAfterMs: STRAGGLER_MS,
       backoffMaxMs: 100,
@@ -132,7 +132,7 @@ describe('late visible ids', () => {
       await some(pool, 50);
       await until('the rows behind it', async () => (pipeline.ids.includes(151n) ? true : undefined));
       await until('a straggler', async () => (stragglers() > 0 && decided() >= 151 ? true : undefined));
-      // It takes further ids while it lasts, above those that were decided meanwhile.
+      // The open transaction draws more ids while it lasts, above ids that were decided meanwhile.
       late.push(await idOf(session, await insert(session, randomUUID(), '{}')));
       await some(pool, 50);
       await until('ids decided past both', async () => (decided() >= 202 ? true : undefined));
@@ -217,7 +217,7 @@ describe('held horizon', () => {
   it('a held horizon leaves the pending scan flat over 100,000 dead entries, and is named', async () => {
     const { pool, schema } = await world();
     const shape = await describeOutbox(pool, 'outbox');
-    // With the plans that a relay asks for.
+    // Planner settings of a relay.
     const more = { enable_seqscan: 'off', enable_bitmapscan: 'off' };
     const relays = await pgDriver.connect({
       url: withSettings(stack.postgres, { schema, more }),
@@ -227,7 +227,7 @@ describe('held horizon', () => {
     });
     const counting = explained(relays);
     await some(pool, 100_000);
-    const frontier = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
+    const horizon = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
     const read = (cursor: bigint): Promise<unknown> =>
       readPending(counting.pool, shape, {
         cursor,
@@ -238,7 +238,7 @@ describe('held horizon', () => {
         limit: 100,
         bytesMax: 8 << 20,
       });
-    /** Pages that the server looks at. */
+    /** Counts the pages that the server reads. */
     const pagesOf = async (work: Promise<unknown>): Promise<number> => {
       const before = counting.cost().pages;
       await work;
@@ -249,27 +249,28 @@ describe('held horizon', () => {
       await holder.query('SELECT 1');
       await pool.query('UPDATE outbox SET published_at = now()');
       await until('ids decided', async () => {
-        await frontier.look();
-        const mark = frontier.mark();
+        await horizon.poll();
+        const mark = horizon.mark();
         await read(100_000n);
-        frontier.covered(mark);
-        return frontier.decided >= 100_000n ? true : undefined;
+        horizon.covered(mark);
+        return horizon.decided >= 100_000n ? true : undefined;
       });
       const whole = await pagesOf(read(-1n));
-      const flat = await pagesOf(read(frontier.decided));
+      const flat = await pagesOf(read(horizon.decided));
       expect(flat).toBeLessThan(whole / 4);
       const metrics = new Metrics();
       const lag = new LagMeter(counting.pool, shape, realClock, metrics);
-      await lag.look();
-      expect(await pagesOf(lag.look())).toBeLessThan(whole / 2);
+      await lag.poll();
+      expect(await pagesOf(lag.poll())).toBeLessThan(whole / 2);
       const watch = new XminMonitor(pool, realClock, metrics, silentLogger, 1000);
       const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
-      // Other tests hold it, too, and from before: silent hosts and crashed sessions, for up to a minute.
+      // Other tests hold the horizon too, and began earlier: silent hosts and crashed sessions, for
+      // up to a minute.
       const ours = `pid ${rows[0]?.pid} test`;
       const found = await until(
         'the holder',
         async () => {
-          const worst = await watch.look();
+          const worst = await watch.poll();
           return worst?.holder === ours ? worst : undefined;
         },
         HOLDER_MS_MAX,
@@ -287,7 +288,7 @@ describe('held horizon', () => {
     const metrics = new Metrics();
     const lag = new LagMeter(pool, shape, realClock, metrics);
     const rows = async (): Promise<number> => {
-      await lag.look();
+      await lag.poll();
       return metrics.gauge('relay_lag_rows', '').value();
     };
     expect(await rows()).toBe(0);

@@ -1,4 +1,5 @@
-/** The relay on a real database and a real broker: order of a key, gaps of the id sequence, crashes and standby. */
+/** The relay on a real database and a real broker: order of a key, gaps of the id sequence, crashes
+ *  and standby. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -13,7 +14,7 @@ const own = launcher();
 const stack = await sharedStack();
 const world = worlds(() => stack, own.suffix);
 
-/** The line a crash point leaves. */
+/** Parses the log line of a crash point. */
 function crashLine(logPath: string): { readonly point?: unknown; readonly unfinished?: unknown } {
   const line = readFileSync(logPath, 'utf8')
     .split('\n')
@@ -154,7 +155,7 @@ describe('running relay', () => {
 
   itFull('a relay continues after its database connections are cut', async () => {
     const { pool, args, topic, schema } = await world();
-    // A user of its own, so that no other relay on this server is met.
+    // A separate user, so that no session of another relay on this server is found.
     await pool.query(`CREATE ROLE ${schema} SUPERUSER LOGIN PASSWORD 'cut'`);
     const address = new URL(stack.postgres);
     address.username = schema;

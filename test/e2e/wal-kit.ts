@@ -1,5 +1,5 @@
-/** A wal source on a real slot whose pipeline publishes into an array and marks in the table: slot, stream and sweep are real, the broker
- *  is a list. */
+/** A WAL source on a real slot, whose pipeline publishes into an array and marks in the table.
+ *  Slot, stream and sweep are real; the broker is an array. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterEach } from 'vitest';
@@ -22,13 +22,13 @@ export interface LogLine {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** Publishes at once, marks soon after. */
+/** Pipeline that publishes immediately and marks soon after. */
 export class ListPipeline implements Pipeline {
   readonly published: OutboxRow[] = [];
   largest = 0;
-  /** Rows are taken only while this is open. */
+  /** Rows are accepted only while this is true. */
   open = true;
-  /** Keys of which no row is taken. */
+  /** Keys whose rows are refused. */
   readonly refused = new Set<string>();
   private readonly pool: SqlPool;
   private readonly table: string;
@@ -52,8 +52,8 @@ export class ListPipeline implements Pipeline {
     return { published: fresh.length, left, known: rows.length - left.length - fresh.length, marked };
   }
   owns = (): boolean => true;
-  isUnderWay = (id: bigint): boolean => this.under.has(id);
-  underWay = (): number => this.under.size;
+  isInFlight = (id: bigint): boolean => this.under.has(id);
+  inFlight = (): number => this.under.size;
   async room(): Promise<void> {
     await until('room for rows', () => this.under.size < 5000);
   }
@@ -61,7 +61,7 @@ export class ListPipeline implements Pipeline {
     await until('the marks of all rows', () => this.under.size === 0);
   }
 
-  /** A commit is decoded before it is visible: what matches no row is marked again. */
+  /** Marks rows, again where no row matches: a commit is decoded before it is visible. */
   private async mark(ids: readonly bigint[]): Promise<void> {
     let rest = ids;
     while (rest.length > 0) {
@@ -83,7 +83,7 @@ export interface Running {
   readonly pipeline: ListPipeline;
   readonly metrics: Metrics;
   readonly log: LogLine[];
-  /** Settles as run() does. */
+  /** Settles with the result of run(). */
   readonly ended: Promise<void>;
   value(metric: string, label?: string): number;
   setOwner(owns: boolean): void;
@@ -103,7 +103,7 @@ export interface WalWorld {
   ): Running;
   insert(aggregate: string, session?: SqlSession): Promise<bigint>;
   pending(): Promise<number>;
-  /** Applies what is missing of the tables' migrations. */
+  /** Applies the missing migrations of the tables. */
   migrateOrders(): Promise<void>;
   drained(): Promise<true>;
 }
@@ -111,23 +111,23 @@ export interface WalWorld {
 export interface WorldOptions {
   /** Another address, for another role. */
   readonly at?: string;
-  /** One that is there, tables and all. */
+  /** Existing schema with its tables. */
   readonly schema?: string;
-  /** How many of the orders' migrations; all without. */
+  /** Number of the orders' migrations to apply; absent: all. */
   readonly migrations?: number;
 }
 
 const SHARDS = 4;
 const EVERY = Array.from({ length: SHARDS }, (_, shard) => shard);
 
-/** @param cleanUp false for a server that ends with the test */
+/** Makes worlds of the WAL tests. @param cleanUp false for a server that ends with the test */
 export function walKit(postgres: string, cleanUp = true) {
   const suffix = randomBytes(4).toString('hex');
   const schemas: Array<{ readonly schema: string; readonly pool: SqlPool }> = [];
   const running: Running[] = [];
   let count = 0;
 
-  // A server has few slots: none outlives its test.
+  // A server has few slots, so none outlives its test.
   afterEach(async () => {
     await Promise.all(running.splice(0).map((one) => one.stop()));
     for (const { schema, pool } of schemas.splice(0)) {
@@ -185,7 +185,7 @@ export function walKit(postgres: string, cleanUp = true) {
   };
 }
 
-/** Ends who reads them, and drops the slots and publications of a schema. */
+/** Terminates the readers of the slots, and drops the slots and publications of a schema. */
 export async function dropSlots(pool: SqlPool, schema: string): Promise<void> {
   const like = [`millrace\\_${schema}\\_%`];
   await pool.query(

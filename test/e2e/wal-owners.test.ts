@@ -1,5 +1,5 @@
-/** Ownership of the slot: the relay with all shards reads it, also after cut connections; and errors that no retry
- *  can cure. */
+/** Ownership of the slot: the relay with all shards reads it, also after its connections were cut;
+ *  and errors that no retry can fix. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
@@ -31,7 +31,8 @@ describe('slot ownership and refusals', () => {
       return rows[0]?.active_pid ?? undefined;
     };
     const held = await until('a held slot', holder);
-    // The first still holds the slot when the second becomes owner, as after a stop of the whole process.
+    // The first relay still holds the slot when the second becomes owner, as after a stop of the
+    // whole process.
     second.setOwner(true);
     await active(second);
     first.setOwner(false);
@@ -47,28 +48,28 @@ describe('slot ownership and refusals', () => {
     await world.drained();
   });
 
-  it('a WAL relay whose slot another one has taken over writes nothing more into the memory of the slot', async () => {
+  it('a WAL relay whose slot another one has taken over writes nothing more into the record of the slot', async () => {
     const world = await kit.world();
     const names = await walNames(world.pool, 'outbox', {});
     const [before, after] = [new WalSlot(world.pool, names), new WalSlot(world.pool, names)];
-    const memory = { confirmed: 10n, systemIdentifier: '7', unswept: null };
+    const record = { confirmed: 10n, systemIdentifier: '7', unswept: null };
     expect(await before.claim()).toBeUndefined();
-    await before.remember(memory);
+    await before.saveRecord(record);
     await before.allow(20n, 5n);
     await before.swept();
     await before.allow(30n, 6n);
-    const left = { ...memory, confirmed: 30n, unswept: { reason: 'parked', to: 6n } };
-    expect(await before.recall()).toEqual(left);
+    const left = { ...record, confirmed: 30n, unswept: { reason: 'parked', to: 6n } };
+    expect(await before.readRecord()).toEqual(left);
     expect(await after.claim()).toEqual(left);
-    expect(await before.recall()).toBeUndefined();
+    expect(await before.readRecord()).toBeUndefined();
     const refused = expect.objectContaining({ code: 'slot_claimed' });
     await expect(before.allow(40n, 9n)).rejects.toEqual(refused);
     await expect(before.swept()).rejects.toEqual(refused);
-    await expect(before.remember(memory)).rejects.toEqual(refused);
-    await expect(new WalSlot(world.pool, names).remember(memory)).rejects.toEqual(refused);
-    expect(await after.recall()).toEqual(left);
+    await expect(before.saveRecord(record)).rejects.toEqual(refused);
+    await expect(new WalSlot(world.pool, names).saveRecord(record)).rejects.toEqual(refused);
+    expect(await after.readRecord()).toEqual(left);
     await after.swept();
-    expect(await after.recall()).toEqual({ ...left, unswept: null });
+    expect(await after.readRecord()).toEqual({ ...left, unswept: null });
   });
 
   it('a WAL relay continues after its connections are cut', async () => {
@@ -132,7 +133,7 @@ describe('slot ownership and refusals', () => {
     const shared = await refused(world.start({ names: { publication } }));
     expect([shared.code, shared.message]).toEqual([
       'slot_taken',
-      expect.stringContaining('shows other tables'),
+      expect.stringContaining('includes other tables'),
     ]);
     await world.pool.query(`DROP PUBLICATION ${publication}`);
     for (const names of [{ slot: "a'b" }, { slot: 'x'.repeat(64) }, { publication: 'A' }])

@@ -1,5 +1,6 @@
-/** `millrace relay -relay=wal` as real processes on a real broker: the same sequences as poll, crashes at every point, a second relay
- *  that takes over from one that was killed or stopped. */
+/** `millrace relay -relay=wal` as real processes on a real broker: the same sequences as with poll,
+ *  crashes at every point, and a relay that takes over from another one that was killed or
+ *  stopped. */
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -20,7 +21,7 @@ const own = launcher();
 const stack = await sharedStack();
 const PARTITIONS = 3;
 const LEASE = '10s';
-/** Where a successor has to wait for it. */
+/** Lease of tests in which a successor must wait for it. */
 const SHORT_LEASE = '1500ms';
 
 interface World {
@@ -42,7 +43,7 @@ afterEach(async ({ task }) => {
   if (task.result?.state === 'fail')
     for (const { pid, logPath } of relays)
       console.error(`--- relay ${pid} of "${task.name}"\n${readFileSync(logPath, 'utf8')}`);
-  // One that is stopped would keep its locks.
+  // A stopped process would keep its locks.
   for (const one of relays) for (const signal of ['SIGCONT', 'SIGKILL'] as const) one.kill(signal);
   await Promise.all(relays.splice(0).map((one) => one.ended));
   for (const { pool, schema } of worlds.splice(0)) {
@@ -98,7 +99,8 @@ const drained = ({ pool }: World): Promise<true> =>
     120_000,
   );
 
-/** Whether this relay reads the slot; one that is being made looks read from outside. */
+/** Resolves when this relay reads the slot; to an observer a slot in creation looks read as
+ *  well. */
 const reading = (address: string): Promise<true> =>
   until(
     'a reader of the slot',
@@ -106,7 +108,7 @@ const reading = (address: string): Promise<true> =>
     120_000,
   );
 
-/** Stops the one that reads the slot, while it does. */
+/** Stops the relay that reads the slot. */
 async function stopReader({ pool, schema }: World, relays: readonly Running[]): Promise<Running> {
   for (;;) {
     for (const one of relays) {
@@ -129,7 +131,7 @@ interface Seen {
   readonly mode: string;
 }
 
-/** The topic, each partition in its order. */
+/** Reads the topic, each partition in its order. */
 async function readTopic(topic: string): Promise<Seen[]> {
   const consumer = await nodeRdkafkaDriver.consumer({
     brokers: stack.brokers,
@@ -171,7 +173,8 @@ function sequences(seen: readonly Seen[]): Map<string, string[]> {
   return found;
 }
 
-/** Rounds of one event a key, each key's rounds in its own order; `between` runs after each round. */
+/** Sends rounds of one event for each key, each key's rounds in its own order; `between` runs after
+ *  each round. */
 async function work(
   one: World,
   keys: number,
@@ -186,7 +189,7 @@ async function work(
   return sent;
 }
 
-/** One more round of the same keys. */
+/** Sends one more round for the same keys. */
 async function workOn({ pool }: World, sent: ReadonlyMap<string, string[]>): Promise<void> {
   await Promise.all([...sent].map(async ([key, ids]) => ids.push(await insert(pool, key))));
 }
@@ -198,8 +201,8 @@ describe('relay -relay=wal', () => {
     const addresses = await Promise.all(pair.map((one) => one.address()));
     await reading(addresses[1] as string);
     const keys = Array.from({ length: 30 }, () => randomUUID());
-    // One script of writes for both: several events a key, writers beside each other, parts and wholes rolled back, and transactions
-    // that commit in another order than they began.
+    // One script of writes for both modes: several events for each key, parallel writers, rollbacks
+    // of parts and of whole transactions, and commits in another order than the transactions began.
     const names = new Map<string, string>();
     const idOf = (name: string): string => {
       const id = names.get(name) ?? randomUUID();
@@ -258,8 +261,9 @@ describe('relay -relay=wal', () => {
         end = how;
       });
       const sent = await work(one, 20, 6);
-      // The relay looks at what is acknowledged when a flight starts, and the last flight of these rounds may start before the
-      // 60th row is: it dies at the next one, so there has to be work until it is dead.
+      // The relay counts acknowledged rows when a flight starts. The last flight of these rounds
+      // may start before the 60th row is acknowledged. Then the next flight ends the process, so
+      // rows must arrive until it is dead.
       await until(
         'the crash',
         async () => {
@@ -299,7 +303,7 @@ describe('relay -relay=wal', () => {
         pair = [second, relay(one.args)];
         await pair[1]?.address();
       }
-      // It is stopped in the middle of its work and wakes up a successor's contemporary.
+      // The relay is stopped while it publishes, and wakes when its successor runs.
       if (round === 7) stopped = await stopReader(one, pair);
     });
     await drained(one);
@@ -314,7 +318,7 @@ describe('relay -relay=wal', () => {
   });
 
   it('a relay stands by while a relay of the other mode has the outbox, in either order', async () => {
-    // Nobody here waits for a lease: who leaves or dies is noticed without it.
+    // No relay here waits for a lease: others see immediately that it left or died.
     const one = await world('poll', LEASE);
     const wal = one.args.flatMap((arg) => (arg === '-relay=poll' ? ['-relay=wal', ...WAL_FLAGS] : [arg]));
     const owns = (address: string, shards: number): Promise<true> =>

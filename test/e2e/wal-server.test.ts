@@ -1,5 +1,5 @@
-/** The wal mode on servers that restart, lack a setting or a right, or give the slot up: said in one clear error at the start, healed
- *  without a lost row afterwards. */
+/** WAL mode on servers that restart, lack a setting or a privilege, or invalidate the slot. A start
+ *  fails with one clear error, and a running relay recovers without a lost row. */
 import { randomUUID } from 'node:crypto';
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,8 @@ import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { standbyOf } from './wal-standby.ts';
 
 const server = await ownPostgres();
-// Without autovacuum: a worker of it that stands still for a second is a holder of the horizon like any other.
+// Without autovacuum: one of its workers that is suspended for a second holds the horizon like any
+// other session.
 await server.start({
   idle_replication_slot_timeout: '0',
   max_prepared_transactions: '2',
@@ -27,7 +28,7 @@ const active = (running: Running): Promise<true> =>
   until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined), 60_000);
 const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
 
-/** Fills and leaves segments of the log, so that a checkpoint may drop what no slot may hold. */
+/** Fills segments of the log, so that a checkpoint drops those that no slot may retain. */
 async function overrun({ pool }: WalWorld): Promise<void> {
   for (let i = 0; i < 3; i++) {
     await pool.query(`SELECT pg_logical_emit_message(true, 'fill', repeat('x', 1000))`);
@@ -89,12 +90,12 @@ describe('held horizon', () => {
       await session.query(`PREPARE TRANSACTION 'left behind'`);
     });
     await works();
-    const prepared = await until('a holder', () => watch.look());
+    const prepared = await until('a holder', () => watch.poll());
     expect(prepared).toMatchObject({ kind: 'prepared', holder: 'left behind' });
     expect(prepared.transactions).toBeGreaterThanOrEqual(5);
     expect(shown('left behind')).toBeGreaterThanOrEqual(1);
     await pool.query(`ROLLBACK PREPARED 'left behind'`);
-    expect(await watch.look()).toBeUndefined();
+    expect(await watch.poll()).toBeUndefined();
     expect(shown('left behind')).toBe(0);
 
     const standby = await standbyOf(server.url, 'reports');
@@ -103,13 +104,13 @@ describe('held horizon', () => {
       `SELECT backend_xmin IS NOT NULL AS held FROM pg_stat_replication WHERE pid = ${standby.pid}`,
     );
     await works();
-    expect(await watch.look(), 'nobody knows since when').toBeUndefined();
+    expect(await watch.poll(), 'its start is unknown').toBeUndefined();
     time.ms += 5000;
     const holder = `pid ${standby.pid} reports`;
-    expect(await watch.look()).toMatchObject({ kind: 'standby', holder, seconds: 5 });
+    expect(await watch.poll()).toMatchObject({ kind: 'standby', holder, seconds: 5 });
     expect(shown(holder)).toBe(5);
     await standby.close();
-    await until('no holder', async () => ((await watch.look()) === undefined ? true : undefined));
+    await until('no holder', async () => ((await watch.poll()) === undefined ? true : undefined));
 
     await pool.query(`SELECT pg_create_physical_replication_slot('reports')::text`);
     const behind = await standbyOf(server.url, 'reports', 'reports');
@@ -118,9 +119,9 @@ describe('held horizon', () => {
     await behind.close();
     await holds(`SELECT NOT active AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
     await works();
-    await watch.look();
+    await watch.poll();
     time.ms += 7000;
-    expect(await watch.look()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
+    expect(await watch.poll()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
     expect(shown('reports')).toBe(7);
     expect(said).toEqual([
       ['prepared', 'left behind'],
@@ -152,7 +153,8 @@ describe('slot invalidated by the server', () => {
     await world.drained();
     expect(second.value('relay_wal_slot_recreated_total', 'slot_lost')).toBe(1);
     expect(second.value('sweeper_found_total')).toBe(2);
-    // The broker is away, the slot stands, the log grows past its bound: the server ends the stream.
+    // The broker is away, the slot does not move, the log grows past its limit: the server ends the
+    // stream.
     second.pipeline.open = false;
     sent.push(await world.insert(key));
     await until('a slot lost again', async () => {
@@ -209,7 +211,7 @@ describe('restarting server', () => {
     for (let i = 0; i < 5; i++) sent.push(await until('an insert', () => world.insert(key)));
     await world.drained();
     await active(running);
-    // What a standby that was promoted has: all rows, and no slot.
+    // State of a promoted standby: all rows, and no slot.
     await server.stop('SIGINT');
     const slots = join(server.folder, 'postgres', 'pg_replslot');
     for (const name of readdirSync(slots)) rmSync(join(slots, name), { recursive: true });

@@ -1,5 +1,5 @@
-/** The wal mode on a real server: what the stream shows comes out once and in order, the slot moves behind whole transactions, and
- *  whatever happens to the slot, no row is lost. */
+/** WAL mode on a real server: the rows of the stream are published once and in order, the slot
+ *  moves behind whole transactions, and no row is lost, whatever happens to the slot. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
@@ -71,7 +71,7 @@ describe('WAL source', () => {
       [row?.id as bigint],
     );
     expect([row?.createdAt, row?.msgId]).toEqual([rows[0]?.created_at, rows[0]?.msg_id]);
-    // Nothing is left to be sent again.
+    // No row is left to be sent again.
     const next = world.start();
     await active(next);
     const later = await world.insert(key);
@@ -106,7 +106,7 @@ describe('WAL source', () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
-    // Published, and the mark never ends: this is where a process dies.
+    // The rows are published and the mark never ends: the process dies at this point.
     await world.pool.query('CREATE TABLE gate (open int)');
     const lock = world.pool.transaction(async (session) => {
       await world.pool.query(
@@ -118,7 +118,7 @@ describe('WAL source', () => {
     await lock;
     first.pipeline.open = false;
     const late = await world.insert(randomUUID());
-    await until('a row at the gate', async () => (first.pipeline.isUnderWay(late) ? true : undefined));
+    await until('a row at the gate', async () => (first.pipeline.isInFlight(late) ? true : undefined));
     const held = await confirmed(world);
     await world.pool.query(
       'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1',
@@ -155,14 +155,14 @@ describe('WAL source', () => {
     running.pipeline.open = false;
     const first = await world.insert(randomUUID());
     const after = await position(world);
-    await until('a row at the gate', async () => (running.pipeline.isUnderWay(first) ? true : undefined));
-    // What lay before it may still be confirmed with the next beat.
-    const beats = running.value('relay_wal_heartbeats_total');
-    await until('two beats', async () =>
-      running.value('relay_wal_heartbeats_total') >= beats + 2 ? true : undefined,
+    await until('a row at the gate', async () => (running.pipeline.isInFlight(first) ? true : undefined));
+    // Earlier positions may still be confirmed with the next heartbeat.
+    const heartbeats = running.value('relay_wal_heartbeats_total');
+    await until('two heartbeats', async () =>
+      running.value('relay_wal_heartbeats_total') >= heartbeats + 2 ? true : undefined,
     );
-    // The source has confirmed what it may; the sender of the server may not have read that yet.
-    const held = await until('a slot that stands where the source let it go', async () => {
+    // The source has confirmed its last position; the walsender may not have read it yet.
+    const held = await until('a slot at the position that the source confirmed', async () => {
       const { rows } = await world.pool.query<{ lsn: string }>(
         'SELECT confirmed_lsn::text AS lsn FROM relay_slots',
       );
@@ -170,7 +170,7 @@ describe('WAL source', () => {
       return slot === parseLsn(rows[0]?.lsn ?? '') ? slot : undefined;
     });
     expect(held).toBeLessThan(after);
-    // Enough to fill every buffer on the way: the stream is paused, and must not be given up by the server.
+    // Enough rows to fill every buffer: the stream is paused, and the server must not end it.
     for (let i = 0; i < 12; i++)
       await world.pool.query(
         `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) SELECT gen_random_uuid(), gen_random_uuid(), 't', decode(repeat('ab', 1000), 'hex') FROM generate_series(1, 3000)`,
@@ -270,12 +270,12 @@ describe('damaged slot', () => {
       );
       expect([...new Set(seen.map((row) => row.id))]).toEqual(sent);
       expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
-      // Those that were published while the slot was being made have a reason of their own.
+      // Rows that were published while the slot was being created have a separate reason.
       const swept = ['no_slot', breakage.reason].map((reason) =>
         second.value('relay_wal_swept_total', reason),
       );
       expect(swept.reduce((sum, rows) => sum + rows)).toBeGreaterThanOrEqual(2);
-      expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
+      expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published from the table/);
     },
   );
 
@@ -343,7 +343,7 @@ describe('damaged slot', () => {
     await world.drained();
     const id = await world.insert(randomUUID());
     await world.drained();
-    // A row that becomes pending without an insert stands for any that a decoder missed.
+    // A row that becomes pending without an insert represents a row that a decoder missed.
     await world.pool.query('UPDATE outbox SET published_at = NULL WHERE id = $1', [id]);
     await world.drained();
     expect(ids(running).filter((one) => one === id).length).toBe(2);
@@ -371,7 +371,7 @@ describe('damaged slot', () => {
     const first = world.start();
     await active(first);
     await first.stop();
-    // A row without a time stands in the log for ever; the table has long been mended.
+    // The log keeps a row without a time; the table was repaired long ago.
     await world.pool.query('ALTER TABLE outbox ALTER created_at DROP NOT NULL');
     await world.pool.query(
       `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, created_at)
@@ -387,7 +387,7 @@ describe('damaged slot', () => {
     await world.drained();
     await active(running);
     expect(ids(running)).toEqual([id]);
-    // A server that was slow to let the stream in counts as one, too, and is no reason.
+    // A connection that a slow server did not accept in time is `unreachable`, and does not count.
     const failures = running.log
       .filter(({ message }) => message.startsWith('the stream ended'))
       .map(({ fields }) => fields['code']);
@@ -442,7 +442,7 @@ describe('damaged slot', () => {
     const second = await world.insert(randomUUID());
     await until('the row', async () => (ids(running).includes(second) ? true : undefined));
     expect(running.value('relay_wal_active')).toBe(0);
-    // A drain does not wait for the transaction that the slot waits for.
+    // A drain does not wait for the transaction that the creation of the slot waits for.
     await running.stop();
     const next = world.start();
     const third = await world.insert(randomUUID());

@@ -1,4 +1,4 @@
-/** What a standby says to its primary, without the standby: which rows it still needs, through a physical stream. */
+/** Simulated standby: sends its primary, through a physical stream, which rows it still needs. */
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import { queryMessage } from '../../src/io/postgres/replication/frames.ts';
@@ -8,7 +8,8 @@ const FEEDBACK_BYTES = 25;
 
 export interface Standby {
   readonly pid: number;
-  /** As hot_standby_feedback does: what this transaction and later ones changed is still needed. */
+  /** Sends hot_standby_feedback: rows changed by this transaction and later ones are still
+   *  needed. */
   feedback(xmin: bigint): void;
   close(): Promise<void>;
 }

@@ -1,5 +1,5 @@
-/** The decoder against what a real server writes, in both formats and streamed, and the driver against servers that refuse, fall
- *  silent or speak nonsense. */
+/** The decoder on the messages of a real server, in both formats and streamed; and the driver
+ *  against servers that refuse, become silent or send garbage. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -71,7 +71,7 @@ interface Read {
   readonly others: Array<Record<string, string | null>>;
 }
 
-/** What a reader that holds streamed transactions until their end makes of the messages. */
+/** Reads messages as a reader that holds streamed transactions until their end. */
 function read(messages: readonly Buffer[]): Read {
   const decoder = new PgOutputDecoder();
   const streamed = new StreamedTransactions(1_000_000);
@@ -185,7 +185,8 @@ describe('decoder on a real log', () => {
   });
 });
 
-/** Not of the transaction itself: heartbeats of other relays of the database, and the table described again. */
+/** True for messages outside of the transaction: heartbeats of other relays on the database, and a
+ *  repeated description of the table. */
 const isBeside = (bytes: Buffer, start: number): boolean => bytes[start] === 0x4d || bytes[start] === 0x52;
 const nothing = (): void => {};
 const streamOptions = (slot: string, over: Partial<StreamOptions> = {}): StreamOptions => ({
@@ -261,7 +262,7 @@ describe('replication driver', () => {
     const [high, low] = (rows[0]?.lsn ?? '').split('/') as [string, string];
     const now = (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`);
     await until('a keepalive', async () => (walEnd >= now ? true : undefined));
-    // Unconfirmed, so the slot still has every byte of it.
+    // Not confirmed, so the slot still has all of its bytes.
     await stream.close();
     const again = createHash('sha256');
     const kept = await until('the slot', () => peek(slot, { proto_version: '1', binary: 'true' }));
@@ -317,7 +318,8 @@ describe('replication driver', () => {
     ]);
     await session.close();
     gate.open();
-    // The server may need a moment to see that the first one is gone; a session that was refused has ended.
+    // The server may need a moment to notice the end of the first session; a refused session has
+    // ended.
     const [next, cut] = await until('a stream', async () => {
       const one = await open(gate.url);
       const stream = await one.start(streamOptions(slot)).catch(() => one.close());

@@ -1,4 +1,5 @@
-/** The sweep of the wal mode on real tables: what other sessions commit meanwhile, and what the broker refuses. */
+/** The sweep of wal mode on real tables: rows that other sessions commit meanwhile, and rows that
+ *  the broker refuses. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
@@ -18,10 +19,10 @@ import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 const stack = await sharedStack();
 const kit = walKit(stack.postgres);
 
-/** Does something before a page is read. */
+/** Pipeline that runs a hook before a page is read. */
 class Interleaved extends ListPipeline {
   pages = 0;
-  /** Of the largest call. */
+  /** Number of rows of the largest call. */
   rowsMost = 0;
   bytesMost = 0;
   beforePage: (page: number) => Promise<void> = async () => {};
@@ -59,7 +60,7 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
     parking,
     log: silentLogger,
     sleep,
-    goesOn: () => true,
+    mayContinue: () => true,
     limits,
   });
   const rows = new OutboxRows(pool, 'outbox', true);
@@ -67,7 +68,7 @@ function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
     pipeline,
     parking,
     sweep: () => sweeper.sweep(rows, ID_MAX, 'no_slot'),
-    bringAgain: () => parking.bringAgain(rows),
+    redeliver: () => parking.redeliver(rows),
   };
 }
 
@@ -129,7 +130,7 @@ describe('sweep', () => {
 
   it('a sweep ends with more refusals than one round sees, and publishes them in pages and in order later', async () => {
     const world = await kit.world();
-    const { pipeline, parking, sweep, bringAgain } = sweepOf(world, {
+    const { pipeline, parking, sweep, redeliver } = sweepOf(world, {
       idsMax: 200,
       pageRows: 50,
       pageBytes: 64 * 1024,
@@ -141,10 +142,10 @@ describe('sweep', () => {
     expect(await sweep()).toBe(true);
     expect(pipeline.published.length).toBe(30);
     expect([...parking.keys()]).toEqual([key]);
-    await bringAgain();
+    await redeliver();
     expect(parking.size).toBe(1);
     pipeline.refused.clear();
-    for (let turn = 0; turn < 10 && parking.size > 0; turn++) await bringAgain();
+    for (let turn = 0; turn < 10 && parking.size > 0; turn++) await redeliver();
     expect(parking.size).toBe(0);
     const own = pipeline.published.filter((row) => row.aggregateId === key).map(({ id }) => id);
     expect(own.length).toBe(700);

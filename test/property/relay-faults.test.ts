@@ -1,6 +1,8 @@
-/** Relays under virtual time, from seeds: leases that expire, relays that stand still or die, rows and reports that are lost, slow
- *  acknowledgements, rows that the broker refuses for a while, lost statements, streams that break, clocks that jump. The oracle is that
- *  of the requirements: per key the order of the outbox, nothing lost, no mark before its acknowledgement (relay-world/world.ts). */
+/** Relays under virtual time, from seeds. Faults: expired leases, relays that are suspended or die,
+ *  lost rows and reports, slow acknowledgements, rows that the broker refuses for a while, lost
+ *  statements, broken streams, and clocks that jump. The oracle is that of the requirements
+ *  (relay-world/world.ts): the order of the outbox for each key, no lost row, and no mark before
+ *  its acknowledgement. */
 import { describe, expect, it } from 'vitest';
 import { RELAY_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { SeededRandom } from '../../src/sim/clock.ts';
@@ -9,10 +11,10 @@ import { CALM, keyOf, LEASE_MS, type RelayFaults, RelayWorld } from './relay-wor
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
 const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
 
-/** Pages and reads of some rows, and a few rows in flight. */
+/** Page size and in-flight limit of a few rows. */
 const SMALL_BYTES = 8192;
 
-/** Half of the kinds of faults, each as a seed draws it. */
+/** Returns half of the kinds of faults, drawn from the seed. */
 function faultsOf({ random }: RelayWorld): RelayFaults {
   const share = (): number => (random.fraction() < 0.5 ? 0 : random.fraction() ** 2);
   return {
@@ -25,7 +27,7 @@ function faultsOf({ random }: RelayWorld): RelayFaults {
   };
 }
 
-/** The broker takes no row for a while, then all but one in so many ids, then all. */
+/** The broker refuses all rows for a while, then one of so many ids, then none. */
 function refuseSome(world: RelayWorld): void {
   const nowMs = world.clock.monotonicMs();
   const noneUntilMs = nowMs + 3000 * world.random.fraction();
@@ -119,7 +121,7 @@ describe('a relay that follows the log', () => {
       world.refuses = ({ id }) => clock.monotonicMs() < untilMs && id % 5n === 0n;
       world.write(8, 20, 300);
       await clock.advance(jumpMs);
-      // The lease of the owner is over for the database, and not yet for the owner.
+      // The lease of the owner has expired for the database, but not yet for the owner.
       world.databaseJumpMs += 2 * LEASE_MS;
       await clock.advance(3000);
       world.faults = CALM;
@@ -138,7 +140,7 @@ describe('a relay that follows the log', () => {
       world.write(8, 20, 300);
       for (let note = 0; note < 6; note++) {
         await clock.advance(world.below(1500));
-        // Its stream was ended, so it knows of no later position than the slot has.
+        // Its stream was ended, so it knows of no later position than that of the slot.
         database.noteUnclaimed(database.slot.confirmed);
       }
       await world.settle();
@@ -203,7 +205,8 @@ describe('a relay that polls', () => {
     };
     await world.clock.until('both with a share', () => shards() === 2);
     first.process.stop();
-    // Its last renewal may be a third of a lease old, and the other one asks every third of one.
+    // Its last renewal may be a third of a lease old, and the other relay sends a heartbeat every
+    // third.
     await world.clock.advance((LEASE_MS * 2) / 3 - 100);
     expect(shards()).toBe(2);
     await world.clock.advance((LEASE_MS * 2) / 3 + 200);

@@ -1,5 +1,6 @@
-/** The decoder and the frame reader against an encoder written from the documentation: what goes in comes out, at any split, and no
- *  bytes at all make them read beyond their message, take memory or throw anything but their own error. */
+/** The decoder and the frame reader against an encoder written from the documentation. Messages are
+ *  decoded as they were encoded, at any split. No bytes make the readers read beyond their message,
+ *  take memory, or throw another error than their own. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -22,7 +23,7 @@ const rowOf = (columns: readonly wire.WireColumn[]): fc.Arbitrary<wire.WireCell[
   fc.array(cell, { minLength: columns.length, maxLength: columns.length });
 
 const decode = (decoder: PgOutputDecoder, message: Buffer): PgOutputMessage => {
-  // In the middle of other bytes, which must not matter.
+  // The message lies between other bytes, which must not matter.
   const around = Buffer.concat([Buffer.from([0x49, 0xff]), message, Buffer.from([0xff, 0x49])]);
   return decoder.decode(around, 2, 2 + message.length);
 };

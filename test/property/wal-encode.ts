@@ -1,5 +1,6 @@
-/** An encoder of pgoutput messages, written from the PostgreSQL documentation (54.9, "Logical Replication Message Formats"), and of
- *  the frames around them (54.4): what the decoder is held against. */
+/** Encoder of pgoutput messages and of the frames around them, written from the PostgreSQL
+ *  documentation (54.9 "Logical Replication Message Formats", and 54.4). It is the reference for
+ *  the decoder. */
 
 export class Bytes {
   private readonly parts: Buffer[] = [];
@@ -146,7 +147,7 @@ export const streamCommit = (xid: number, commitLsn: bigint, endLsn: bigint, us:
 export const streamAbort = (xid: number, subXid: number): Buffer =>
   new Bytes().letter('A').u32(xid).u32(subXid).done();
 
-/** A message of the server: type, length, body. */
+/** Message of the server: type, length, body. */
 export const frame = (letter: string, body: Uint8Array): Buffer =>
   new Bytes()
     .letter(letter)
@@ -166,7 +167,7 @@ export const keepalive = (walEnd: bigint, replyWanted: boolean): Buffer =>
       .done(),
   );
 
-/** Columns of an outbox as its publication shows them. */
+/** Columns of an outbox as its publication includes them. */
 export const OUTBOX_COLUMNS: readonly WireColumn[] = [
   { name: 'id', typeOid: 20, isKey: false },
   { name: 'aggregate_id', typeOid: 2950, isKey: false },
@@ -176,7 +177,7 @@ export const OUTBOX_COLUMNS: readonly WireColumn[] = [
   { name: 'created_at', typeOid: 1184, isKey: false },
 ];
 
-/** The insert of an outbox row, in the binary format. Uuids as their 16 bytes. */
+/** Insert of an outbox row in the binary format, with UUIDs as 16 bytes. */
 export function outboxInsert(row: {
   readonly id: bigint;
   readonly aggregateId: Uint8Array;

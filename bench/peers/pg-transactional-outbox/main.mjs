@@ -1,9 +1,11 @@
-// A peer of `millrace bench relay`: pg-transactional-outbox's replication listener, its handler a producer of Kafka.
+// Peer of `millrace bench relay`: the replication listener of pg-transactional-outbox, whose
+// handler is a Kafka producer.
 //
-//   node main.mjs POSTGRES_URL BROKERS TOPIC NODE_RDKAFKA
+//  node main.mjs POSTGRES_URL BROKERS TOPIC NODE_RDKAFKA
 //
-// NODE_RDKAFKA is the path of the producer's package, so that both sides share one. Messages of one key keep their order
-// (a mutex a segment); the handler waits for the acknowledgement of all replicas.
+// NODE_RDKAFKA is the path of the producer's package, so that both sides use the same one. Messages
+// of one key keep their order (one mutex per segment). The handler waits for the acknowledgement of
+// all replicas.
 import { createRequire } from 'node:module';
 import {
   createReplicationSegmentMutexConcurrencyController,

@@ -1,9 +1,10 @@
 /** Appends events to an outbox, in the transaction that makes them true.
  *
- *  The ordering rule: ids are given when a row is inserted, and rows become visible when their transaction commits. Events of
- *  one aggregate are published in the order in which they happened if every transaction that appends for it first takes a lock
- *  that the others wait for, in a statement of its own, before it appends: the INSERT of the aggregate's row, SELECT … FOR UPDATE
- *  of it, or `lockAggregates` where there is no such row. Then the second transaction appends after the first has committed.
+ *  Ordering rule: an id is assigned when a row is inserted, and the row becomes visible when its
+ *  transaction commits. So events of one aggregate are published in order only if every transaction
+ *  that appends for it takes a common lock first, in a separate statement. The lock is the INSERT
+ *  of the aggregate's row, SELECT … FOR UPDATE of that row, or `lockAggregates` where no such row
+ *  exists. Then the second transaction appends after the first has committed.
  */
 
 import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
@@ -13,7 +14,7 @@ import { plainTableName } from '../inbox/names.ts';
 import { isJsonText } from '../json-text.ts';
 import { systemIds } from '../system.ts';
 
-/** What JSON.stringify writes without loss. */
+/** Value that JSON.stringify writes without loss. */
 export type Json =
   | null
   | boolean
@@ -23,38 +24,41 @@ export type Json =
   | { readonly [name: string]: Json | undefined };
 
 export interface OutboxEvent {
-  /** UUID of what the event is about: the record's key, and what order is kept by. */
+  /** UUID of the aggregate: the key of the record, and the unit of ordering. */
   readonly aggregateId: string;
   /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
   readonly eventType: string;
-  /** A JSON value, or one as UTF-8 text; it is copied into the record's value unchanged. Any object that JSON.stringify writes will do: a type
-   *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
+  /** JSON value, or JSON as UTF-8 bytes; it is copied unchanged into the value of the record. The
+   *  type `object` admits types declared as `interface`, which have no index signature. `append`
+   *  refuses what JSON cannot hold. */
   readonly payload: Uint8Array | Json | object;
-  /** W3C trace context of whatever caused the event. */
+  /** W3C trace context of the cause of the event. */
   readonly traceparent?: string;
 }
 
-/** Mints the msg_ids. */
+/** Generator of msg_ids. */
 export interface MessageIds {
   next(): string;
 }
 
-/** Rows of one call. */
+/** Number of rows of one call. */
 export const EVENTS_MAX = 10_000;
-/** A record must fit into the megabyte that a broker takes by default, headers included. */
+/** Largest payload. The record with its headers must fit into one megabyte, the default limit of a
+ *  broker. */
 export const PAYLOAD_BYTES_MAX = 900_000;
-/** Payloads of one call together. */
+/** Sum of the payloads of one call. */
 export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 const LOCKS_MAX = 1000;
 
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
-/** Adds one row an event, in their order, in one statement. Returns their msg_ids.
- *  @param tx a transaction that is open, of our SqlSession or of a `pg` client
+/** Inserts one row for each event, in their order, in one statement. Returns their msg_ids.
+ *  @param tx an open transaction: our SqlSession or a `pg` client
  *  @param table `name` or `schema.name`
- *  @param ids default: UUIDv7 by this machine's clock and randomness
- *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; what the client throws */
+ *  @param ids default: UUIDv7 from this machine's clock and random generator
+ *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; errors of
+ *  the client */
 export async function append(
   tx: OpenTransaction,
   table: string,
@@ -65,7 +69,7 @@ export async function append(
   const columns = columnsOf(events, ids);
   requireOpen(tx);
   if (events.length === 0) return [];
-  // A table without the column takes events without a trace.
+  // A table without the column accepts events without a trace.
   const traced = columns.traceparents.some((one) => one !== null);
   const given = [columns.aggregateIds, columns.msgIds, columns.eventTypes, columns.payloads];
   await tx.query(
@@ -75,15 +79,16 @@ export async function append(
   return columns.msgIds;
 }
 
-/** Ids are drawn in the order of the rows: the sort is below the defaults. */
+/** Assigns ids in the order of the rows: the sort runs before the column defaults. */
 const insertSql = (table: string, column: string, parameter: string): string => `
 INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${column})
 SELECT aggregate_id, msg_id, event_type, payload${column}
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
   WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place) ORDER BY place`;
 
-/** Waits for every other transaction that locked one of these aggregates here, until each has ended; sorted, so that no circle
- *  forms. A table is the same by every name. For events whose aggregate has no row to lock. @throws bad_table_name, bad_event */
+/** Locks aggregates that have no row to lock: waits until every other transaction that locked one
+ *  of them here has ended. The ids are sorted, so that no deadlock occurs. All names of a table
+ *  mean the same locks. @throws bad_table_name, bad_event */
 export async function lockAggregates(
   tx: OpenTransaction,
   table: string,
@@ -91,7 +96,7 @@ export async function lockAggregates(
 ): Promise<void> {
   plainTableName(table, 'a plain name of an outbox table');
   if (aggregateIds.length > LOCKS_MAX) {
-    throw bad(`at most ${LOCKS_MAX} aggregates are locked at once, not ${aggregateIds.length}`);
+    throw bad(`at most ${LOCKS_MAX} aggregates are locked in one call, not ${aggregateIds.length}`);
   }
   requireOpen(tx);
   const ids = [...new Set(aggregateIds.map((id, index) => aggregateIdOf(id, index)))].sort();
@@ -115,7 +120,7 @@ interface Columns {
 function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
   if (!Array.isArray(events)) throw bad('the events are not an array');
   if (events.length > EVENTS_MAX)
-    throw bad(`at most ${EVENTS_MAX} events are appended at once, not ${events.length}`);
+    throw bad(`at most ${EVENTS_MAX} events are appended in one call, not ${events.length}`);
   const columns: Columns = { aggregateIds: [], msgIds: [], eventTypes: [], payloads: [], traceparents: [] };
   let bytes = 0;
   for (const [index, event] of (events as readonly OutboxEvent[]).entries()) {
@@ -129,7 +134,7 @@ function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
     columns.payloads.push(payload);
     columns.traceparents.push(traceparentOf(event.traceparent, index));
   }
-  // Only now: an id that was minted for nothing would still be minted.
+  // Mints ids only after all events have passed: an id of a refused event would be wasted.
   for (const _ of columns.aggregateIds) columns.msgIds.push(ids.next());
   return columns;
 }
@@ -159,7 +164,7 @@ function traceparentOf(value: unknown, index: number): string | null {
   throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
-/** The payload as bytes of its own, so that what the caller does with its buffer meanwhile changes nothing. */
+/** Copies the payload, so that later changes of the caller's buffer have no effect. */
 function payloadOf(value: unknown, index: number): Buffer {
   let bytes: Buffer;
   if (value instanceof Uint8Array) {
@@ -171,22 +176,23 @@ function payloadOf(value: unknown, index: number): Buffer {
     try {
       text = JSON.stringify(value, lossless);
     } catch (thrown) {
-      throw bad(`payload of event ${index} is no JSON value: ${(thrown as Error).message.split('\n')[0]}`);
+      throw bad(`payload of event ${index} is not a JSON value: ${(thrown as Error).message.split('\n')[0]}`);
     }
-    if (text === undefined) throw bad(`payload of event ${index} is no JSON value: ${typeof value}`);
+    if (text === undefined) throw bad(`payload of event ${index} is not a JSON value: ${typeof value}`);
     bytes = Buffer.from(text, 'utf8');
   }
   if (bytes.length <= PAYLOAD_BYTES_MAX) return bytes;
   throw bad(
     `payload of event ${index} has ${bytes.length} bytes, at most ${PAYLOAD_BYTES_MAX} fit into a record`,
-    'put large contents elsewhere and their address into the event',
+    'store large contents elsewhere and put their address into the event',
   );
 }
 
-/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of indices. */
+/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of
+ *  indexes. */
 function lossless(_name: string, value: unknown): unknown {
-  if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is no JSON number`);
+  if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is not a JSON number`);
   if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
-    throw new Error(`JSON has no ${value.constructor.name}`);
+    throw new Error(`JSON cannot represent a ${value.constructor.name}`);
   return value;
 }

@@ -1,12 +1,12 @@
-/** DDL of an outbox by its name. It has the columns, the index and the storage of a partition of the orders' outbox, and no
- *  partitions of its own: marked rows are deleted rather than dropped. */
+/** DDL of an outbox table. It has the columns, index and storage settings of a partition of the
+ *  orders' outbox, but no partitions: marked rows are deleted rather than dropped. */
 import { outboxError } from '../errors.ts';
 import { plainTableName } from '../inbox/names.ts';
 
-/** Room for the longest suffix within PostgreSQL's 63 bytes. */
+/** Longest name that leaves room for its suffixes within PostgreSQL's 63 bytes. */
 const OUTBOX_NAME_CHARS_MAX = 50;
 
-/** What a service's migration runs for an outbox of its own. @throws bad_table_name */
+/** DDL that a service's migration runs for its own outbox. @throws bad_table_name */
 export function outboxTableSql(table: string): string {
   const name = plainTableName(table, 'a plain name of an outbox table');
   const local = name.slice(name.indexOf('.') + 1);
@@ -17,7 +17,8 @@ export function outboxTableSql(table: string): string {
       { next: 'use a shorter name' },
     );
   }
-  // Marking a row is never a HOT update, because the index's predicate reads published_at: vacuum comes by count, at full speed.
+  // Marking a row is never a HOT update, because the predicate of the index reads published_at. So
+  // vacuum starts at a fixed number of rows and runs without a cost delay.
   return `CREATE TABLE ${name} (
   id bigserial PRIMARY KEY,
   aggregate_id uuid NOT NULL,
@@ -36,9 +37,11 @@ CREATE INDEX ${local}_pending ON ${name} (id) WHERE published_at IS NULL;
 `;
 }
 
-/** Has the database refuse a payload that is not JSON, whoever inserts it; changes nothing where it does already. Rows that are there
- *  are not looked at: the relay sets those aside. A database in another encoding than UTF-8 could not read every payload, so it gets
- *  no constraint. A script of its own, because outboxTableSql was applied before. @throws bad_table_name */
+/** Adds a constraint that refuses payloads that are not JSON, for every writer; changes nothing
+ *  where it exists. Existing rows are not checked (NOT VALID): the relay moves such rows to its
+ *  dead letters. A database with another encoding than UTF-8 gets no constraint, because it could
+ *  not read every payload. This is a separate script because outboxTableSql was released before.
+ *  @throws bad_table_name */
 export function outboxJsonSql(table: string): string {
   const name = plainTableName(table, 'a plain name of an outbox table');
   const constraint = `${name.slice(name.indexOf('.') + 1)}_json`;

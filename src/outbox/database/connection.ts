@@ -1,19 +1,21 @@
-/** Session settings that travel in the PostgreSQL address, so that every connection of a pool has them from its start. */
+/** PostgreSQL session settings as part of the connection URL, so that every connection of a pool
+ *  starts with them. */
 import { coreError } from '../../core/errors.ts';
 import { requirePlainSchema } from './schema-name.ts';
 
 export interface SessionSettings {
   readonly schema: string;
-  /** How long a statement waits for another transaction's row. */
+  /** Time that a statement waits for a row lock of another transaction. */
   readonly lockTimeoutMs?: number;
-  /** false: COMMIT does not wait for the disk; only where losing the last commits costs nothing but work done twice. */
+  /** false: COMMIT does not wait for the disk. Use it only where the loss of the last commits costs
+   *  repeated work and nothing else. */
   readonly synchronousCommit?: boolean;
-  /** Further settings of the server by name; values without blanks. */
+  /** Further server settings by name; values contain no spaces. */
   readonly more?: Readonly<Record<string, string>>;
 }
 
-/** The address with these settings as connection options.
- *  @throws bad_value: no URL, or a schema name that is reserved or needs quoting */
+/** Adds these settings to the URL as connection options.
+ *  @throws bad_value: the URL is invalid, or the schema name is reserved or needs quoting */
 export function withSettings(url: string, settings: SessionSettings): string {
   requirePlainSchema(settings.schema);
   let parsed: URL;
@@ -34,7 +36,7 @@ export function withSettings(url: string, settings: SessionSettings): string {
     ...Object.entries(settings.more ?? {}).map(([name, value]) => `-c ${name}=${value}`),
   ];
   parsed.searchParams.set('options', options.filter((part) => part !== '').join(' '));
-  // A form-encoded plus is a space only to some readers of URLs; %20 is one to all.
+  // Some URL parsers do not read a form-encoded plus as a space; all of them read %20.
   parsed.search = parsed.search.replaceAll('+', '%20');
   return parsed.toString();
 }

@@ -1,4 +1,4 @@
-/** The numbered SQL files of a part, `0001-what-it-does.sql`, as they lie in the package. */
+/** Numbered SQL files `0001-what-it-does.sql` of one owner, read from the package. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,14 +7,14 @@ import type { Migration } from './migrations.ts';
 
 const FILE = /^(\d{4})-([a-z0-9-]+)\.sql$/;
 
-/** The folder that holds package.json; the same from the sources and from dist. */
+/** Folder that holds package.json; the same from src and from dist. */
 function packageRoot(): string {
   let at = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(at, 'package.json'))) at = dirname(at);
   return at;
 }
 
-/** In the order of their numbers, which have no gaps. @throws bad_file */
+/** Migrations of an owner in the order of their numbers, which have no gaps. @throws bad_file */
 export function migrationsOf(owner: 'orders' | 'payments' | 'relay'): readonly Migration[] {
   const folder = join(packageRoot(), 'src', 'outbox', owner, 'sql');
   return readdirSync(folder)

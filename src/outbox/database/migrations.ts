@@ -1,5 +1,6 @@
-/** Numbered SQL scripts, applied once and in order under an advisory lock, so that several processes may start with
- *  -migrate at the same time. A script that was applied is never edited: its text is remembered and compared. */
+/** Applies numbered SQL scripts once and in order. An advisory lock lets several processes start
+ *  with -migrate at the same time. An applied script is never edited: its text is stored and
+ *  compared. */
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { requirePlainSchema } from './schema-name.ts';
@@ -10,11 +11,12 @@ export interface Migration {
   readonly sql: string;
 }
 
-/** A migration that waits for a table holds up all that come after it. */
+/** Time that a migration waits for a table lock; it blocks all migrations after it. */
 const TABLE_LOCK_MS = 10_000;
 
-/** Applies what is missing of `migrations` for `owner`; returns the names applied now.
- *  The pool's connections must have `schema` first in their search_path (withSettings in connection.ts).
+/** Applies those of `migrations` that `owner` has not applied; returns the names applied now. The
+ *  pool's connections must have `schema` first in their search_path (withSettings in
+ *  connection.ts).
  *  @throws migration_changed, bad_value */
 export async function migrate(
   pool: SqlPool,
@@ -24,7 +26,8 @@ export async function migrate(
 ): Promise<readonly string[]> {
   requirePlainSchema(schema);
   return pool.transaction(async (session) => {
-    // Who waits for another process's migration waits for as long as it takes; a table in use is waited for a bounded time.
+    // Waits without limit for another process's migration, and for a bounded time for a table in
+    // use.
     await session.query('SET LOCAL lock_timeout = 0');
     await session.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
       `millrace.migrate.${schema}`,
@@ -66,7 +69,7 @@ export async function migrate(
   });
 }
 
-/** @throws tables_missing when one of the tables is not in the schema */
+/** Checks that the schema has these tables. @throws tables_missing */
 export async function requireTables(
   pool: SqlPool,
   schema: string,
@@ -87,7 +90,8 @@ export async function requireTables(
   );
 }
 
-/** @throws tables_missing when a table was made by an older release that had no such column */
+/** Checks that a table has a column, which the table of an older release may lack. @throws
+ *  tables_missing */
 export async function requireColumn(
   pool: SqlPool,
   schema: string,

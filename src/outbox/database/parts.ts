@@ -1,25 +1,28 @@
-/** The library's own tables of a service, by the names that the service gives them, as numbered migrations that later releases add to.
- *  A table that the service's scripts made is taken as it is and brought up to date. */
+/** Numbered migrations of the library's tables in a service's database, under the names that the
+ *  service gives; later releases add migrations. A table that the service's own scripts created is
+ *  accepted and upgraded. */
 
 import { outboxJsonSql, outboxTableSql } from '../append/table.ts';
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from '../inbox/table.ts';
 import type { Migration } from './migrations.ts';
 
-/** Tables by `name` or `schema.name`. */
+/** Table names, each `name` or `schema.name`. */
 export interface ServiceParts {
   readonly outboxTable?: string;
   readonly inbox?: string;
-  /** Of records that the inbox's consumer sets aside. */
+  /** Table of the records that the inbox's consumer quarantines. */
   readonly parkedTable?: string;
 }
 
-/** `sql` makes the table first, and nothing of it holds a dollar sign. */
+/** Wraps DDL in a check that the table is missing. `sql` creates the table in its first statement
+ *  and contains no dollar sign. */
 const whereMissing = (table: string, sql: string): string =>
   `DO $$ BEGIN\nIF to_regclass('${table}') IS NULL THEN\n${sql}END IF;\nEND $$;\n`;
 
 type Part = readonly [table: string | undefined, ...scripts: ReadonlyArray<(table: string) => string>];
 
-/** The scripts of each part that is named, with whom they are applied for. @throws bad_table_name */
+/** Migrations of each named part, and the owner that each is recorded under. @throws
+ *  bad_table_name */
 export function partMigrations({
   outboxTable,
   inbox,

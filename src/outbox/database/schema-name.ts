@@ -1,10 +1,11 @@
-/** Schema names that stand in SQL text and in connection options as they are, and that PostgreSQL lets a user create. */
+/** Checks schema names that enter SQL text and connection options without quotes, and that
+ *  PostgreSQL lets a user create. */
 import { coreError } from '../../core/errors.ts';
 
 const PLAIN = /^[a-z_][a-z0-9_]{0,62}$/;
 const SHOWN_CHARS_MAX = 80;
 
-/** Key words that are no names in SQL unless they are quoted. */
+/** Key words that SQL does not accept as names without quotes. */
 const KEY_WORDS = new Set(
   `all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation column
    concurrently constraint create cross current_catalog current_date current_role current_schema current_time
@@ -15,7 +16,7 @@ const KEY_WORDS = new Set(
    using variadic verbose when where window with`.split(/\s+/),
 );
 
-function whyNot(name: string): { readonly why: string; readonly next: string } | undefined {
+function unusableReason(name: string): { readonly why: string; readonly next: string } | undefined {
   if (!PLAIN.test(name))
     return {
       why: 'is not a plain schema name',
@@ -31,9 +32,9 @@ function whyNot(name: string): { readonly why: string; readonly next: string } |
   return undefined;
 }
 
-/** @param what names the setting in the error: `-schema`. @throws bad_value */
+/** Checks a schema name. @param what setting that the error names. @throws bad_value */
 export function requirePlainSchema(name: string, what = '-schema'): void {
-  const found = whyNot(name);
+  const found = unusableReason(name);
   if (found === undefined) return;
   throw coreError('bad_value', `${what}=${name.slice(0, SHOWN_CHARS_MAX)} ${found.why}`, {
     next: found.next,

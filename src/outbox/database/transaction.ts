@@ -1,16 +1,16 @@
-/** What `append` and `once` write through, and what a table name may be. */
+/** Open transaction that `append` and `once` write through, and the syntax of table names. */
 import { outboxError } from '../errors.ts';
 
-/** A transaction that a service already has open, of whatever client: what `append` and `once` write through. Both a
- *  session of our SQL port and a client of the `pg` package fit.
+/** Transaction that a service has open already. Both a session of our SQL port and a client of the
+ *  `pg` package fit.
  *
- *  Everything handed to `query` is text, a number, a Buffer, null, or an array of these, so that no client has to know our types;
- *  everything read from it is cast to text in the statement.
+ *  Every parameter of `query` is a string, a number, a Buffer, null, or an array of these, and
+ *  statements cast their results to text. So a client needs no knowledge of our types.
  */
 export interface OpenTransaction {
   query(
     text: string,
-    // biome-ignore lint/suspicious/noExplicitAny: clients type their parameters in ways that have only this in common
+    // biome-ignore lint/suspicious/noExplicitAny: the only common type of all clients
     params: any[],
   ): Promise<{
     readonly rows: ReadonlyArray<Readonly<Record<string, unknown>>>;
@@ -18,11 +18,13 @@ export interface OpenTransaction {
   }>;
 }
 
-/** A table as `name` or `schema.name`, each part lower case and plain, so that it needs no quoting in SQL text. */
+/** Table name, `name` or `schema.name`, each part plain and lower case, so that SQL text needs no
+ *  quotes. */
 export const TABLE_NAME = /^(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}$/;
 
-/** Refuses a connection of which it is known that no transaction is open: a row and its effect would commit apart. Known are
- *  pools, ours and those of `pg`, and clients that say their state, as those of `pg` do once BEGIN was answered.
+/** Refuses a connection that has no open transaction, because a row and its effect would commit
+ *  separately. It recognizes pools (ours and those of `pg`) and clients that report their state, as
+ *  those of `pg` do after the answer to BEGIN.
  *  @throws not_in_transaction */
 export function requireOpen(tx: OpenTransaction): void {
   const given = tx as {

@@ -1,19 +1,22 @@
-/** Whether the database takes what a service writes: what /ready has to know, and what a look at the database does not tell. On a full
- *  disk it answers every question and refuses every new row.
+/** Health check: does the database accept writes? A read does not show it: on a full disk the
+ *  database answers every query and refuses every new row.
  *
- *  A service's own writes say it, at no cost. Once one was refused for a reason that is no fault of its rows, nobody sends more while
- *  /ready says no; so from there on the checks themselves try, at most every TRIAL_EVERY_MS, until a trial or a write goes well.
+ *  The writes of the service are the check, at no extra cost. After a refusal that every write
+ *  would meet, /ready says no and clients send nothing more. From then on the checks run a trial
+ *  write, at most every TRIAL_EVERY_MS, until a trial or a write succeeds.
  */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { outboxError } from '../errors.ts';
 
 const TRIAL_EVERY_MS = 1000;
-/** Out of disk, memory or what the server is configured for; read-only; a failing device; tables or rights that are not there. */
+/** SQLSTATEs that every write would meet: out of disk, memory or configured limits (53); read-only
+ *  (25006); a failing device (58); missing tables or privileges (42). */
 const REFUSES_ALL = /^(53|58|25006$|42)/;
 
 export interface WriteCheckOptions {
-  /** Writes what the service writes and takes it back; rejects with what the database says. It should need as much room as a batch. */
+  /** Writes what the service writes and rolls it back; rejects with the error of the database. It
+   *  should need as much space as a batch. */
   readonly trial: () => Promise<void>;
   readonly monotonicMs: () => number;
   readonly log: Logger;
@@ -28,27 +31,24 @@ export class WriteCheck {
     this.options = options;
   }
 
-  /** A write is committed. */
+  /** Records a committed write. */
   wrote(): void {
     if (this.refusal === undefined) return;
     this.refusal = undefined;
-    this.options.log.info({}, 'the database takes writes again');
+    this.options.log.info({}, 'the database accepts writes again');
   }
 
-  /** A write failed; what it failed with counts where every other write would fail with it, too. */
+  /** Records a failed write; errors that concern only its own rows are ignored. */
   failed(thrown: unknown): void {
     const error = findMillraceError(thrown);
     const state = error?.details['sqlstate'];
     if (error?.code !== 'sql_failed' || typeof state !== 'string' || !REFUSES_ALL.test(state)) return;
     if (this.refusal === undefined)
-      this.options.log.error(
-        { sqlstate: state, error: error.message },
-        'the database refuses what is written',
-      );
+      this.options.log.error({ sqlstate: state, error: error.message }, 'the database refuses writes');
     this.refusal = error;
   }
 
-  /** @throws database_unavailable while the database refuses what is written */
+  /** Fails while the database refuses writes. @throws database_unavailable */
   async check(): Promise<void> {
     const { monotonicMs, trial } = this.options;
     if (this.refusal === undefined) return;
@@ -63,8 +63,8 @@ export class WriteCheck {
     }
     const { refusal } = this;
     if (refusal === undefined) return;
-    throw outboxError('database_unavailable', `the database refuses what is written: ${refusal.message}`, {
-      next: 'see the log of PostgreSQL; it is tried again until it goes well',
+    throw outboxError('database_unavailable', `the database refuses writes: ${refusal.message}`, {
+      next: 'see the log of PostgreSQL; a trial write is repeated until it succeeds',
       cause: refusal,
     });
   }

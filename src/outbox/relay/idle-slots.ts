@@ -1,8 +1,10 @@
-/** Replication slots of this outbox that no process reads, while its relay polls. A relay in wal mode leaves its slot behind when it
- *  ends, so that its successor misses nothing; under a relay that polls, the server then keeps log that no process reads, until its disk is full.
+/** Finds replication slots of this outbox that no process reads while its relay polls. A relay in
+ *  wal mode leaves its slot behind, so that its successor misses nothing. Under a relay that polls,
+ *  the server then retains WAL that no process reads, until its disk is full.
  *
- *  Candidates are the slot that follows from the table's name, and the slots that relay_slots remembers, which may have been given
- *  another name. relay_slots does not say whose outbox they served: one whose name follows from another table is left out.
+ *  Candidates are the slot whose name derives from the table's name, and the slots in relay_slots,
+ *  which may have another name. relay_slots does not record the outbox of a slot. So a slot whose
+ *  name derives from another table is left out.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -34,7 +36,7 @@ export class IdleSlots {
     this.log = log;
     this.retained = metrics.gauge(
       'relay_idle_slot_retained_bytes',
-      'Log that the server keeps for a replication slot of an earlier relay in wal mode, while this one polls; 0 once the slot is gone.',
+      'WAL that the server retains for a replication slot of an earlier relay in wal mode, while this relay polls; 0 once the slot is gone.',
       ['slot'],
     );
   }
@@ -50,7 +52,7 @@ export class IdleSlots {
       this.warnedMs.set(slot, nowMs);
       this.log.warn(
         { slot, retained_bytes: retained, drop: `SELECT pg_drop_replication_slot('${slot}')` },
-        'a replication slot of an earlier relay in wal mode keeps log of the server and no process reads it; drop it, unless such a relay is to come back',
+        'a replication slot of an earlier relay in wal mode retains WAL and no process reads it; drop it, unless a relay in wal mode will run again',
       );
     }
     return found;

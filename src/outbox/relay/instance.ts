@@ -1,7 +1,9 @@
-/** A relay over an outbox table: leases, a source of rows, the pipeline and the marks put together. The drivers are handed in, so
- *  that any service can run one beside its own work.
+/** Relay over an outbox table: connects leases, a source of rows, the publishing pipeline and the
+ *  marker. The caller supplies the drivers, so that any service can run a relay beside its own
+ *  work.
  *
- *      const relay = new Relay({ sql: pgDriver, broker: librdkafkaDriver, clock, metrics, log, settings });
+ *      const drivers = { sql: pgDriver, broker: librdkafkaDriver };
+ *      const relay = new Relay({ ...drivers, clock, metrics, log, settings });
  *      await relay.open();
  *      await relay.run(drain);     // until the signal is aborted
  *      await relay.close();
@@ -37,31 +39,34 @@ import { LagMeter, XminMonitor } from './xmin-monitor.ts';
 export interface RelaySettings {
   readonly postgres: string;
   readonly brokers: string;
-  /** Of the relay's own tables, and of the outbox where `table` names none. */
+  /** Schema of the relay's own tables, and of the outbox where `table` has no schema. */
   readonly schema: string;
-  /** `table` or `schema.table`. */
+  /** Outbox table, `table` or `schema.table`. */
   readonly table: string;
   readonly topic: string;
-  /** Header ce_source. */
+  /** Value of the header ce_source. */
   readonly source: string;
   readonly mode: RelayMode;
-  /** A name that no other relay has, also not the one before a restart. */
+  /** Name of this relay, unique among all relays and their earlier runs. */
   readonly name: string;
   readonly shards: number;
   readonly leaseMs: number;
-  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay whose lease has expired. */
+  /** mark: leases, and each mark checks the epoch. broker: also one Kafka transaction for each
+   *  batch, which fences a relay whose lease has expired. */
   readonly fence: 'mark' | 'broker';
   readonly rowsMax: number;
   readonly pollIntervalMs: number;
   readonly rescanMs: number;
-  /** Payload bytes in memory, read and not yet marked; one row above it still passes, alone. */
+  /** Payload bytes in memory, read and not yet marked; a single larger row still passes, alone. */
   readonly inFlightBytesMax: number;
-  /** How long the database may leave a statement unanswered before its connection is given up and made again. */
+  /** Time that the database may take to answer a statement; then its connection is closed and
+   *  opened again. */
   readonly answerTimeoutMs: number;
-  /** How long a batch may wait for the broker before the relay is not ready, and asks whether the topic has its leaders. */
+  /** Time that a batch may wait for the broker. After it the relay is not ready, and checks whether
+   *  the partitions have leaders. */
   readonly deliveryTimeoutMs: number;
   readonly horizonWarnMs: number;
-  /** Absent: the topic must be there. */
+  /** Absent: the topic must exist. */
   readonly createTopic: TopicSettings | undefined;
   readonly exitWhenDrained: boolean;
 }
@@ -69,24 +74,24 @@ export interface RelaySettings {
 export interface RelayOptions {
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
-  /** Absent: the relay looks every poll interval. */
+  /** Absent: the relay polls every poll interval. */
   readonly wake?: WakeDriver | undefined;
   readonly clock: Timers;
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly settings: RelaySettings;
-  /** Applied by `open` when given. */
+  /** Migrations that `open` applies; absent: none. */
   readonly migrations?: readonly Migration[] | undefined;
-  /** Absent: pending rows are polled. */
+  /** Absent: the relay polls pending rows. */
   readonly makeSource?: ((parts: SourceParts, table: OutboxTable) => Source) | undefined;
-  /** For chaos runs: ends the process at this point once `crashAfter` rows are published. */
+  /** Ends the process at this point once `after` rows are published; for crash tests. */
   readonly crash?:
     | { readonly point: RelayCrashPoint; readonly after: number; readonly end: () => void }
     | undefined;
 }
 
-/** Every statement has one right plan: along an index, from where it begins. Statistics of a table that fills while nobody has analysed
- *  it would say otherwise, and a plan is kept. */
+/** Every statement has one right plan: an index scan from a start value. Statistics of a table that
+ *  fills before its first ANALYZE would suggest another plan, and a cached plan stays. */
 const PLANNER = {
   plan_cache_mode: 'force_generic_plan',
   enable_seqscan: 'off',
@@ -95,32 +100,35 @@ const PLANNER = {
 } as const;
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** The server's own limit comes first, so that it does not continue a statement whose caller has gone. */
+/** Added to the statement_timeout of the server, which must fire first, so that the server does not
+ *  continue a statement whose caller has gone. */
 const ANSWER_GRACE_MS = 1000;
-/** A short lease is no reason to give up a database that is slow for a moment. */
+/** Lower bound of the answer timeout: a short lease is no reason to close the connection of a
+ *  database that is slow for a moment. */
 const ANSWER_LEAST_MS = 1000;
-/** Reads, looks at lag and horizon, the sweep. */
+/** Connections for reads, for the polls of lag and horizon, and for the sweep. */
 const CONNECTIONS = 3;
-const LOOK_EVERY_MS = 1000;
+const POLL_EVERY_MS = 1000;
 const HORIZON_EVERY_MS = 5000;
 const SLOTS_EVERY_MS = 60_000;
 const MARK_ROWS_MAX = 2000;
 const MARK_WITHIN_MS = 25;
 const MARK_MISSING_MS = 30_000;
-const UNDER_WAY_ROWS_MAX = 16_384;
+const IN_FLIGHT_ROWS_MAX = 16_384;
 const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
-/** Of a batch for the broker, where no record needs more. */
+/** Bytes of one batch for the broker; a larger record enlarges it. */
 const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
-/** Share of the bytes in memory that a source reads together. It waits while the rest of them is in flight. */
+/** Share of the bytes in memory that one read may fill; a source waits while the rest is in
+ *  flight. */
 const READ_PART = 0.25;
-/** Rows that come within it share a read, a flight and a mark. */
+/** Rows that arrive within this time share a read, a batch and a mark. */
 const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
-/** At the drain, rows in flight are waited for this long, then given up: they stay pending. */
-const GIVE_UP_MS = 10_000;
-const BEAT_AGAIN_MS = 500;
+/** Time that the drain waits for rows in flight; after it they stay pending. */
+const DRAIN_TIMEOUT_MS = 10_000;
+const HEARTBEAT_RETRY_MS = 500;
 
 interface PublishingParts {
   readonly sender: Sender;
@@ -143,20 +151,21 @@ export class Relay {
   private woken: (() => void) | undefined;
   private failed: (thrown: unknown) => void = () => {};
   private wakePending = false;
-  private beatTrouble: string | undefined = 'no beat yet';
+  private heartbeatError: string | undefined = 'no heartbeat was answered yet';
   private readonly drain = new AbortController();
 
   constructor(options: RelayOptions) {
     this.options = options;
     if (!isShardCount(options.settings.shards)) {
-      throw coreError('bad_value', `-shards=${options.settings.shards} is no power of two up to 256`, {
+      throw coreError('bad_value', `-shards=${options.settings.shards} is not a power of two up to 256`, {
         next: 'give 1, 2, 4, … 256',
       });
     }
     checkMode(options);
   }
 
-  /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
+  /** Connects, checks the tables and creates the topic. @throws unreachable, tables_missing,
+   *  table_unusable, lease_mismatch */
   async open(): Promise<void> {
     const { sql, settings, metrics, log } = this.options;
     const { schema } = settings;
@@ -171,22 +180,22 @@ export class Relay {
         'ids do not come from one sequence that the relay may read, with CACHE 1: every read begins at the lowest pending id',
       );
     log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
-    const side = new TopicClient(this.options, (ms) => this.sleep(ms), this.drain.signal);
-    const leases = await this.openLeases(table, side);
-    // Before a topic is made that no relay here may publish to.
+    const topicClient = new TopicClient(this.options, (ms) => this.sleep(ms), this.drain.signal);
+    const leases = await this.openLeases(table, topicClient);
+    // Checked before it creates a topic that this relay may not publish to.
     await leases.check();
-    this.parts = { pool, table, leases, ...(await this.openPublishing(side, table, leases)) };
-    await leases.beat(() => true);
-    this.beatTrouble = undefined;
+    this.parts = { pool, table, leases, ...(await this.openPublishing(topicClient, table, leases)) };
+    await leases.heartbeat(() => true);
+    this.heartbeatError = undefined;
     exposeLeases(leases, metrics);
     await this.listen(pool, table);
   }
 
   /** Opens the leases of the relay's shards. */
-  private async openLeases(table: OutboxTable, side: TopicClient): Promise<Leases> {
+  private async openLeases(table: OutboxTable, topicClient: TopicClient): Promise<Leases> {
     const { settings, log, clock } = this.options;
     return new Leases({
-      // An answer that is later than the lease would come too late.
+      // An answer later than the lease would be useless.
       pool: await this.connect(
         1,
         true,
@@ -202,22 +211,25 @@ export class Relay {
       clock,
       log,
       ...(settings.fence === 'broker'
-        ? { transactionalId: side.transactionalId(table), fence: (ids: readonly string[]) => side.fence(ids) }
+        ? {
+            transactionalId: topicClient.transactionalId(table),
+            fence: (ids: readonly string[]) => topicClient.fence(ids),
+          }
         : {}),
     });
   }
 
-  /** Makes the topic and opens what publishes into it. */
+  /** Creates the topic and opens the producer, the marker and the publisher. */
   private async openPublishing(
-    side: TopicClient,
+    topicClient: TopicClient,
     table: OutboxTable,
     leases: Leases,
   ): Promise<PublishingParts> {
     const { settings, metrics, log, clock } = this.options;
     const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
-    const recordBytesMax = await side.ensureTopic();
+    const recordBytesMax = await topicClient.ensureTopic();
     const markPool = await this.connect(1, false, settings.answerTimeoutMs);
-    const sender = await side.sender(table, recordBytesMax);
+    const sender = await topicClient.sender(table, recordBytesMax);
     this.closers.push(() => sender.close());
     const marker = new Marker<Entry>({
       pool: markPool,
@@ -245,19 +257,19 @@ export class Relay {
       flightRowsMax: settings.rowsMax,
       flightBytesMax: Math.max(typical, Math.min(recordBytesMax, RECORD_BYTES_MOST) + ROW_OVERHEAD_BYTES),
       recordBytesMax,
-      underWay: {
-        rows: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
+      inFlight: {
+        rows: Math.max(IN_FLIGHT_ROWS_MAX, 4 * settings.rowsMax),
         bytes: settings.inFlightBytesMax * (1 - READ_PART),
       },
       crashAt,
-      onTopicMissing: () => side.topicMissing(),
+      onTopicMissing: () => topicClient.topicMissing(),
       onFenced: () => leases.forget(),
       onFailed: (thrown) => this.failed(thrown),
     });
     const overdue = new ProducerWatchdog({
       publishing,
       sender,
-      side,
+      topicClient,
       clock,
       metrics,
       log,
@@ -266,7 +278,7 @@ export class Relay {
     return { sender, marker, publishing, overdue };
   }
 
-  /** Publishes until the signal is aborted, or with exitWhenDrained until nothing is pending. */
+  /** Publishes until the signal is aborted, or with exitWhenDrained until no row is pending. */
   async run(drain: AbortSignal): Promise<void> {
     const { options, parts } = this;
     if (parts === undefined) throw coreError('internal', 'the relay is not open');
@@ -298,50 +310,51 @@ export class Relay {
       stop();
     };
     this.failed = failed;
-    const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
-    const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
-    // Not awaited: a broker that does not answer it ends by itself.
-    this.keepMoving(parts.overdue).catch(failed);
-    const giveUp = new Promise<void>((resolve) => {
+    const renewing = this.renewLeases(parts.leases, parts.publishing).catch(failed);
+    const monitoring = this.monitor(parts.pool, parts.table).catch(failed);
+    // Not awaited: a query that the broker does not answer ends by its own timeout.
+    this.watchProducer(parts.overdue).catch(failed);
+    const forcedEnd = new Promise<void>((resolve) => {
       this.drain.signal.addEventListener('abort', () => {
-        options.clock.after(GIVE_UP_MS, resolve, 'background');
+        options.clock.after(DRAIN_TIMEOUT_MS, resolve, 'background');
       });
     }).then(async () => {
       await parts.sender.close();
       parts.marker.stop();
       parts.publishing.abandon();
     });
-    giveUp.catch(failed);
+    forcedEnd.catch(failed);
     try {
       await this.source.run();
     } finally {
       stop();
       drain.removeEventListener('abort', stop);
-      await Promise.all([beating, looking]);
-      // Without the database the lease runs out by itself.
+      await Promise.all([renewing, monitoring]);
+      // Without the database the lease expires by itself.
       await parts.leases.leave().catch(() => {});
     }
     if (failure !== undefined) throw failure.thrown;
   }
 
-  /** Whether database, broker and leases answered lately. A standby is ready. */
+  /** Readiness: did database, broker and leases answer recently? A standby is ready. */
   isReady(): boolean {
     return this.unreadyReason() === undefined;
   }
 
-  /** What did not answer lately; undefined where all did. */
+  /** Reason why the relay is not ready; undefined while it is. */
   unreadyReason(): string | undefined {
     const { parts, source } = this;
     const { leaseMs, deliveryTimeoutMs } = this.options.settings;
     if (parts === undefined || source === undefined) return 'the relay has not started';
     const { leases, marker, sender, publishing } = parts;
-    if (this.beatTrouble !== undefined) return `the leases are not renewed: ${this.beatTrouble}`;
-    if (leases.hasLapsed()) return `the database has answered no beat of the leases for ${leaseMs} ms`;
-    const read = source.trouble();
+    if (this.heartbeatError !== undefined) return `the leases are not renewed: ${this.heartbeatError}`;
+    if (leases.hasLapsed())
+      return `the database has not answered a heartbeat of the leases for ${leaseMs} ms`;
+    const read = source.failureReason();
     if (read !== undefined) return `rows are not read: ${read}`;
-    const mark = marker.trouble();
+    const mark = marker.failureReason();
     if (mark !== undefined) return `rows are not marked: ${mark}`;
-    if (!sender.isHealthy()) return 'the broker did not take the last batch';
+    if (!sender.isHealthy()) return 'the broker did not acknowledge the last batch';
     const waitedMs = Math.round(publishing.oldestFlightMs());
     if (waitedMs >= deliveryTimeoutMs) return `the broker has not acknowledged a batch for ${waitedMs} ms`;
     return undefined;
@@ -368,7 +381,7 @@ export class Relay {
     return Math.floor(this.options.settings.inFlightBytesMax * READ_PART);
   }
 
-  /** Over a connection whose statements may take long. */
+  /** Runs the migrations over a connection without a statement timeout. */
   private async migrate(): Promise<void> {
     const { sql, settings, migrations, log } = this.options;
     const { schema, postgres } = settings;
@@ -395,7 +408,7 @@ export class Relay {
     const { sql, settings, metrics } = this.options;
     const overdue = metrics.counter(
       'relay_answers_overdue_total',
-      'Statements that the database left unanswered; their connections were given up and made again.',
+      'Statements that the database left unanswered; their connections were closed and opened again.',
     );
     const pool = await sql.connect({
       url: withSettings(settings.postgres, {
@@ -418,7 +431,7 @@ export class Relay {
     if (wake === undefined) return;
     const wakes = metrics.counter(
       'relay_wakes_total',
-      'Times a process on this host said that it committed rows.',
+      'Wake-ups from processes on this host that committed rows.',
     );
     let listener: WakeListener;
     try {
@@ -440,36 +453,39 @@ export class Relay {
       if (error === undefined) throw thrown;
       log.warn(
         { code: error.code, error: error.message },
-        'nobody wakes this relay; it looks every poll interval',
+        'wake-ups are not available; the relay polls every poll interval',
       );
       return;
     }
     this.closers.push(() => listener.close());
   }
 
-  private async keepBeating(leases: Leases, publishing: Publisher): Promise<void> {
+  private async renewLeases(leases: Leases, publishing: Publisher): Promise<void> {
     const { clock, log } = this.options;
-    while (!this.drain.signal.aborted || publishing.underWay() > 0) {
-      if (this.drain.signal.aborted) await sleep(clock, Math.min(leases.beatWithinMs(), 100));
-      else await this.sleep(leases.beatWithinMs());
+    while (!this.drain.signal.aborted || publishing.inFlight() > 0) {
+      if (this.drain.signal.aborted) await sleep(clock, Math.min(leases.heartbeatWithinMs(), 100));
+      else await this.sleep(leases.heartbeatWithinMs());
       try {
-        await leases.beat((shard) => publishing.isShardIdle(shard));
-        this.beatTrouble = undefined;
+        await leases.heartbeat((shard) => publishing.isShardIdle(shard));
+        this.heartbeatError = undefined;
       } catch (thrown) {
         const error = findMillraceError(thrown);
-        this.beatTrouble = error?.message ?? String(thrown);
+        this.heartbeatError = error?.message ?? String(thrown);
         if (error === undefined || error.code === 'lease_mismatch') throw thrown;
-        log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
-        await sleep(clock, BEAT_AGAIN_MS);
+        log.warn(
+          { code: error.code, error: error.message },
+          'the leases could not be renewed; the heartbeat is repeated',
+        );
+        await sleep(clock, HEARTBEAT_RETRY_MS);
       }
     }
   }
 
-  private async keepMoving(overdue: ProducerWatchdog): Promise<void> {
-    for (; !this.drain.signal.aborted; await this.sleep(LOOK_EVERY_MS)) await overdue.look();
+  private async watchProducer(overdue: ProducerWatchdog): Promise<void> {
+    for (; !this.drain.signal.aborted; await this.sleep(POLL_EVERY_MS)) await overdue.poll();
   }
 
-  private async keepLooking(pool: SqlPool, table: OutboxTable): Promise<void> {
+  private async monitor(pool: SqlPool, table: OutboxTable): Promise<void> {
     const { clock, metrics, log, settings } = this.options;
     const lag = new LagMeter(pool, table, clock, metrics);
     const horizon = new XminMonitor(pool, clock, metrics, log, settings.horizonWarnMs);
@@ -478,20 +494,20 @@ export class Relay {
     let slotsMs = Number.NEGATIVE_INFINITY;
     while (!this.drain.signal.aborted) {
       try {
-        await lag.look();
+        await lag.poll();
         if (clock.monotonicMs() - horizonMs >= HORIZON_EVERY_MS) {
           horizonMs = clock.monotonicMs();
-          await horizon.look();
+          await horizon.poll();
         }
         if (clock.monotonicMs() - slotsMs >= SLOTS_EVERY_MS) {
           slotsMs = clock.monotonicMs();
           await slots?.check();
         }
       } catch (thrown) {
-        // The source meets the same database and reports it.
+        // The source reads the same database and reports the error.
         if (findMillraceError(thrown) === undefined) throw thrown;
       }
-      await this.sleep(LOOK_EVERY_MS);
+      await this.sleep(POLL_EVERY_MS);
     }
   }
 
@@ -508,7 +524,8 @@ export class Relay {
     return sleep(this.options.clock, ms, this.drain.signal);
   }
 
-  /** One sleeper at a time; a wake-up that came between two sleeps ends the next one immediately. */
+  /** Sleeps until a wake-up or the time limit; one sleeper at a time. A wake-up between two sleeps
+   *  ends the next sleep immediately. */
   private async sleepUntilWoken(ms: number): Promise<void> {
     if (!this.wakePending) {
       let cancel: Cancel | undefined;
@@ -523,7 +540,8 @@ export class Relay {
   }
 }
 
-/** A relay that leases and labels its records as wal, and polls, would hide that its slot is not read. */
+/** Refuses wal mode without a WAL source: such a relay would poll, while its leases and record
+ *  headers name wal, and nothing would read its slot. */
 function checkMode({ settings: { mode }, makeSource }: RelayOptions): void {
   if (!RELAY_MODES.includes(mode)) {
     throw outboxError('bad_option', `a relay has no mode ${JSON.stringify(mode)}`, {

@@ -1,4 +1,4 @@
-/** What a relay tells of its leases. */
+/** Metrics of a relay's leases. */
 import type { Metrics } from '../../core/metrics.ts';
 import type { Leases } from './leases.ts';
 

@@ -1,11 +1,15 @@
-/** Which shards of an outbox this relay publishes, agreed on with the other relays through two tables.
+/** Leases of the shards of an outbox, shared with other relays through the tables relay_members and
+ *  relay_leases.
  *
- *  Every beat is one transaction under a lock of the outbox: say that we live, give back what we finished, take what is free, and
- *  learn what we own. Times are the database's; here only the age of our own last beat counts, measured from before it was sent.
+ *  Each heartbeat is one transaction under an advisory lock of the outbox. It renews the
+ *  membership, releases drained shards, takes free shards, and reads what this relay owns. Expiry
+ *  times are the database's. This process measures only the age of its own last heartbeat, from
+ *  before it was sent.
  *
- *  Invariants: (1) a shard has one owner and its epoch grows with each change; (2) who could not beat for a lease owns nothing, in
- *  its own eyes too, before another may take its shards; (3) a shard is given up only after its rows under way are settled, unless
- *  its owner was silent for a lease.
+ *  Invariants: (1) a shard has one owner, and its epoch (fencing token) grows with each change of
+ *  owner; (2) a relay without a heartbeat for one lease time treats its shards as lost, before
+ *  another relay may take them; (3) a shard is released only after its rows in flight have settled,
+ *  unless its owner was silent for one lease time.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -14,29 +18,30 @@ import { outboxError } from '../errors.ts';
 import type { Ownership } from './source.ts';
 
 export interface LeasesOptions {
-  /** One connection of its own: its session is what others see us live by. */
+  /** Pool of one connection that nothing else uses: other relays treat its session as proof of
+   *  life. */
   readonly pool: SqlPool;
-  /** schema.table of the outbox. */
+  /** Outbox as `schema.table`. */
   readonly outbox: string;
   readonly shards: number;
-  /** Where the outbox is published: consumers read one topic. */
+  /** Topic of the outbox: its consumers read one topic. */
   readonly topic: string;
-  /** A name no other relay has. */
+  /** Name that no other relay has. */
   readonly relay: string;
   readonly mode: 'poll' | 'wal';
-  /** All shards or none: the source reads the whole outbox. */
+  /** True: takes all shards or none, because the source reads the whole outbox. */
   readonly exclusive: boolean;
   readonly leaseMs: number;
   readonly clock: Clock;
   readonly log: Logger;
   readonly transactionalId?: string;
-  /** Fences producers that a silent owner may still have, before anything of its shards is published. */
+  /** Fences producers of silent owners, before any row of their shards is published. */
   readonly fence?: (transactionalIds: readonly string[]) => Promise<void>;
 }
 
-const BEATS_A_LEASE = 3;
-/** Between two beats while shards are on their way from one relay to another. */
-const WANTING_BEAT_MS = 200;
+const HEARTBEATS_PER_LEASE = 3;
+/** Time between two heartbeats while shards change their owner. */
+const WANTING_HEARTBEAT_MS = 200;
 
 interface LeaseRow {
   readonly shard: number;
@@ -52,18 +57,19 @@ interface MemberRow {
   readonly left_ms: number;
 }
 
-interface Beat {
+interface Heartbeat {
   readonly mine: ReadonlyMap<number, bigint>;
-  /** Shards to give up once their work is done. */
+  /** Shards to release once they have no rows in flight. */
   readonly surplus: readonly number[];
-  /** Producers of owners that went silent. */
+  /** Transactional ids of owners that went silent. */
   readonly orphans: readonly string[];
   readonly members: number;
-  /** Until the first of the other relays would expire. */
+  /** Time until the first membership of another relay expires. */
   readonly nextExpiryMs: number;
-  /** There are shards that nobody may take yet, or that are on their way to us. */
+  /** True while this relay owns less than its share: some shards cannot be taken yet. */
   readonly wanting: boolean;
-  /** Where the outbox was published until this beat, where that was another topic. */
+  /** Topic to which the outbox was published until this heartbeat; undefined where it did not
+   *  change. */
   readonly topicBefore: string | undefined;
 }
 
@@ -75,7 +81,7 @@ export class Leases implements Ownership {
   private validUntilMs = 0;
   private changes = 0;
   private memberCount = 0;
-  private nextBeatMs = 0;
+  private nextHeartbeatMs = 0;
   private readonly unfenced = new Set<string>();
   private takeovers = 0;
   private lost = 0;
@@ -94,13 +100,15 @@ export class Leases implements Ownership {
     return this.changes;
   }
 
-  /** The epoch under which a shard may be published now; undefined: not by us. */
+  /** Epoch under which a shard may be published now; undefined where this relay may not publish
+   *  it. */
   epochOf(shard: number): bigint | undefined {
     if (this.expired() || this.leaving.has(shard)) return undefined;
     return this.mine.get(shard);
   }
 
-  /** Whether rows accepted under this epoch may still go out: a shard on its way to another relay finishes what it began. */
+  /** True while rows accepted under this epoch may be sent: a shard that is being released still
+   *  sends the rows it accepted. */
   holds(shard: number, epoch: bigint): boolean {
     return !this.expired() && this.mine.get(shard) === epoch;
   }
@@ -117,7 +125,7 @@ export class Leases implements Ownership {
     return this.lost;
   }
 
-  /** No beat of the last lease was answered: others may have taken what we had. */
+  /** True when no heartbeat was answered for one lease time: other relays may own the shards. */
   hasLapsed(): boolean {
     return this.expired();
   }
@@ -126,7 +134,8 @@ export class Leases implements Ownership {
     return this.options.clock.monotonicMs() >= this.validUntilMs;
   }
 
-  /** Takes nothing. @throws lease_mismatch when relays that live share or publish the outbox otherwise than this one would */
+  /** Checks the settings against the live relays; takes no shard. @throws lease_mismatch when they
+   *  use another number of shards or another topic */
   async check(): Promise<void> {
     await this.options.pool.transaction(async (session) => {
       await this.lock(session);
@@ -135,47 +144,58 @@ export class Leases implements Ownership {
     });
   }
 
-  /** Says that we live, and learns what we own. `finished`: of the shards in `giveUp()`, those with nothing under way.
-   *  @throws lease_mismatch when the outbox is shared in another number of shards, or published to another topic */
-  async beat(finished: (shard: number) => boolean): Promise<void> {
+  /** Sends a heartbeat and reads which shards this relay owns. `finished` is true for a shard to be
+   *  released that has no rows in flight.
+   *  @throws lease_mismatch when live relays use another number of shards or another topic */
+  async heartbeat(finished: (shard: number) => boolean): Promise<void> {
     const { pool, clock, leaseMs, fence, log, relay } = this.options;
     const sentMs = clock.monotonicMs();
     const release = [...this.leaving].filter((shard) => this.mine.has(shard) && finished(shard));
     const known = this.mine;
-    const beat = await pool.transaction((session) => this.transact(session, release));
-    if (beat.topicBefore !== undefined)
+    const heartbeat = await pool.transaction((session) => this.transact(session, release));
+    if (heartbeat.topicBefore !== undefined)
       log.warn(
-        { outbox: this.options.outbox, topic: this.options.topic, before: beat.topicBefore },
-        'the outbox is published to another topic from here on: its consumers must read that one too',
+        { outbox: this.options.outbox, topic: this.options.topic, before: heartbeat.topicBefore },
+        'the outbox is published to another topic from now on: its consumers must read the new topic too',
       );
-    for (const id of beat.orphans) this.unfenced.add(id);
+    for (const id of heartbeat.orphans) this.unfenced.add(id);
     if (this.unfenced.size > 0 && fence !== undefined) {
-      // Fails without a broker: then what was taken is not ours to publish before a later beat has fenced.
+      // Rejects without a broker. Then the taken shards stay unowned here until a later heartbeat
+      // has fenced.
       await fence([...this.unfenced]);
       this.unfenced.clear();
     }
     const before = this.owned().join();
-    const gained = [...beat.mine].filter(([shard, epoch]) => known.get(shard) !== epoch);
-    const gone = [...known.keys()].filter((shard) => beat.mine.get(shard) !== known.get(shard));
+    const gained = [...heartbeat.mine].filter(([shard, epoch]) => known.get(shard) !== epoch);
+    const gone = [...known.keys()].filter((shard) => heartbeat.mine.get(shard) !== known.get(shard));
     this.lost += gone.filter((shard) => !release.includes(shard)).length;
-    this.mine = beat.mine;
-    this.memberCount = beat.members;
-    this.leaving = new Set(beat.surplus);
+    this.mine = heartbeat.mine;
+    this.memberCount = heartbeat.members;
+    this.leaving = new Set(heartbeat.surplus);
     this.validUntilMs = sentMs + leaseMs;
     const after = this.owned();
-    const soonMs = beat.wanting || beat.surplus.length > 0 ? WANTING_BEAT_MS : leaseMs / BEATS_A_LEASE;
-    this.nextBeatMs = Math.max(1, Math.min(soonMs, leaseMs / BEATS_A_LEASE, beat.nextExpiryMs + 1));
+    const soonMs =
+      heartbeat.wanting || heartbeat.surplus.length > 0
+        ? WANTING_HEARTBEAT_MS
+        : leaseMs / HEARTBEATS_PER_LEASE;
+    this.nextHeartbeatMs = Math.max(
+      1,
+      Math.min(soonMs, leaseMs / HEARTBEATS_PER_LEASE, heartbeat.nextExpiryMs + 1),
+    );
     if (gained.length === 0 && gone.length === 0 && before === after.join()) return;
     this.changes++;
-    log.info({ relay, shards: after.length, of: this.shards, members: beat.members }, 'shards of the outbox');
+    log.info(
+      { relay, shards: after.length, of: this.shards, members: heartbeat.members },
+      'shards of the outbox',
+    );
   }
 
-  /** How long to wait before the next beat, after one that went well. */
-  beatWithinMs(): number {
-    return this.nextBeatMs;
+  /** Time to wait before the next heartbeat, after a successful one. */
+  heartbeatWithinMs(): number {
+    return this.nextHeartbeatMs;
   }
 
-  /** Gives everything back: nothing is under way any more. */
+  /** Releases all shards; requires that no row is in flight. */
   async leave(): Promise<void> {
     const { pool, outbox, relay } = this.options;
     this.validUntilMs = 0;
@@ -191,14 +211,15 @@ export class Leases implements Ownership {
     this.mine = new Map();
   }
 
-  /** Drops what we believe to own, after another relay fenced us. */
+  /** Drops the ownership of all shards, after another relay fenced this one. */
   forget(): void {
     this.validUntilMs = 0;
     this.changes++;
   }
 
   private async lock(session: SqlSession): Promise<void> {
-    // Who is stopped in the middle of a beat holds this lock: the server ends its session, or nobody could ever take over.
+    // A process that is suspended during a heartbeat holds this lock. The server ends its session,
+    // so that other relays can continue.
     await session.query(
       `SET LOCAL idle_in_transaction_session_timeout = ${Math.max(1, Math.round(this.options.leaseMs))}`,
     );
@@ -207,10 +228,10 @@ export class Leases implements Ownership {
     ]);
   }
 
-  private async transact(session: SqlSession, release: readonly number[]): Promise<Beat> {
+  private async transact(session: SqlSession, release: readonly number[]): Promise<Heartbeat> {
     const { outbox, relay, mode, leaseMs, exclusive, shards, topic, transactionalId } = this.options;
     await this.lock(session);
-    // Whoever has expired is gone for good under its old name, we too: what it owned is free below.
+    // Removes every expired member, this relay included: its shards are free below.
     await this.removeDead(session);
     await session.query(
       `INSERT INTO relay_members (outbox, relay, mode, expires_at, backend, backend_start)
@@ -241,13 +262,14 @@ export class Leases implements Ownership {
       );
       leases = await this.read(session);
     }
-    // A relay of the other mode is no sharer: one that takes all or nothing would leave what is kept for it without an owner.
+    // A relay of the other mode gets no share: an exclusive relay takes all or nothing, so its
+    // share would stay without an owner.
     const sharers = members.filter((one) => one.mode === mode).length;
     const share = exclusive ? shards : Math.ceil(shards / sharers);
     const free = leases.filter(({ owner }) => owner === null || !alive.has(owner));
     const held = leases.filter(({ owner }) => owner === relay);
     const room = Math.max(0, share - held.length);
-    // All or nothing for a source that reads everything.
+    // An exclusive source takes all shards or none.
     const take = exclusive && held.length + free.length < shards ? [] : free.slice(0, room);
     if (take.length > 0) {
       await session.query(
@@ -273,8 +295,9 @@ export class Leases implements Ownership {
     };
   }
 
-  /** A relay that died took its session with it: nobody waits for that lease. One that only lost its connection comes back with its
-   *  next beat, and what both published meanwhile is in order and marked once. */
+  /** Removes members whose lease or session has ended: the shards of a dead relay are free
+   *  immediately. A relay that only lost its connection joins again with its next heartbeat. Rows
+   *  that both published meanwhile are in order, and each is marked once. */
   private async removeDead(session: SqlSession): Promise<void> {
     await session.query(
       `DELETE FROM relay_members AS m WHERE outbox = $1 AND (expires_at < clock_timestamp() OR NOT EXISTS (
@@ -293,7 +316,7 @@ export class Leases implements Ownership {
     return rows;
   }
 
-  /** While others live, theirs is what counts. */
+  /** Refuses settings that differ from those of the live relays. */
   private refuseMismatch(leases: readonly LeaseRow[]): void {
     const { outbox, shards, topic } = this.options;
     const refusal = (what: string, flag: string): Error =>
@@ -307,7 +330,7 @@ export class Leases implements Ownership {
       throw refusal(`publish it to the topic ${other}, not ${topic}`, `-topic=${other}`);
   }
 
-  /** Where the outbox was published last, where that is not our topic. */
+  /** Topic to which the outbox was published last, if it is not the topic of this relay. */
   private otherTopic(leases: readonly LeaseRow[]): string | undefined {
     return leases.find((one) => one.topic !== null && one.topic !== this.options.topic)?.topic ?? undefined;
   }

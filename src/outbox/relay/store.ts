@@ -1,4 +1,4 @@
-/** The outbox table as the relay sees it: what it must look like, and the statements that read it. */
+/** Outbox table of a relay: checks its columns, and reads its pending rows. */
 import type { SqlPool, SqlRow } from '../../io/postgres/sql/port.ts';
 import { TABLE_NAME } from '../database/transaction.ts';
 import { outboxError } from '../errors.ts';
@@ -11,7 +11,8 @@ export interface OutboxRow {
   readonly eventType: string;
   readonly payload: Uint8Array;
   readonly createdAt: Date;
-  /** W3C trace context of the transaction that wrote the row; null or absent where none is known. */
+  /** W3C trace context of the transaction that wrote the row; null or absent where it is not
+   *  known. */
   readonly traceparent?: string | null;
 }
 
@@ -25,18 +26,19 @@ interface PendingRow extends SqlRow {
   readonly traceparent: string | null;
 }
 
-/** What was found out about the table at the start. */
+/** Properties of the table, read once at the start. */
 export interface OutboxTable {
-  /** As it stands in SQL text. */
+  /** Table name as SQL text contains it. */
   readonly name: string;
-  /** `schema.table`, the same whatever the search path: names leases, sockets and transactions. */
+  /** `schema.table`, independent of the search path; part of the names of leases, sockets and
+   *  transactional ids. */
   readonly fullName: string;
   readonly hasTraceparent: boolean;
-  /** The sequence that fills id, where ids are given out in the order in which they are asked for; else undefined. */
+  /** Sequence of the column id, if it gives ids out in order (CACHE 1); else undefined. */
   readonly sequence: string | undefined;
 }
 
-/** The column's type and what else will do. */
+/** Accepted types of each column, the preferred type first. */
 const COLUMNS: Readonly<Record<string, readonly string[]>> = {
   id: ['bigint'],
   aggregate_id: ['uuid'],
@@ -58,7 +60,8 @@ interface Shape extends SqlRow {
   readonly may_read_sequence: boolean | null;
 }
 
-/** Looks at the table once. @throws tables_missing, table_unusable: a column, its type or a privilege */
+/** Reads the properties of the table. @throws tables_missing, table_unusable: a column, its type or
+ *  a privilege */
 export async function describeOutbox(pool: SqlPool, table: string, owner = 'orders'): Promise<OutboxTable> {
   if (!TABLE_NAME.test(table)) {
     throw outboxError('table_unusable', `-table=${table} is not a plain table name`, {
@@ -84,7 +87,7 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
     )
     .catch((thrown: unknown) => {
       const state = (thrown as { details?: { sqlstate?: unknown } }).details?.sqlstate;
-      // has_column_privilege of a column that is not there.
+      // 42703: has_column_privilege of a column that does not exist.
       if (state !== '42703') throw thrown;
       throw outboxError('table_unusable', `the table ${table} has no column published_at`, {
         next: 'see the outbox table of docs/outbox.md',
@@ -98,7 +101,7 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
   }
   const unusable = (why: string, next: string): Error =>
     outboxError('table_unusable', `the table ${found.full_name} ${why}`, { next });
-  if (found.kind !== 'r' && found.kind !== 'p') throw unusable('is no table', 'name a table with -table');
+  if (found.kind !== 'r' && found.kind !== 'p') throw unusable('is not a table', 'name a table with -table');
   const types = new Map(
     (found.columns ?? []).map((column) => {
       const space = column.indexOf(' ');
@@ -139,7 +142,7 @@ const toRow = (row: PendingRow): OutboxRow => ({
 
 const BYTES = 'coalesce(octet_length(payload), 0)';
 
-/** Which shards a statement is about. */
+/** Shards whose rows a statement reads. */
 export interface ShardFilter {
   readonly shards: number;
   readonly owned: readonly number[];
@@ -148,7 +151,7 @@ export interface ShardFilter {
 const filterSql = (filter: ShardFilter, parameter: string): string =>
   filter.owned.length === filter.shards ? '' : `AND ${shardSql(filter.shards)} = ANY(${parameter}::int[])`;
 
-/** A range of ids that a transaction which has not ended may still fill. */
+/** Range of ids that an open transaction may still insert into. */
 export interface Straggler {
   readonly xid: bigint;
   readonly from: bigint;
@@ -156,26 +159,28 @@ export interface Straggler {
 }
 
 export interface PendingScan {
-  /** Ids above `cursor` are read, and those in (`decided`, `cursor`] that are not among `except`: they were not visible yet. */
+  /** The scan reads ids above `cursor`. It also reads ids in (`decided`, `cursor`] outside
+   *  `except`, because they may not have been visible before. */
   readonly cursor: bigint;
   readonly decided: bigint;
-  /** Ids above the lower of the two that are under way. */
+  /** Ids in flight above the lower of `cursor` and `decided`. */
   readonly except: readonly bigint[];
   readonly stragglers: readonly Straggler[];
   readonly filter: ShardFilter;
   readonly limit: number;
-  /** Payload bytes; one row above it is given alone. */
+  /** Limit of the payload bytes; a single larger row is read alone. */
   readonly bytesMax: number;
 }
 
 export interface PendingPage {
   readonly rows: readonly OutboxRow[];
-  /** Further rows were left out for their bytes. */
+  /** True when further rows were left out because of their bytes. */
   readonly cut: boolean;
 }
 
-/** The lowest `limit` of the pending rows a scan asks for, or fewer where their payloads are large, ascending, as of one snapshot:
- *  a row is never given without the rows of its key that were committed before it. */
+/** Reads the lowest pending rows of a scan, ascending, at most `limit`, fewer where their payloads
+ *  are large. All rows come from one snapshot, so a row is never returned without the earlier
+ *  committed rows of its key. */
 export async function readPending(
   pool: SqlPool,
   table: OutboxTable,
@@ -205,7 +210,7 @@ export async function readPending(
           ORDER BY id LIMIT $2) AS p)`,
     );
   }
-  // The length of a payload is known without reading it where it lies outside of its row.
+  // octet_length does not read a payload that is stored out of line (TOAST).
   const text = `SELECT id, aggregate_id, msg_id, event_type, payload, created_ms, traceparent, followed FROM (
       SELECT *, sum(${BYTES}) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed FROM (
         SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending

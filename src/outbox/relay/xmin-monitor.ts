@@ -1,6 +1,6 @@
-/** Metrics of the outbox and its database: the lag of the relay, and the session that holds the xmin
- *  horizon, below which vacuum removes dead rows. A held horizon slows every index scan over marked
- *  rows. */
+/** Metrics of the outbox and its database: the lag of the relay, and the session that holds the
+ *  xmin horizon. Vacuum removes dead rows only below that horizon, so a held horizon slows every
+ *  index scan over marked rows. */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -9,7 +9,8 @@ import type { OutboxTable } from './store.ts';
 
 /** Pending rows that are counted exactly; above this number the distance of ids is the estimate. */
 const COUNTED_MAX = 10_000;
-/** Time between two full scans. The scans between them begin at the lowest pending row of the last one. */
+/** Time between two full scans. The scans between them start at the lowest pending row of the
+ *  previous scan. */
 const WHOLE_EVERY_MS = 60_000;
 
 export class LagMeter {
@@ -32,7 +33,7 @@ export class LagMeter {
     this.seconds = metrics.gauge('relay_lag_seconds', 'Age of the oldest pending outbox row.');
   }
 
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     const nowMs = this.clock.monotonicMs();
     if (nowMs - this.wholeMs >= WHOLE_EVERY_MS) {
       this.wholeMs = nowMs;
@@ -97,7 +98,7 @@ export class XminMonitor {
     this.gauges = {
       seconds: metrics.gauge(
         'relay_horizon_seconds',
-        'How long the oldest snapshot of the database has been held.',
+        'Time for which the oldest snapshot of the database has been held.',
       ),
       transactions: metrics.gauge(
         'relay_horizon_transactions',
@@ -105,14 +106,14 @@ export class XminMonitor {
       ),
       holder: metrics.gauge(
         'relay_horizon_holder',
-        'Seconds for which the one that is named has held the oldest snapshot; 0 once it does not.',
+        'Seconds for which the named holder has held the oldest snapshot; 0 once it does not.',
         ['kind', 'holder'],
       ),
     };
   }
 
   /** Holder of the lowest xmin, once it has held it for a second. */
-  async look(): Promise<HorizonHolder | undefined> {
+  async poll(): Promise<HorizonHolder | undefined> {
     const { rows } = await this.pool.query<HolderRow>(
       `SELECT 'session' AS kind, 'pid ' || pid || coalesce(nullif(' ' || application_name, ' '), '') AS holder,
          age(backend_xmin) AS transactions, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
@@ -154,7 +155,7 @@ export class XminMonitor {
       this.warnedMs = new Map([[holder, nowMs]]);
       this.log.warn(
         { kind, holder, seconds: Math.round(seconds), transactions },
-        'the horizon is held: marked rows cannot be removed and scans grow slower',
+        'the horizon is held: vacuum cannot remove marked rows, and scans become slower',
       );
     }
     return { kind, holder, seconds, transactions };

@@ -1,5 +1,6 @@
-/** The broker's side of a simulated relay: one log, requests that are slow, lost or answered in vain, and a producer that keeps the
- *  order of its rows as librdkafka does with `enable.gapless.guarantee`: nothing goes through behind a row that failed.
+/** Broker side of a simulated relay: one log, and requests that are slow, lost or answered with an
+ *  error. Its producer keeps the order of its rows as librdkafka does with
+ *  `enable.gapless.guarantee`: no row is appended behind a failed one.
  */
 import { coreError } from '../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
@@ -16,12 +17,12 @@ export interface Published {
   readonly id: bigint;
   readonly key: string;
   readonly epoch: bigint;
-  /** Distinguishes the clients that wrote. */
+  /** Identifies the client that wrote the row. */
   readonly producer: number;
 }
 
 export interface BrokerHooks {
-  /** Time of a request on its way, and of its answer. */
+  /** Waits for the time of a request in transit, and of its answer. */
   readonly delay: () => Promise<void>;
   readonly after: (ms: number, run: () => void) => () => void;
   /** A row is refused, or appended and reported as failed. */
@@ -29,14 +30,15 @@ export interface BrokerHooks {
   readonly onRequest: (rows: readonly Published[], process: SimProcess) => void;
   readonly onAppend: (row: Published) => void;
   readonly onAck: (row: Published) => void;
-  /** A request of a transactional producer gets no answer; the broker may have carried it out. */
+  /** True when a request of a transactional producer gets no answer; the broker may have executed
+   *  it. */
   readonly isAnswerLost: () => boolean;
 }
 
 const FAILED = -192;
 const GAPLESS = -148;
 const OLD_EPOCH = 47;
-/** Time until a transactional producer stops waiting for an answer, where the caller allows more. */
+/** Time limit of an answer to a transactional producer, where the caller allows more. */
 const ANSWER_MS = 3000;
 const text = new TextDecoder();
 
@@ -49,9 +51,9 @@ class SimProducer implements BatchProducer {
   private turn: Promise<void> = Promise.resolve();
   protected isBroken = false;
   protected isClosed = false;
-  private giveUp: () => void = () => {};
-  private readonly givenUp = new Promise<'given up'>((resolve) => {
-    this.giveUp = () => resolve('given up');
+  private abandon: () => void = () => {};
+  private readonly abandoned = new Promise<'abandoned'>((resolve) => {
+    this.abandon = () => resolve('abandoned');
   });
 
   constructor(hooks: BrokerHooks, process: SimProcess) {
@@ -72,8 +74,8 @@ class SimProducer implements BatchProducer {
       await this.hooks.delay();
       return status;
     });
-    const outcome = await Promise.race([answered, this.givenUp]);
-    const status = outcome === 'given up' ? new Int32Array(rows.length).fill(FAILED) : outcome;
+    const outcome = await Promise.race([answered, this.abandoned]);
+    const status = outcome === 'abandoned' ? new Int32Array(rows.length).fill(FAILED) : outcome;
     await this.process.hear(undefined);
     this.acknowledge(rows.filter((_, i) => status[i] === 0));
     const failed = status.reduce((sum, one) => sum + (one === 0 ? 0 : 1), 0);
@@ -101,8 +103,8 @@ class SimProducer implements BatchProducer {
 
   async close(flushMs = 30_000): Promise<void> {
     this.isClosed = true;
-    this.hooks.after(flushMs, this.giveUp);
-    await Promise.race([this.turn, this.givenUp]);
+    this.hooks.after(flushMs, this.abandon);
+    await Promise.race([this.turn, this.abandoned]);
     await this.process.hear(undefined);
   }
 
@@ -146,7 +148,8 @@ interface Transaction {
   readonly rows: Published[];
 }
 
-/** Transactions of the log. Readers of committed rows get the rows in the order of the log, none behind a transaction that is open. */
+/** Transactions of the log. Readers of committed rows get the rows in the order of the log, and
+ *  none behind an open transaction. */
 export class TransactionLog {
   private readonly log: Array<{ readonly row: Published; readonly transaction: Transaction }> = [];
   private readonly epochs = new Map<string, number>();
@@ -261,7 +264,7 @@ class SimTransactionalProducer extends SimProducer implements TransactionalProdu
     return failed ?? undefined;
   }
 
-  /** Rows are acknowledged with their transaction. */
+  /** Acknowledges nothing: rows are acknowledged with their transaction. */
   protected override acknowledge(): void {}
 
   protected override append(rows: readonly Published[]): Int32Array {

@@ -1,5 +1,6 @@
-/** The tables of an outbox and of its relays in memory, as the relay's own statements see them. The statements are known by a part of
- *  their text; an unknown one is an error, lest a test rely on an answer that no server gives.
+/** Tables of an outbox and of its relays in memory, as the relay's own statements see them. A part
+ *  of its text identifies a statement. An unknown statement is an error, so that no test relies on
+ *  an answer that no server gives.
  */
 import { coreError } from '../../../src/core/errors.ts';
 import {
@@ -28,14 +29,14 @@ interface Lease {
   transactional_id: string | null;
 }
 
-/** A transaction that has the lock of writers on the outbox, as pg_locks shows it. */
+/** Transaction that holds the writers' lock on the outbox, as pg_locks shows it. */
 export interface Writer {
   vxid: string;
-  /** Null once it is prepared. */
+  /** Process of the transaction; null once it is prepared. */
   pid: number | null;
-  /** Its own xid, then those of its savepoints; none before its first write. */
+  /** Xid of the transaction, then those of its savepoints; empty before its first write. */
   readonly xids: bigint[];
-  /** Between two statements. */
+  /** True between two statements. */
   isIdle: boolean;
 }
 
@@ -45,25 +46,25 @@ interface Member {
   readonly expiresMs: number;
 }
 
-interface Memory {
+interface SlotRecord {
   confirmed: bigint;
   reason: string | null;
   to: bigint | null;
-  /** As the server has it in xmin: another one with every write. */
+  /** Version of the row, like its xmin on a server: every write changes it. */
   version: string;
 }
 
-/** The world's side of the database. */
+/** Hooks of the world into the database. */
 export interface DatabaseHooks {
   readonly nowMs: () => number;
   readonly after: (ms: number, run: () => void) => () => void;
-  /** Time on the way to the server or back. */
+  /** Waits for the time to the server or back. */
   readonly delay: () => Promise<void>;
-  /** Whether a statement or its answer is lost now. */
+  /** True when a statement or its answer is lost now. */
   readonly isLost: () => boolean;
   readonly onMark: (row: OutboxRow) => void;
   readonly onStatement: () => void;
-  /** Whether ids come from one sequence that a relay may read. */
+  /** True when ids come from one sequence that a relay may read. */
   readonly hasSequence: boolean;
 }
 
@@ -77,19 +78,19 @@ export class OutboxDatabase {
   readonly rows = new Map<bigint, StoredRow>();
   readonly slot = { exists: false, confirmed: 0n, activePid: null as number | null, end: () => {} };
   lsn = 1000n;
-  /** Ends of transactions that are in the log and that no statement sees yet. */
+  /** Ends of transactions that are in the log and not yet visible to any statement. */
   readonly committing = new Set<bigint>();
-  /** The last id that was given out. */
+  /** Last id that was given out. */
   lastId = 0n;
   readonly writers = new Set<Writer>();
   leases = new Map<number, Lease>();
   /** Xids that no snapshot sees as ended. */
   private readonly runningXids = new Set<bigint>();
-  // The 32 bits of an xid that pg_locks shows wrap around in each run.
+  // The 32-bit xids of pg_locks wrap around in each run.
   private nextXid = XID_SPAN - 10n;
   private pids = 0;
   private members = new Map<string, Member>();
-  private memory: Memory | undefined;
+  private record: SlotRecord | undefined;
   private writes = 0;
   private locked: Promise<void> = Promise.resolve();
   private readonly hooks: DatabaseHooks;
@@ -109,7 +110,7 @@ export class OutboxDatabase {
       .sort((a, b) => (a.id < b.id ? -1 : 1));
   }
 
-  /** A transaction takes the lock of writers, before it takes an id. */
+  /** Opens a transaction with the writers' lock, before it draws an id. */
   openWriter(): Writer {
     const pid = ++this.pids;
     const writer: Writer = { vxid: `${pid}/1`, pid, xids: [], isIdle: false };
@@ -117,7 +118,7 @@ export class OutboxDatabase {
     return writer;
   }
 
-  /** Gives a transaction its xid, or one to a savepoint of it. */
+  /** Assigns an xid to the transaction, or to one of its savepoints. */
   assignXid(writer: Writer): void {
     const xid = this.nextXid++;
     writer.xids.push(xid);
@@ -129,7 +130,7 @@ export class OutboxDatabase {
     writer.pid = null;
   }
 
-  /** Snapshots see the transaction as ended from here on; its locks are released later. */
+  /** Ends the transaction for snapshots; its locks are released later. */
   endXids({ xids }: Writer): void {
     for (const xid of xids) this.runningXids.delete(xid);
   }
@@ -162,7 +163,8 @@ export class OutboxDatabase {
     );
   }
 
-  /** One after the other, as the advisory lock has it; a session that stays idle in one for a lease is ended by the server. */
+  /** Runs transactions one after another, as the advisory lock does. The server ends a session that
+   *  stays idle in its transaction for one lease. */
   private async transaction<T>(process: SimProcess, work: (session: SqlSession) => Promise<T>): Promise<T> {
     const before = this.locked;
     let unlock = (): void => {};
@@ -247,8 +249,8 @@ export class OutboxDatabase {
       ['pg_terminate_backend', () => this.endSender()],
       ['max(id) AS id', () => [{ id: this.pending().at(-1)?.id ?? null }]],
       ['UPDATE relay_slots SET updated_at', () => this.claim()],
-      ['SELECT confirmed_lsn::text', ([, version]) => this.recall(version)],
-      ['INSERT INTO relay_slots', ([, version, , ...memory]) => this.remember(version, memory)],
+      ['SELECT confirmed_lsn::text', ([, version]) => this.readRecord(version)],
+      ['INSERT INTO relay_slots', ([, version, , ...record]) => this.saveRecord(version, record)],
       ['SET unswept = NULL', ([, version]) => this.allow(version, 0n, null, null)],
       [
         'greatest(confirmed_lsn',
@@ -363,7 +365,8 @@ export class OutboxDatabase {
       .map(({ pid }) => ({ pid }));
   }
 
-  /** A scan as readPending asks for it: above the cursor, between the decided ids and the cursor, and what stragglers left. */
+  /** Executes the scan of readPending: above the cursor, between the horizon and the cursor, and
+   *  the ranges of stragglers. */
   private readPage(values: Values, text: string): Answer {
     const [cursor, limit, owned, except, decided, bytesMax] = values as [
       bigint,
@@ -419,7 +422,7 @@ export class OutboxDatabase {
   private makeSlot(): Answer {
     if (this.slot.exists) throw sqlError('sql_failed', 'the slot exists', { details: { sqlstate: '42710' } });
     this.slot.exists = true;
-    // A slot is consistent once every transaction that is not in it can be seen.
+    // A slot is consistent once every transaction outside of it is visible.
     const first = [...this.committing].reduce((a, b) => (a < b ? a : b), this.lsn + 1n);
     this.slot.confirmed = first - 1n;
     return [{ lsn: formatLsn(this.lsn) }];
@@ -433,47 +436,47 @@ export class OutboxDatabase {
   }
 
   private claim(): Answer {
-    if (this.memory === undefined) return [];
-    this.memory.version = this.nextVersion();
-    return this.recall(this.memory.version);
+    if (this.record === undefined) return [];
+    this.record.version = this.nextVersion();
+    return this.readRecord(this.record.version);
   }
 
   private nextVersion(): string {
     return String(++this.writes);
   }
 
-  private recall(wanted: unknown): Answer {
-    if (this.memory === undefined || this.memory.version !== wanted) return [];
-    const { confirmed, reason, to, version } = this.memory;
+  private readRecord(wanted: unknown): Answer {
+    if (this.record === undefined || this.record.version !== wanted) return [];
+    const { confirmed, reason, to, version } = this.record;
     return [{ confirmed: formatLsn(confirmed), system: SYSTEM, reason, to, version }];
   }
 
-  private remember(wanted: unknown, [confirmed, reason, to]: Values): Answer {
-    if (this.memory !== undefined && this.memory.version !== wanted) return [];
-    this.memory = {
+  private saveRecord(wanted: unknown, [confirmed, reason, to]: Values): Answer {
+    if (this.record !== undefined && this.record.version !== wanted) return [];
+    this.record = {
       confirmed: lsnOf(confirmed),
       reason: reason as string | null,
       to: to as bigint | null,
       version: this.nextVersion(),
     };
-    return [{ version: this.memory.version }];
+    return [{ version: this.record.version }];
   }
 
-  /** A note of a relay whose release claims nothing before it writes: it knows of no parked rows. */
+  /** Writes as a relay of an earlier release, without a claim: it knows of no parked rows. */
   noteUnclaimed(confirmed: bigint): void {
-    if (this.memory === undefined) return;
-    this.allow(this.memory.version, confirmed, null, null);
+    if (this.record === undefined) return;
+    this.allow(this.record.version, confirmed, null, null);
   }
 
-  /** Why rows that the slot has passed may be pending, as relay_slots has it. */
+  /** Reason in relay_slots why rows below the slot may be pending. */
   get unswept(): string | null {
-    return this.memory?.reason ?? null;
+    return this.record?.reason ?? null;
   }
 
   private allow(wanted: unknown, confirmed: bigint, reason: unknown, to: unknown): Answer {
-    if (this.memory === undefined || this.memory.version !== wanted) return [];
-    if (confirmed > this.memory.confirmed) this.memory.confirmed = confirmed;
-    return this.remember(wanted, [formatLsn(this.memory.confirmed), reason, to]);
+    if (this.record === undefined || this.record.version !== wanted) return [];
+    if (confirmed > this.record.confirmed) this.record.confirmed = confirmed;
+    return this.saveRecord(wanted, [formatLsn(this.record.confirmed), reason, to]);
   }
 
   private idBytes(to: unknown, limit: unknown, keys: unknown, text: string): Answer {
@@ -525,12 +528,13 @@ export class OutboxDatabase {
   }
 }
 
-/** How long the server lets a session idle amid a transaction of the leases. */
+/** Time for which the server lets a session idle in a transaction of the leases. */
 export const LEASE_IDLE_MS = 3000;
 
 const XID_SPAN = 1n << 32n;
 
-/** Rows until their payloads exceed the bytes, one at least, and whether others follow. */
+/** Returns rows until their payloads exceed the bytes, but at least one row, and whether more rows
+ *  follow. */
 function cutToBytes(
   rows: readonly OutboxRow[],
   bytesMax: number,
@@ -557,7 +561,7 @@ const columnsOf = (row: OutboxRow) => ({
   created_ms: row.createdAt.getTime(),
   traceparent: null,
 });
-/** Without a sequence each read begins at the lowest pending id. */
+/** Shape of the table without a sequence: each read starts at the lowest pending id. */
 const SHAPE = {
   full_name: 'public.outbox',
   kind: 'r',

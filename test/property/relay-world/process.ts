@@ -1,4 +1,5 @@
-/** A process of a simulated relay: it can stand still (SIGSTOP) and die (SIGKILL), and its wall clock can jump. */
+/** Process of a simulated relay: it can be suspended (SIGSTOP) and killed (SIGKILL), and its wall
+ *  clock can jump. */
 import type { Cancel, Timers } from '../../../src/core/clock.ts';
 import type { VirtualClock } from '../../../src/sim/clock.ts';
 
@@ -13,14 +14,14 @@ export class SimProcess {
     this.world = world;
   }
 
-  /** Runs at once, when the process is continued, or never. */
+  /** Runs the function immediately, or when the process is continued, or never. */
   gate(run: () => void): void {
     if (this.isDead) return;
     if (this.isStopped) this.deferred.push(run);
     else run();
   }
 
-  /** Resolves once the process runs, with what a server has answered. */
+  /** Resolves with the answer of a server once the process runs. */
   hear<T>(answer: T): Promise<T> {
     return new Promise((resolve) => this.gate(() => resolve(answer)));
   }

@@ -1,4 +1,5 @@
-/** The replication stream of the simulated database: committed transactions from where the slot stands, in the order of their commits. */
+/** Replication stream of the simulated database: committed transactions from the position of the
+ *  slot, in commit order. */
 import { coreError } from '../../../src/core/errors.ts';
 import {
   type ReplicationDriver,
@@ -19,7 +20,7 @@ export interface Transaction {
 export interface StreamHooks {
   readonly after: (ms: number, run: () => void) => () => void;
   readonly log: readonly Transaction[];
-  /** Time until the next message of the stream. */
+  /** Returns the time until the next message of the stream. */
   readonly gapMs: () => number;
   readonly breaks: () => boolean;
 }

@@ -1,5 +1,6 @@
-/** Relays over one outbox under virtual time: several processes, a database and a broker with the faults of a seed, and a judge that is
- *  written from the requirements (an event is published at least once, in the order of its key, and marked after that).
+/** Relays over one outbox under virtual time: several processes, a database and a broker with the
+ *  faults of a seed. The oracle is written from the requirements: an event is published at least
+ *  once, in the order of its key, and marked after that.
  */
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -18,7 +19,7 @@ export const LEASE_MS = LEASE_IDLE_MS;
 const SHARDS = 4;
 const MINUTE_MS = 60_000;
 
-/** Chances per occasion, and longest times in ms. */
+/** Probabilities per occasion, and longest times in ms. */
 export interface RelayFaults {
   readonly lostRow: number;
   readonly lostReport: number;
@@ -48,9 +49,10 @@ interface Running {
 export interface WorldOptions {
   readonly mode: 'poll' | 'wal';
   readonly fence?: 'mark' | 'broker';
-  /** Ids come from a sequence that the relay may read, so that a poll keeps to the safe-id horizon. */
+  /** True: ids come from a sequence that the relay may read, so that a poll uses the safe-id
+   *  horizon. */
   readonly hasSequence?: boolean;
-  /** Bytes in memory: few of them make pages of a few rows. */
+  /** Limit of the bytes in memory: a low one makes pages of a few rows. */
   readonly inFlightBytesMax?: number;
 }
 
@@ -60,21 +62,22 @@ export class RelayWorld {
   readonly database: OutboxDatabase;
   readonly published: Published[] = [];
   readonly running: Running[] = [];
-  /** What broke a promise, in the order in which it was seen. */
+  /** Violated requirements, in the order of their detection. */
   readonly violations: string[] = [];
   faults: RelayFaults = CALM;
-  /** Rows whose requests the broker refuses in any case. */
+  /** True for rows whose requests the broker refuses in any case. */
   refuses: (row: Published) => boolean = () => false;
-  /** Wall time of the database beside that of the world. */
+  /** Offset of the database's wall clock from the clock of the world, in ms. */
   databaseJumpMs = 0;
   private readonly options: WorldOptions;
   private readonly log: TransactionLog;
-  /** By key: the end of the transaction that holds its lock. */
+  /** End of the transaction that holds the lock of each key. */
   private readonly keyLocks = new Map<string, Promise<void>>();
   private readonly transactions: Transaction[] = [];
   private readonly committed = new Map<string, bigint[]>();
   private readonly acknowledged = new Set<bigint>();
-  /** By key: how many of its rows were published; by key, producer and epoch: the last one that was. */
+  /** Number of published rows of each key; below, the last published row of each key, producer and
+   *  epoch. */
   private readonly reached = new Map<string, number>();
   private readonly last = new Map<string, number>();
   private writing = 0;
@@ -107,7 +110,7 @@ export class RelayWorld {
     return new Promise((resolve) => this.clock.after(ms, resolve));
   }
 
-  /** A relay that is open and runs; started again where it cannot be opened, as a supervisor does. */
+  /** Starts a relay, repeatedly where it cannot be opened, as a supervisor does. */
   async start(): Promise<Running> {
     for (;;) {
       const one = await this.tryToStart().catch(() => undefined);
@@ -129,16 +132,17 @@ export class RelayWorld {
     return one;
   }
 
-  /** SIGKILL: what is on its way to a server arrives there all the same. */
+  /** SIGKILL: requests in transit to a server arrive nevertheless. */
   kill(one: Running): void {
     one.process.isDead = true;
     this.running.splice(this.running.indexOf(one), 1);
-    // The server ends the sessions of a process that is gone.
+    // The server ends the sessions of a dead process.
     this.database.slot.end();
   }
 
-  /** Writers beside each other, each with transactions of its key and at times of a later one. Transactions of one key follow one
-   *  another, as the ordering rule demands: each locks the key before it takes an id for it. */
+  /** Starts parallel writers, each with transactions of its key and sometimes of a later key.
+   *  Transactions of one key follow one another, as the ordering rule demands: each locks the key
+   *  before it draws an id for it. */
   write(keys: number, transactions: number, gapMs: number): void {
     for (let key = 0; key < keys; key++) void this.writeKey(key, keys, transactions, gapMs);
   }
@@ -162,7 +166,7 @@ export class RelayWorld {
       this.check(this.reached.get(key) === ids.length, `rows of ${key} are lost: ${this.story(key)}`);
   }
 
-  /** Ids of a key in the order in which they were published, and the producer of each. */
+  /** Formats the ids of a key in the order of their publication, with the producer of each. */
   story(key: string): string {
     const all = this.published.filter((one) => one.key === key);
     const order = this.committed.get(key) ?? [];
@@ -245,7 +249,8 @@ export class RelayWorld {
     const run = `${key} ${producer} ${epoch}`;
     const last = this.last.get(run);
     const isRepeat = place < reached;
-    // Where a clock of the database jumped, two relays own a key, and one repeats what the other has not marked yet.
+    // After a jump of the database's clock two relays own a key, and one repeats rows that the
+    // other has not marked yet.
     this.check(
       !isRepeat || last === undefined || place <= last + 1 || this.databaseJumpMs !== 0,
       `row ${id} was repeated amid its key: ${this.story(key)}`,
@@ -257,8 +262,8 @@ export class RelayWorld {
     if (!holds) this.violations.push(what);
   }
 
-  /** Invariant: a shard is published under one valid lease. A wall clock of the database that jumps ends leases early, so nothing is
-   *  said then. */
+  /** Invariant: a shard is published under one valid lease. A jump of the database's wall clock
+   *  ends leases early, so the check is skipped then. */
   private checkOwners(): void {
     if (this.databaseJumpMs !== 0) return;
     for (let shard = 0; shard < SHARDS; shard++) {
@@ -275,13 +280,13 @@ export class RelayWorld {
     for (let n = 0; n < transactions; n++) {
       await this.pass(this.random.fraction() * gapMs);
       const later = key + 1 + this.below(keys);
-      // Locks in the order of the keys, so that no two transactions wait for each other.
+      // Locks keys in their order, so that no two transactions wait for each other.
       await this.transact(later < keys && this.strikes(0.3) ? [keyOf(key), keyOf(later)] : [keyOf(key)]);
     }
     this.writing--;
   }
 
-  /** Other transactions draw ids and commit meanwhile. */
+  /** Runs a transaction; others draw ids and commit meanwhile. */
   private async transact(keys: readonly string[]): Promise<void> {
     const { database } = this;
     const rows: OutboxRow[] = [];
@@ -291,7 +296,7 @@ export class RelayWorld {
       unlocks.push(await this.lockKey(key));
       if (writer === undefined) {
         writer = database.openWriter();
-        // A statement that found nothing to write has the lock of writers, too, and no xid.
+        // A statement that found no row to write holds the writers' lock too, and has no xid.
         if (this.strikes(0.1)) await this.idle(writer);
       }
       for (let left = 1 + this.below(2); left > 0; left--) await this.insert(writer, key, rows);
@@ -308,7 +313,8 @@ export class RelayWorld {
     for (const unlock of unlocks) unlock();
   }
 
-  /** A statement takes its id before the transaction has an xid; between statements the transaction is idle, at times for long. */
+  /** Inserts a row: the statement draws its id before the transaction has an xid. Between
+   *  statements the transaction is idle, sometimes for long. */
   private async insert(writer: Writer, key: string, rows: OutboxRow[]): Promise<void> {
     writer.isIdle = false;
     await this.pass(this.random.fraction() * 3);
@@ -348,7 +354,7 @@ export class RelayWorld {
     };
   }
 
-  /** The log shows a commit before a statement sees it. */
+  /** Commits: the log shows the commit before a statement sees it. */
   private async commit(rows: readonly OutboxRow[], writer: Writer): Promise<void> {
     const { database } = this;
     for (const row of rows) {

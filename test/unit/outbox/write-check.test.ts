@@ -1,4 +1,5 @@
-/** The write check: a database counts as refusing writes after certain errors, until a trial succeeds. */
+/** The write check: a database counts as refusing writes after certain errors, until a trial
+ *  succeeds. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -23,7 +24,7 @@ function world() {
   });
   return {
     check,
-    /** What the next trials end with; undefined goes well. */
+    /** Errors of the next trials; undefined for a success. */
     trials,
     tried: () => tried,
     pass: (ms: number) => {
@@ -51,7 +52,7 @@ describe('write check', () => {
     const { check, says, tried, pass, trials } = world();
     check.failed(refused('53100'));
     trials.push(refused('53100'), refused('58030'));
-    expect(await says()).toMatch(/^database_unavailable: the database refuses what is written: .*53100$/);
+    expect(await says()).toMatch(/^database_unavailable: the database refuses writes: .*53100$/);
     expect(await says()).toMatch(/53100$/);
     expect(tried()).toBe(1);
     pass(1000);

@@ -1,5 +1,6 @@
-/** Keys with rows that were left unpublished, each with the range of ids that holds those rows. A later
- *  row of such a key is blocked, or the order of the key would break. */
+/** Blocked keys: keys with rows that were left unpublished, each with the range of ids of those
+ *  rows. A later row of a blocked key is not sent, because that would break the order of the
+ *  key. */
 import type { Covered } from './contract.ts';
 
 export interface Hold {
@@ -11,7 +12,7 @@ export interface Hold {
 
 export class BlockedKeys {
   private readonly byKey = new Map<string, Hold>();
-  /** Counter of left rows. */
+  /** Number of rows left so far; a row counts again each time it is left. */
   count = 0;
 
   get size(): number {
@@ -33,8 +34,8 @@ export class BlockedKeys {
     }
   }
 
-  /** Records that a call delivered every row of its keys within a range: a hold inside the range ends,
-   *  and one that reaches beyond the range now begins behind it. */
+  /** Records that a call delivered every pending row of its keys within a range. A hold inside the
+   *  range ends; a hold that reaches beyond the range now begins behind it. */
   covered(covered: Covered): void {
     const { to, keys } = covered;
     const named = keys !== undefined && keys.size < this.byKey.size ? keys : this.byKey.keys();
@@ -47,7 +48,7 @@ export class BlockedKeys {
   }
 }
 
-/** True when the first row of the hold is among the rows of a call. */
+/** True when the first row of the hold is among the rows of the call. */
 export function begins(key: string, hold: Hold, { from, asOf, keys, except }: Covered): boolean {
   return (
     from <= hold.from &&

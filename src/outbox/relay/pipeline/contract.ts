@@ -1,66 +1,74 @@
-/** Between the places where outbox rows come from (pending rows that were polled, inserts decoded from the write-ahead log, rows found
- *  by a sweep) and what is done with them, which is the same for all: publish, then mark.
+/** Contract between the sources of outbox rows and the pipeline that publishes and then marks them.
+ *  Sources are polled pending rows, inserts decoded from the write-ahead log, and rows found by a
+ *  sweep.
  *
- *  What keeps a key in order, whatever fails: the rows of a key are accepted in id order; when one of them is not acknowledged,
- *  it and all rows of that key behind it are left, and the key is held: nothing of it is accepted until a call that covers the
- *  ids that were left.
+ *  Order of a key under failures: the rows of a key are accepted in id order. When the broker does
+ *  not acknowledge one of them, that row and all later rows of the key are left pending, and the
+ *  key is blocked. The pipeline accepts no further row of a blocked key until a call covers the ids
+ *  that were left.
  */
 import type { OutboxRow } from '../store.ts';
 
 export interface Delivered {
-  /** Rows the broker has acknowledged; each is marked, or will be found by a sweep. */
+  /** Number of rows that the broker acknowledged; each is marked, or found by a later sweep. */
   readonly published: number;
-  /** Rows that another relay owns now, or that were not acknowledged: they are pending, and whoever owns them finds them. */
+  /** Ids of rows that another relay owns now, or that were not acknowledged: they stay pending. */
   readonly left: readonly bigint[];
-  /** Rows of this call that were under way already; the call that brought them first answers for them. */
+  /** Number of rows of this call that were in flight already; the result of the earlier call
+   *  reports them. */
   readonly known: number;
-  /** Settles when every published row of the call is marked, or found to be another relay's to mark. Rejects when that will not be
-   *  known any more; nobody has to listen. */
+  /** Resolves when every published row of the call is marked, or belongs to another relay now.
+   *  Rejects when the outcome will never be known; a caller may ignore it. */
   readonly marked: Promise<void>;
 }
 
-/** A range of ids of which a call brings every pending row that is not under way: what was left there is brought again, and what
- *  is not among the rows exists no more. */
+/** Range of ids for which a call delivers every pending row that is not in flight. Rows that were
+ *  left in the range are delivered again; those that the call does not name are no longer
+ *  pending. */
 export interface Covered {
   readonly from: bigint;
   readonly to: bigint;
-  /** `leftSoFar` of CountingPipeline when the rows were asked for: what was left after that may have been under way for that look, and missing in it.
-   *  Absent: the rows are all there is at the moment of the call. */
+  /** Value of `leftSoFar` of CountingPipeline when the rows were read: a row that was left later
+   *  may have been in flight then, and so is missing from the rows. Absent: the rows are all
+   *  pending rows at the moment of the call. */
   readonly asOf?: number;
-  /** Absent: of every key. Given: only these keys' rows are brought, and the holds of all others stay. */
+  /** Keys whose rows are delivered; all other keys stay blocked. Absent: every key. */
   readonly keys?: ReadonlySet<string>;
-  /** Keys whose rows are not brought. */
+  /** Keys whose rows are not delivered. */
   readonly except?: ReadonlySet<string>;
 }
 
 export interface Pipeline {
-  /** Publishes these rows, of one key in id order, and has them marked. Calls are carried out in the order they were made; several
-   *  may be under way. Settles when each row is acknowledged by the broker or left; marking follows within `markWithinMs`.
-   *  A source brings what was left again, after a while, with `covered` (lowest to highest id that was left, or more).
-   *  Rejects only when the relay can do nothing more. */
+  /** Publishes rows and has them marked; rows of one key are in id order. Calls are handled in
+   *  their order, and several may be in flight. Resolves when each row is acknowledged by the
+   *  broker or left; the marks follow (MarkerOptions.withinMs). After a while the source delivers
+   *  the rows that were left once more, with `covered`: the range from the lowest to the highest id
+   *  that was left, or a larger one. Rejects only when the pipeline has failed for good. */
   deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered>;
-  /** Whether this relay publishes the events of a key at this moment. */
+  /** True when this relay publishes the events of the key now. */
   owns(aggregateId: string): boolean;
-  /** Whether the row was accepted and is not yet marked. */
-  isUnderWay(id: bigint): boolean;
-  /** Rows accepted and not yet marked or left. */
-  underWay(): number;
-  /** Resolves when fewer rows and bytes are under way than the pipeline takes at once: a source waits for it before it reads more. */
+  /** True when the row was accepted and is not yet marked. */
+  isInFlight(id: bigint): boolean;
+  /** Number of rows accepted and neither marked nor left. */
+  inFlight(): number;
+  /** Back-pressure: resolves when the rows and bytes in flight are below their limits. A source
+   *  waits for it before it reads more. */
   room(): Promise<void>;
-  /** Resolves when nothing is under way. */
+  /** Resolves when no row is in flight. */
   idle(): Promise<void>;
 }
 
-/** For a source that asks for rows while others are under way. */
+/** Pipeline for a source that reads rows while others are in flight. */
 export interface CountingPipeline extends Pipeline {
-  /** Rows left up to now, counted again each time. */
+  /** Number of rows left up to now; a row counts again each time it is left. */
   leftSoFar(): number;
 }
 
-/** Where rows come from. Made with the parts it needs (see SourceParts in source.ts). */
+/** Source of rows. It is constructed with SourceParts (source.ts). */
 export interface Source {
-  /** Runs until the drain starts, waits out what is under way and resolves. Rejects only with what another try cannot cure. */
+  /** Runs until the drain starts, waits for the rows in flight and resolves. Rejects only with an
+   *  error that a retry cannot fix. */
   run(): Promise<void>;
-  /** What the source's last look at the database failed with; undefined where it went well. */
-  trouble(): string | undefined;
+  /** Error of the last read of the database; undefined after a success. */
+  failureReason(): string | undefined;
 }

@@ -1,11 +1,13 @@
-/** An outbox row as a broker record: key aggregate_id, a JSON value, CloudEvents attributes as headers.
+/** Encodes an outbox row as a broker record: the key is the aggregate_id, the value is JSON, and
+ *  the CloudEvents attributes are headers.
  *
- *    value    {"msg_id":"…","event_type":"…","payload":<the row's payload, untouched>}
- *    headers  ce_specversion content-type ce_source relay_mode relay_epoch ce_type ce_id ce_subject ce_partitionkey ce_time
- *             traceparent ce_sequence
+ *    value    {"msg_id":"…","event_type":"…","payload":<the row's payload, unchanged>}
+ *    headers  ce_specversion content-type ce_source relay_mode relay_epoch ce_type ce_id ce_subject
+ *             ce_partitionkey ce_time traceparent ce_sequence
  *
- *  Everything but relay_mode and relay_epoch is the same in each publication of a row. `toRecord` is the readable form,
- *  EventEncoder writes the same bytes into a batch without an object a field.
+ *  Every publication of a row has the same bytes, except for relay_mode and relay_epoch. `toRecord`
+ *  is the reference implementation. EventEncoder writes the same bytes into a batch, without an
+ *  object for each field.
  *  Source: CloudEvents 1.0.2, Kafka protocol binding, binary content mode; W3C Trace Context, 3.2.
  *  Budget: 3 µs a row (npm run bench -- relay).
  */
@@ -20,7 +22,8 @@ export const RELAY_MODES = ['poll', 'wal'] as const;
 export type RelayMode = (typeof RELAY_MODES)[number];
 
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
-/** Event types whose bytes are kept; a table has a handful. */
+/** Limit of the cached templates, by event type and, within a type, by epoch; a table has few of
+ *  either. */
 const TYPES_MAX = 256;
 const UUID_CHARS = 36;
 const NO_OFFSET = BigInt(SPAN.NO_OFFSET);
@@ -30,16 +33,18 @@ const YEAR_9999_MS = 253_402_300_799_999;
 
 const utf8 = new TextEncoder();
 
-/** RFC 3339 in UTC; times that it cannot say (infinity, other years) as the nearest that it can. */
+/** Formats a time as RFC 3339 in UTC; times outside of its range (infinity, other years) become the
+ *  nearest time within it. */
 const timeText = (ms: number): string =>
   new Date(Number.isNaN(ms) ? 0 : Math.min(YEAR_9999_MS, Math.max(YEAR_0_MS, ms))).toISOString();
 
-/** The row's own trace, else one that follows from msg_id, so that each publication of a row carries the same. */
+/** Trace context of the row; else one derived from msg_id, so that every publication of the row has
+ *  the same. */
 export function traceparentOf(row: Pick<OutboxRow, 'msgId' | 'traceparent'>): string {
   const given = row.traceparent;
   if (given !== undefined && given !== null && TRACEPARENT.test(given)) return given;
   const hex = row.msgId.replaceAll('-', '');
-  // Ids of zeros only are invalid.
+  // Trace ids and parent ids of zeros only are invalid.
   const parent = hex.endsWith('0000000000000000') ? '0000000000000001' : hex.slice(16);
   return `00-${/[1-9a-f]/.test(hex) ? hex : '00000000000000000000000000000001'}-${parent}-00`;
 }
@@ -76,7 +81,8 @@ export function toRecord(row: OutboxRow, mode: RelayMode, source = EVENT_SOURCE,
   };
 }
 
-/** A header's cell and name; the value follows. `valueLength` goes into the cell. */
+/** Header of a batch record without its value: lengths and name. @param valueLength bytes of the
+ *  value that follows */
 function headerStart(name: string, valueLength: number): Buffer {
   const bytes = Buffer.alloc(RECORD_HEADER.BYTES + name.length);
   bytes.writeUInt32LE(name.length, RECORD_HEADER.NAME_LENGTH);
@@ -90,7 +96,7 @@ const header = (name: string, text: string): Buffer => {
   return Buffer.concat([headerStart(name, value.length), value]);
 };
 
-/** A Buffer's own writer, without the choice of an encoding at each call. */
+/** Method of Buffer that writes latin1 without the choice of an encoding in each call. */
 interface Latin1 {
   latin1Write(text: string, at: number, length: number): number;
 }
@@ -103,11 +109,12 @@ const TRACE_ID_AT = 3;
 const PARENT_ID_AT = 36;
 const PARENT_ZERO = '0000-000000000000';
 
-/** The bytes of all rows of one event type and epoch, with gaps for what differs. */
+/** Bytes that all rows of one event type and epoch have in common, with gaps for the fields that
+ *  differ. */
 interface Template {
-  /** `","event_type":"…","payload":` */
+  /** Text `","event_type":"…","payload":`. */
   readonly inValue: Buffer;
-  /** All headers but the last, whose value has no fixed length. */
+  /** All headers but the last one, whose value has a variable length. */
   readonly headers: Buffer;
   readonly idAt: number;
   readonly subjectAt: number;
@@ -124,7 +131,7 @@ export class EventEncoder {
   private last: Template | undefined;
   private lastMs = Number.NaN;
   private lastTime = '';
-  /** The batch written last, and a Buffer over its arena. */
+  /** Batch of the last call. */
   private batch: RecordBatch | undefined;
   private arena: Buffer & Latin1 = Buffer.alloc(0) as unknown as Buffer & Latin1;
 
@@ -137,7 +144,7 @@ export class EventEncoder {
     ]);
   }
 
-  /** Writes the row to the end of the batch; false, and nothing written, when it does not fit. */
+  /** Appends the row to the batch; false, with nothing written, when the row does not fit. */
   append(batch: RecordBatch, row: OutboxRow, epoch: bigint): boolean {
     const index = batch.rowCount;
     const from = batch.arenaUsed;
@@ -200,7 +207,8 @@ export class EventEncoder {
     return true;
   }
 
-  /** The text of traceparentOf; where it follows from msg_id, by the bytes of that in the arena. */
+  /** Writes the text of traceparentOf; a derived one is copied from the bytes of msg_id in the
+   *  arena. */
   private writeTrace(row: OutboxRow, msgIdAt: number, at: number): void {
     const { arena } = this;
     const given = row.traceparent;
@@ -208,7 +216,7 @@ export class EventEncoder {
       arena.latin1Write(traceparentOf(row), at, TRACE_CHARS);
       return;
     }
-    // 00-<32 digits>-<the last 16 of them>-00; dashes and flags stand in the template.
+    // 00-<32 digits>-<the last 16 of them>-00; the template has the dashes and flags.
     let to = at + TRACE_ID_AT;
     for (let i = 0; i < UUID_CHARS; i++) {
       const byte = arena[msgIdAt + i] as number;
@@ -217,7 +225,7 @@ export class EventEncoder {
     arena.copyWithin(at + PARENT_ID_AT, to - 16, to);
   }
 
-  /** Rows of one transaction have one time. */
+  /** Formats a time, with a cache of the last one: rows of one transaction have the same time. */
   private timeOf(createdAt: Date): string {
     const ms = createdAt.getTime();
     if (ms !== this.lastMs) {
@@ -254,7 +262,7 @@ export class EventEncoder {
       header('ce_type', eventType),
     ];
     let length = parts.reduce((sum, part) => sum + part.length, 0);
-    /** Where the value of the header begins. */
+    /** Appends a header and returns the position of its value. */
     const gap = (name: string, value: string): number => {
       parts.push(header(name, value));
       length += RECORD_HEADER.BYTES + name.length + value.length;

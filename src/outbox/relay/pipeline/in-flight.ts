@@ -7,7 +7,8 @@ const ROW_BYTES = 512;
 export const bytesOf = (row: OutboxRow): number => row.payload.length + ROW_BYTES;
 
 export interface InFlightLimits {
-  /** Limits at which a source waits. A source asks before a delivery, so one delivery can exceed them. */
+  /** Limits at which a source waits. A source checks before a delivery, so one delivery can exceed
+   *  them. */
   readonly rows: number;
   readonly bytes: number;
 }

@@ -1,8 +1,9 @@
-/** Marks rows as published: exactly the acknowledged ids, in batches, each under the epoch in which its shard was ours.
+/** Marks acknowledged rows as published, in batches, each row under the epoch of its shard.
  *
- *  Invariants: (1) an id is marked only after the broker acknowledged it, or together with its copy as a dead letter; (2) a statement marks nothing of a shard whose lease row
- *  has another epoch, also when that changes while the statement waits; (3) a row that is not there to be marked is asked for
- *  again: a decoded row may not be visible yet.
+ *  Invariants: (1) an id is marked only after the broker acknowledged it, or together with its copy
+ *  as a dead letter; (2) a statement marks no row of a shard whose lease has another epoch, also
+ *  when the epoch changes while the statement waits; (3) a row that is missing from the table is
+ *  looked for again, because a decoded row may not be visible yet.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -12,7 +13,7 @@ import type { SqlPool } from '../../../io/postgres/sql/port.ts';
 import type { OutboxTable } from '../store.ts';
 
 export interface MarkerOptions {
-  /** Its connections may run with synchronous_commit off: a mark that is lost is a row published twice. */
+  /** Pool whose connections may use synchronous_commit = off: a lost mark costs one duplicate. */
   readonly pool: SqlPool;
   readonly table: OutboxTable;
   readonly metrics: Metrics;
@@ -20,9 +21,9 @@ export interface MarkerOptions {
   readonly clock: Timers;
   readonly rowsMax: number;
   readonly withinMs: number;
-  /** How long a row that is not there is asked for. */
+  /** Time for which a missing row is looked for. */
   readonly missingAfterMs: number;
-  /** Called with rows that are acknowledged, before they are marked, and after. */
+  /** Called with the number of acknowledged rows, before and after their mark. */
   readonly crashAt: (point: 'publish' | 'mark', unfinished: number) => void;
 }
 
@@ -30,7 +31,8 @@ export interface MarkRow {
   readonly row: { readonly id: bigint };
   readonly shard: number;
   readonly epoch: bigint;
-  /** Why the row can never be published: it is marked and copied into relay_dead_letters in one statement. */
+  /** Reason why the row can never be published: one statement marks it and copies it into
+   *  relay_dead_letters. */
   readonly dead?: string;
 }
 
@@ -41,11 +43,11 @@ export class Marker<T extends MarkRow> {
   private readonly options: MarkerOptions;
   private readonly counters;
   private queue: T[] = [];
-  /** When a row was first looked for in vain. */
+  /** Time at which each missing row was first looked for. */
   private readonly missingSinceMs = new Map<bigint, number>();
-  /** Called with a row that is marked, or not ours to mark. */
+  /** Called with each row that is marked, or that this relay may not mark. */
   onDone: (row: T) => void = () => {};
-  /** Cancels the next statement. */
+  /** Cancels the timer of the next statement. */
   private due: Cancel | undefined;
   private running = false;
   private stopped = false;
@@ -60,23 +62,23 @@ export class Marker<T extends MarkRow> {
       batches: metrics.counter('relay_mark_batches_total', 'Statements that marked rows.'),
       refused: metrics.counter(
         'relay_marks_refused_total',
-        'Acknowledged rows that were not marked because another relay has their shard.',
+        'Acknowledged rows that were not marked because another relay owns their shard.',
       ),
       missing: metrics.counter(
         'relay_marks_missing_total',
-        'Acknowledged rows that were not in the table within the time they are waited for.',
+        'Acknowledged rows that did not appear in the table within the time limit.',
       ),
       errors: metrics.counter(
         'relay_mark_errors_total',
-        'Statements that failed to mark rows; they are tried again.',
+        'Statements that failed to mark rows; they are retried.',
       ),
       waiting: metrics.gauge('relay_unmarked_rows', 'Rows that are acknowledged and not yet marked.'),
     };
     metrics.onCollect(() => this.counters.waiting.set(this.queue.length));
   }
 
-  /** What the last statement failed with; undefined where it went well or there was none. */
-  trouble(): string | undefined {
+  /** Error of the last statement; undefined after a success, or before the first one. */
+  failureReason(): string | undefined {
     return this.failures === 0 ? undefined : this.lastFailure;
   }
 
@@ -86,7 +88,7 @@ export class Marker<T extends MarkRow> {
     else this.flushSoon(this.options.withinMs);
   }
 
-  /** Starts no statement any more: what is not marked stays pending. */
+  /** Starts no further statement: rows that are not marked stay pending. */
   stop(): void {
     this.stopped = true;
     this.due?.();
@@ -127,7 +129,7 @@ export class Marker<T extends MarkRow> {
       this.lastFailure = error?.message ?? String(thrown);
       log.warn(
         { code: error?.code, error: this.lastFailure, rows: batch.length },
-        'rows were not marked; trying again',
+        'rows were not marked; the statement is retried',
       );
       this.queue.unshift(...batch);
       waitMs = Math.min(BACKOFF_MAX_MS, RETRY_MS * 2 ** Math.min(this.failures, 16));
@@ -137,7 +139,7 @@ export class Marker<T extends MarkRow> {
     if (this.queue.length > 0) this.flushSoon(waitMs);
   }
 
-  /** Marks what can be marked; returns what is to be tried again. */
+  /** Marks rows; returns those to retry. */
   private async mark(batch: readonly T[]): Promise<T[]> {
     const again: T[] = [];
     for (const reason of new Set(batch.map(({ dead }) => dead)))
@@ -155,7 +157,7 @@ export class Marker<T extends MarkRow> {
     const byLease = new Map<string, T>();
     for (const one of batch) byLease.set(`${one.shard} ${one.epoch}`, one);
     const leases = [...byLease.values()];
-    // All or nothing: with one lease gone the rows are looked at one by one below.
+    // All or nothing: if one lease has changed, `sort` checks each row below.
     const held = `held AS MATERIALIZED (
          SELECT l.shard FROM relay_leases l
          JOIN unnest($2::int[], $3::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
@@ -185,7 +187,7 @@ export class Marker<T extends MarkRow> {
     return [];
   }
 
-  /** Of rows that were not all marked: which are done, which are another relay's, which are to be tried again. */
+  /** Sorts rows that were not all marked into done, owned by another relay, and to be retried. */
   private async sort(batch: readonly T[]): Promise<T[]> {
     const { pool, table, clock, missingAfterMs, log } = this.options;
     const { rows: leases } = await pool.query<{ shard: number; epoch: bigint }>(

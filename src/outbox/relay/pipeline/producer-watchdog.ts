@@ -1,9 +1,9 @@
 /** Watchdog of the producer: recreates it when the topic has leaders and a batch is still overdue.
  *
- *  A producer waits for its broker without limit, as it should, but it may wait for a former leader.
- *  librdkafka treats the partitions of a recreated topic as the ones it knew, and ignores their new
- *  leaders because their epochs are lower (confluentinc/librdkafka issue 4898). A new client gets the
- *  right metadata, so the watchdog asks one.
+ *  A producer waits for its broker without limit, as it should, but it may wait for a former
+ *  leader. librdkafka treats the partitions of a recreated topic as the ones it knew, and ignores
+ *  their new leaders because their epochs are lower (confluentinc/librdkafka issue 4898). A new
+ *  client gets the right metadata, so the watchdog asks one.
  */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -21,11 +21,11 @@ const GRACE_MS = 2000;
 export interface ProducerWatchdogOptions {
   readonly publishing: Pick<Publisher, 'oldestFlightMs' | 'publishedSoFar'>;
   readonly sender: Pick<Sender, 'isOpen' | 'renew'>;
-  readonly side: Pick<TopicClient, 'isLed'>;
+  readonly topicClient: Pick<TopicClient, 'isLed'>;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Logger;
-  /** Time that a batch may wait; doubles with each producer that delivered nothing. */
+  /** Time that a batch may wait; doubles with each producer that delivered no batch. */
   readonly patienceMs: number;
 }
 
@@ -44,13 +44,13 @@ export class ProducerWatchdog {
     this.patienceMs = options.patienceMs;
     this.renewed = options.metrics.counter(
       'relay_producers_renewed_total',
-      'Producers given up because a batch waited though the topic had its leaders.',
+      'Producers closed because a batch waited while the topic had its leaders.',
     );
   }
 
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     const { publishing, sender, clock, log } = this.options;
-    if (this.isWell()) this.patienceMs = this.options.patienceMs;
+    if (this.hasRecovered()) this.patienceMs = this.options.patienceMs;
     // A batch that waits for a producer to open is not overdue.
     if (!this.isOverdue() || !sender.isOpen() || !(await this.isLed())) {
       this.ledMs = undefined;
@@ -78,7 +78,7 @@ export class ProducerWatchdog {
 
   /** True when rows were published and none was overdue for as long as the last producer was given.
    *  Published rows alone prove nothing: rows of other partitions pass beside a slow one. */
-  private isWell(): boolean {
+  private hasRecovered(): boolean {
     const { publishing, clock, patienceMs } = this.options;
     return (
       publishing.publishedSoFar() > this.published &&
@@ -89,7 +89,7 @@ export class ProducerWatchdog {
 
   private async isLed(): Promise<boolean> {
     try {
-      return await this.options.side.isLed();
+      return await this.options.topicClient.isLed();
     } catch (thrown) {
       if (findMillraceError(thrown) === undefined) throw thrown;
       return false;

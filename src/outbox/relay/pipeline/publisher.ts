@@ -1,12 +1,15 @@
-/** The pipeline: rows of any source are sent in flights, several of them in parallel, and are then marked.
+/** Publisher: sends the rows of all sources to the broker in batches, several in flight in
+ *  parallel, and has them marked. A batch at the broker is called a flight.
  *
- *  A key's rows may fill one flight, but are never in two together: rows that arrive while one of them is in flight wait for its
- *  outcome. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
+ *  The rows of a key may fill one flight, but never span two: rows that arrive while their key is
+ *  in flight wait for its outcome. So a key with a thousand rows costs one round trip, and a
+ *  failure is known before later rows are sent.
  *
- *  Invariants: (1) rows of a key go out in id order; (2) after a row was left, nothing of its key goes out before a call that covers
- *  what was left; (3) a row goes out only under an epoch that is valid when its flight starts; (4) only what the broker
- *  acknowledged is handed to the marker; (5) a row whose payload is not JSON is never sent, because it would break the JSON of the
- *  record: the marker sets it aside, and its key continues without it.
+ *  Invariants: (1) rows of a key are sent in id order; (2) after a row was left, no row of its key
+ *  is sent before a call covers the ids that were left; (3) a row is sent only under an epoch that
+ *  is valid when its flight starts; (4) only rows that the broker acknowledged go to the marker,
+ *  except dead letters; (5) a row whose payload is not JSON is never sent, because it would break
+ *  the JSON of the record: it becomes a dead letter, and its key continues.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
 import { coreError } from '../../../core/errors.ts';
@@ -34,24 +37,25 @@ export interface PublisherOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly clock: Timers;
-  /** Rows and bytes of a flight. */
+  /** Limits of a flight. */
   readonly flightRowsMax: number;
   readonly flightBytesMax: number;
-  /** Bytes of a record that the topic took when it was asked. */
+  /** Largest record in bytes that the topic accepts, read at the start. */
   readonly recordBytesMax: number;
-  /** Of what is accepted and not yet marked. */
-  readonly underWay: InFlightLimits;
-  /** Before a flight starts. */
+  /** Limits of the rows that are accepted and not yet marked. */
+  readonly inFlight: InFlightLimits;
+  /** Called before a flight starts. */
   readonly crashAt: (point: 'commit', unfinished: number) => void;
-  /** The broker says that the topic is not there. */
+  /** Called when the broker reports that the topic does not exist. */
   readonly onTopicMissing: () => void;
-  /** A newer producer has our transactional id. */
+  /** Called when a newer producer has the transactional id of this relay. */
   readonly onFenced: () => void;
-  /** Nothing will be published any more. */
+  /** Called when publishing has failed for good. */
   readonly onFailed?: (thrown: unknown) => void;
 }
 
-/** What one deliver call waits for. */
+/** State of one deliver call: the rows without an outcome, the rows without a mark, and the
+ *  promises to settle. */
 interface Ticket {
   open: number;
   unmarked: number;
@@ -62,13 +66,13 @@ interface Ticket {
   notMarked: (thrown: unknown) => void;
 }
 
-/** A row on its way: accepted for an epoch of its shard. */
+/** Accepted row, with the epoch of its shard at that time. */
 export interface Entry {
   readonly row: OutboxRow;
   readonly shard: number;
   readonly epoch: bigint;
   readonly ticket: Ticket;
-  /** Why the row can never be published. */
+  /** Reason why the row can never be published. */
   readonly dead?: string;
 }
 
@@ -76,20 +80,23 @@ interface Flight {
   readonly batch: RecordBatch;
   entries: Entry[];
   startedMs: number;
-  /** Nothing else was in the air with it, so that what the broker says of a batch is said of this one. */
+  /** True when no other flight was in progress, so that an error of a batch belongs to this
+   *  flight. */
   alone: boolean;
 }
 
-/** Error codes of the broker that a smaller batch may not meet. */
+/** Broker error codes of a batch that is too large (MSG_SIZE_TOO_LARGE, RECORD_LIST_TOO_LARGE). */
 const TOO_LARGE = new Set([10, 18]);
-/** Local code of a row that fits into no batch, as the driver names it too. */
+/** Local status of a row that fits into no batch; the driver uses the same code. */
 const OVERSIZE = -10_000;
 const TOPIC_MISSING = new Set([3, -188, -190]);
 const GROW_AFTER = 64;
-/** A flight that is not full starts beside others no more often than this: for a partition whose leader is away the others need not
- *  wait for ever. librdkafka sends one request of a partition at a time, and its thread spins while rows behind that one have waited
- *  for their linger; with three brokers, whose answers take longer, that was a third of what a row cost. Rows that wait here cost
- *  nothing, and go out together. */
+/** Shortest time between starts of flights that are not full while another flight is in progress.
+ *  It is a limit so that other keys do not wait forever for a partition without a leader.
+ *  librdkafka sends one request of a partition at a time, and its thread spins while rows behind
+ *  that request have passed their linger. With three brokers, whose answers take longer, the
+ *  spinning was a third of the cost of a row. Rows that wait here cost nothing, and leave in one
+ *  batch. */
 const SPARSE_EVERY_MS = 1000;
 
 export class Publisher implements CountingPipeline {
@@ -98,35 +105,37 @@ export class Publisher implements CountingPipeline {
   private readonly flights: Flight[] = [];
   private readonly free: Flight[];
   private readonly holds = new BlockedKeys();
-  /** Accepted rows. Those of a key stand in id order, what was let back in front before what came since. */
-  private readonly line = new RequeueQueue<Entry>();
-  /** The flight in which a key is. */
-  private readonly aloft = new Map<string, Flight>();
-  /** By key in the air: what came up meanwhile and waits for it to land. */
+  /** Accepted rows, those of a key in id order; requeued rows come before later ones. */
+  private readonly queue = new RequeueQueue<Entry>();
+  /** Flight of each key in flight. */
+  private readonly inFlightKeys = new Map<string, Flight>();
+  /** Rows that wait until their key is no longer in flight. */
   private readonly waiting = new Map<string, Entry[]>();
   private readonly known: InFlight;
-  /** Calls of which not everything is marked or left. */
+  /** Calls with rows that are neither marked nor left. */
   private readonly tickets = new Set<Ticket>();
-  /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
-  private readonly struck = new Set<string>();
+  /** Keys of which a row was just left: their queued rows must be left too before another row is
+   *  accepted. */
+  private readonly newlyBlocked = new Set<string>();
   private rowsMax: number;
   private goodFlights = 0;
   private published = 0;
-  /** One flight at a time: the client joins rows of several, and one of them was too large for the broker. */
+  /** True: one flight at a time. The client merges rows of several flights into one batch, and such
+   *  a batch was too large for the broker. */
   private oneByOne = false;
   private pumping = false;
   private startedMs = Number.NEGATIVE_INFINITY;
-  /** Cancels the wait of a flight that is not full. */
-  private sparse: Cancel | undefined;
-  /** Why the last row did not go into the batch. */
-  private appended: 'full' | 'too large' | 'not json' = 'full';
+  /** Cancels the timer that starts a flight that is not full. */
+  private sparseTimer: Cancel | undefined;
+  /** Reason why `append` refused the last row. */
+  private appendRefusal: 'full' | 'too large' | 'not json' = 'full';
   private failure: { readonly thrown: unknown } | undefined;
   private abandoned = false;
 
   constructor(options: PublisherOptions) {
     this.options = options;
     this.rowsMax = options.flightRowsMax;
-    this.known = new InFlight(options.leases.shards, options.underWay);
+    this.known = new InFlight(options.leases.shards, options.inFlight);
     for (let i = 0; i < options.sender.flights; i++) {
       const batch = RecordBatch.create(options.flightRowsMax, options.flightBytesMax);
       this.flights.push({ batch, entries: [], startedMs: 0, alone: false });
@@ -139,8 +148,8 @@ export class Publisher implements CountingPipeline {
     const { metrics } = options;
     this.counters = publishingMetrics(metrics);
     metrics.onCollect(() => {
-      this.counters.underWay.set(this.known.size);
-      this.counters.underWayBytes.set(this.known.bytes);
+      this.counters.inFlight.set(this.known.size);
+      this.counters.inFlightBytes.set(this.known.bytes);
       this.counters.held.set(this.holds.size);
     });
   }
@@ -150,7 +159,7 @@ export class Publisher implements CountingPipeline {
     return leases.epochOf(shardOf(aggregateId, leases.shards)) !== undefined;
   }
 
-  isUnderWay(id: bigint): boolean {
+  isInFlight(id: bigint): boolean {
     return this.known.has(id);
   }
 
@@ -158,7 +167,7 @@ export class Publisher implements CountingPipeline {
     return this.holds.count;
   }
 
-  underWay(): number {
+  inFlight(): number {
     return this.known.size;
   }
 
@@ -172,7 +181,7 @@ export class Publisher implements CountingPipeline {
     return this.published;
   }
 
-  /** How long the flight that waits longest has been waiting for the broker. */
+  /** Age of the oldest flight in ms; 0 without one. */
   oldestFlightMs(): number {
     const nowMs = this.options.clock.monotonicMs();
     return Math.max(
@@ -181,23 +190,25 @@ export class Publisher implements CountingPipeline {
     );
   }
 
-  /** Waits for nothing any more: rows in flight stay pending, or the next relay finds them published. */
+  /** Ends all waits: the outcome of rows in flight is unknown, so they stay pending until a relay
+   *  finds them marked or publishes them. */
   abandon(): void {
     this.abandoned = true;
-    this.sparse?.();
-    const queued = this.line.removeIf(() => true);
+    this.sparseTimer?.();
+    const queued = this.queue.removeIf(() => true);
     for (const behind of this.waiting.values()) queued.push(...behind);
     this.waiting.clear();
     for (const entry of queued) this.leave(entry);
-    this.struck.clear();
+    this.newlyBlocked.clear();
     for (const flight of this.flights) {
       if (this.free.includes(flight)) continue;
       for (const { row, ticket } of flight.entries) ticket.left.push(row.id);
     }
-    // Whether these rows will be marked is not known: a slot must not move past them.
+    // It is not known whether these rows will be marked, so a replication slot must not move past
+    // them.
     this.endTickets(
-      coreError('unreachable', `${this.known.size} rows under way were given up at the drain`, {
-        next: 'nothing: what is not marked is pending, and is published again by the next relay',
+      coreError('unreachable', `the drain ended with ${this.known.size} rows in flight`, {
+        next: 'nothing: rows without a mark are pending, and the next relay publishes them again',
       }),
     );
     this.known.clear();
@@ -251,10 +262,11 @@ export class Publisher implements CountingPipeline {
       ticket.open++;
       ticket.unmarked++;
       this.known.add(row, shard);
-      this.line.push({ row, shard, epoch, ticket });
+      this.queue.push({ row, shard, epoch, ticket });
     }
     if (covered !== undefined) this.holds.covered(covered);
-    // After the holds that the call ends: what it leaves, because no lease is valid now, still blocks its key.
+    // Runs after `covered` has ended blocks: rows left above, without a valid lease, still block
+    // their keys.
     for (const { aggregateId, id } of left) this.holds.add(aggregateId, id);
     this.settleOne(ticket);
     this.markedOne(ticket);
@@ -274,13 +286,13 @@ export class Publisher implements CountingPipeline {
     while (
       this.failure === undefined &&
       !this.abandoned &&
-      this.line.peek() !== undefined &&
+      this.queue.peek() !== undefined &&
       this.mayStart()
     ) {
       const flight = this.free.pop() as Flight;
       this.fill(flight);
       if (flight.entries.length === 0) this.free.push(flight);
-      else void this.fly(flight);
+      else void this.sendFlight(flight);
     }
     this.pumping = false;
   }
@@ -289,12 +301,12 @@ export class Publisher implements CountingPipeline {
     if (this.free.length === this.flights.length) return true;
     if (this.oneByOne || this.free.length === 0) return false;
     const bytesMax = this.options.flightBytesMax;
-    if (this.line.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
+    if (this.queue.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
     const { clock } = this.options;
     const waitMs = this.startedMs + SPARSE_EVERY_MS - clock.monotonicMs();
     if (waitMs <= 0) return true;
-    this.sparse ??= clock.after(waitMs, () => {
-      this.sparse = undefined;
+    this.sparseTimer ??= clock.after(waitMs, () => {
+      this.sparseTimer = undefined;
       this.pump();
     });
     return false;
@@ -306,21 +318,21 @@ export class Publisher implements CountingPipeline {
     batch.clear();
     flight.entries = [];
     while (flight.entries.length < this.rowsMax) {
-      const entry = this.line.peek();
+      const entry = this.queue.peek();
       if (entry === undefined) break;
       const key = entry.row.aggregateId;
-      const at = this.aloft.get(key);
-      if (at !== undefined && at !== flight) this.wait(key, entry);
+      const at = this.inFlightKeys.get(key);
+      if (at !== undefined && at !== flight) this.waitForKey(key, entry);
       else if (!leases.holds(entry.shard, entry.epoch) || this.mustStay(key, entry.row.id)) this.leave(entry);
       else if (this.append(batch, entry)) {
-        if (at === undefined) this.aloft.set(key, flight);
+        if (at === undefined) this.inFlightKeys.set(key, flight);
         flight.entries.push(entry);
-      } else if (this.appended === 'full') break;
-      else if (this.appended === 'not json') this.setAside(entry);
+      } else if (this.appendRefusal === 'full') break;
+      else if (this.appendRefusal === 'not json') this.deadLetter(entry);
       else this.tooLarge(entry);
-      this.line.shift();
+      this.queue.shift();
     }
-    if (this.struck.size > 0) this.leaveStruck();
+    if (this.newlyBlocked.size > 0) this.leaveNewlyBlocked();
   }
 
   private append(batch: RecordBatch, entry: Entry): boolean {
@@ -330,23 +342,23 @@ export class Publisher implements CountingPipeline {
     const fits = encoder.append(batch, entry.row, entry.epoch);
     const isSendable = fits && batch.arenaUsed - before <= recordBytesMax;
     if (isSendable && isJsonText(entry.row.payload)) return true;
-    this.appended = isSendable ? 'not json' : fits || rows === 0 ? 'too large' : 'full';
+    this.appendRefusal = isSendable ? 'not json' : fits || rows === 0 ? 'too large' : 'full';
     batch.arenaUsed = before;
     batch.rowCount = rows;
     return false;
   }
 
-  private wait(key: string, entry: Entry): void {
+  private waitForKey(key: string, entry: Entry): void {
     const behind = this.waiting.get(key);
     if (behind === undefined) this.waiting.set(key, [entry]);
     else behind.push(entry);
   }
 
-  private leaveStruck(): void {
+  private leaveNewlyBlocked(): void {
     const stays = (entry: Entry): boolean =>
-      this.struck.has(entry.row.aggregateId) && this.mustStay(entry.row.aggregateId, entry.row.id);
-    const leaving = this.line.removeIf(stays);
-    for (const key of this.struck) {
+      this.newlyBlocked.has(entry.row.aggregateId) && this.mustStay(entry.row.aggregateId, entry.row.id);
+    const leaving = this.queue.removeIf(stays);
+    for (const key of this.newlyBlocked) {
       const behind = this.waiting.get(key);
       if (behind === undefined) continue;
       leaving.push(...behind.filter(stays));
@@ -356,16 +368,16 @@ export class Publisher implements CountingPipeline {
       );
     }
     for (const entry of leaving) this.leave(entry);
-    this.struck.clear();
+    this.newlyBlocked.clear();
   }
 
-  /** A row of the key before this one was left since it was accepted. */
+  /** True when an earlier row of the key was left after this row was accepted. */
   private mustStay(key: string, id: bigint): boolean {
     const hold = this.holds.of(key);
     return hold !== undefined && id > hold.from;
   }
 
-  private async fly(flight: Flight): Promise<void> {
+  private async sendFlight(flight: Flight): Promise<void> {
     const { sender, crashAt, clock, log, onFenced, onTopicMissing } = this.options;
     let sent: Sent;
     flight.startedMs = clock.monotonicMs();
@@ -385,12 +397,12 @@ export class Publisher implements CountingPipeline {
       if (TOPIC_MISSING.has(event.code)) onTopicMissing();
     }
     if (sent.fenced) onFenced();
-    this.land(flight, sent);
+    this.settleFlight(flight, sent);
     this.free.push(flight);
     this.pump();
   }
 
-  private land(flight: Flight, sent: Sent): void {
+  private settleFlight(flight: Flight, sent: Sent): void {
     const { marker } = this.options;
     const { entries } = flight;
     const tooLarge = sent.status.reduce((sum, status) => (TOO_LARGE.has(status) ? sum + 1 : sum), 0);
@@ -400,7 +412,8 @@ export class Publisher implements CountingPipeline {
       const status = sent.status[i] as number;
       if (status !== 0) {
         failed++;
-        // One alone is the row's own size; several are that of the batch they were in.
+        // A single refused row is itself too large; several are refused for the size of their
+        // batch.
         if (status === OVERSIZE || (tooLarge === 1 && flight.alone && TOO_LARGE.has(status)))
           this.tooLarge(entry);
         else this.leave(entry);
@@ -413,7 +426,7 @@ export class Publisher implements CountingPipeline {
         this.counters.gaps.add();
         this.options.log.error(
           { id: entry.row.id.toString() },
-          'a row was acknowledged before one of its key that failed',
+          'a row was acknowledged although an earlier row of its key had failed',
         );
       }
       entry.ticket.published++;
@@ -425,17 +438,18 @@ export class Publisher implements CountingPipeline {
     this.counters.failed.add(failed);
     this.adapt(tooLarge, failed, flight.alone);
     for (const { row } of entries) {
-      if (!this.aloft.delete(row.aggregateId) || this.waiting.size === 0) continue;
+      if (!this.inFlightKeys.delete(row.aggregateId) || this.waiting.size === 0) continue;
       const behind = this.waiting.get(row.aggregateId);
       if (behind === undefined) continue;
       this.waiting.delete(row.aggregateId);
-      this.line.requeue(behind);
+      this.queue.requeue(behind);
     }
-    if (this.struck.size > 0) this.leaveStruck();
+    if (this.newlyBlocked.size > 0) this.leaveNewlyBlocked();
   }
 
-  /** A batch the broker finds too large may be so for one row, or as a whole, or together with another flight's: one at a time and
-   *  in quarters it comes out: each attempt costs a producer and a wait. */
+  /** Adapts the size of flights when the broker refuses a batch as too large. The cause may be one
+   *  row, the whole batch, or a merge with another flight. One flight at a time, with a quarter of
+   *  the refused rows each, isolates it; each attempt costs a producer and a wait. */
   private adapt(tooLarge: number, failed: number, alone: boolean): void {
     if (tooLarge > 0) {
       this.goodFlights = 0;
@@ -453,24 +467,24 @@ export class Publisher implements CountingPipeline {
     this.counters.oversize.add();
     this.options.log.error(
       { id: row.id.toString(), msg_id: row.msgId, bytes: row.payload.length },
-      'an outbox row is larger than a record may be; its key waits',
+      'an outbox row exceeds the record limit; its key is blocked',
     );
     this.leave(entry);
   }
 
-  private setAside(entry: Entry): void {
+  private deadLetter(entry: Entry): void {
     const { id, msgId, aggregateId } = entry.row;
     this.counters.deadLetters.add();
     this.options.log.error(
       { id: id.toString(), msg_id: msgId, aggregate_id: aggregateId },
-      'the payload of an outbox row is not JSON; the row is set aside in relay_dead_letters and its key continues',
+      'the payload of an outbox row is not JSON; the row is copied into relay_dead_letters and its key continues',
     );
     this.options.marker.add({ ...entry, dead: 'payload_not_json' });
     this.settleOne(entry.ticket);
   }
 
   private leave(entry: Entry): void {
-    this.struck.add(entry.row.aggregateId);
+    this.newlyBlocked.add(entry.row.aggregateId);
     this.holds.add(entry.row.aggregateId, entry.row.id);
     entry.ticket.left.push(entry.row.id);
     this.known.remove(entry.row, entry.shard);
@@ -496,7 +510,7 @@ export class Publisher implements CountingPipeline {
     this.tickets.clear();
   }
 
-  /** What no later try can cure: everybody who waits is told. */
+  /** Fails all calls, present and future, with an error that no retry can fix. */
   private fail(thrown: unknown): void {
     this.failure ??= { thrown };
     this.endTickets(this.failure.thrown);
@@ -509,7 +523,8 @@ export class Publisher implements CountingPipeline {
   }
 }
 
-/** Rows of a held key pass in a call that covers the ids that were left, in their order. */
+/** True when a row of a blocked key may be sent in this call: its id is below the ids that were
+ *  left, or the call covers those ids from the first one on. */
 function mayPass(key: string, hold: Hold, id: bigint, covered: Covered | undefined): boolean {
   if (id < hold.from) return true;
   return covered !== undefined && id <= covered.to && begins(key, hold, covered);

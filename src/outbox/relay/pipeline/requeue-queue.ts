@@ -1,4 +1,4 @@
-/** FIFO queue with a second entrance at the front: requeued items leave before new ones. */
+/** FIFO queue with a second entry at the front: requeued items leave before new ones. */
 
 /** Removed items are cut off in blocks, so that a removal does not copy the rest. */
 const CUT_AFTER = 4096;
@@ -9,7 +9,7 @@ export class RequeueQueue<T> {
   private back: T[] = [];
   private backAt = 0;
 
-  /** Removes and returns the next item, or undefined. */
+  /** Next item, or undefined; it stays in the queue. */
   peek(): T | undefined {
     return this.frontAt < this.front.length ? this.front[this.frontAt] : this.back[this.backAt];
   }
@@ -51,7 +51,7 @@ export class RequeueQueue<T> {
     this.back.push(one);
   }
 
-  /** Inserts an item behind earlier requeued items and before all others. */
+  /** Inserts items behind earlier requeued items and before all others. */
   requeue(some: readonly T[]): void {
     for (const one of some) this.front.push(one);
   }

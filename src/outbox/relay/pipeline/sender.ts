@@ -1,9 +1,11 @@
-/** Two ways to hand a batch to the broker. Both keep rows of one partition in order, whatever fails, and never let a later
- *  batch pass one that failed unknown to the caller.
+/** Senders of batches to the broker. Both keep the rows of a partition in order under every
+ *  failure: no later batch overtakes one whose failure the caller does not know yet.
  *
- *    plain          one idempotent producer. Rows wait for the broker without an end; what the broker refuses for good ends the
- *                   producer (gapless), so that nothing behind it goes through, and another is opened once all is settled.
- *    transactional  a transaction a batch under the relay's own id: all of a batch or nothing, and whoever takes over fences us.
+ *    plain          one idempotent producer. Rows wait for the broker without a limit. A permanent
+ *                   refusal ends the producer (gapless), so that no later row is sent; another
+ *                   producer opens once all rows have settled.
+ *    transactional  one Kafka transaction for each batch, under the relay's transactional id: all
+ *                   rows of a batch or none. A relay that takes over fences this producer.
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -11,32 +13,34 @@ import type { Logger } from '../../../core/log.ts';
 import type { BatchProducer, BrokerEvent, TransactionalProducer } from '../../../io/kafka/port.ts';
 
 export interface Sent {
-  /** 0 or the error, one a row. */
+  /** Status of each row: 0, or the error code. */
   readonly status: Int32Array;
   readonly events: readonly BrokerEvent[];
-  /** A newer producer has our transactional id: another relay took us for dead. */
+  /** True when a newer producer has the transactional id: another relay fenced this one. */
   readonly fenced: boolean;
 }
 
 export interface Sender {
-  /** Batches that may be under way at once. */
+  /** Limit of the batches in flight. */
   readonly flights: number;
   /** Opens the first producer. @throws unreachable */
   open(): Promise<void>;
-  /** Settles when each row is acknowledged or will never be, as far as this producer goes. Never rejects. */
+  /** Resolves when each row is acknowledged, or will never be by this producer. Rejects only with
+   *  an unexpected error. */
   send(batch: RecordBatch): Promise<Sent>;
-  /** The broker answered last time. */
+  /** True when the broker answered the last batch. */
   isHealthy(): boolean;
-  /** Has a producer; false while one is being opened. */
+  /** True when a producer is open; false while one is being opened. */
   isOpen(): boolean;
-  /** Gives up the producer with what is under way at it, which is settled as never acknowledged; the next batch opens another. */
+  /** Closes the producer; its rows in flight settle as not acknowledged. The next batch opens
+   *  another producer. */
   renew(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** librdkafka's properties of the plain producer. */
+/** Properties of librdkafka for the plain producer. */
 export const PLAIN_PROPERTIES = {
-  // Expiry in the client would let the next row of a key pass the one that expired.
+  // If rows expired in the client, the next row of a key could overtake the expired one.
   'message.timeout.ms': 0,
   'enable.gapless.guarantee': true,
 } as const;
@@ -44,12 +48,12 @@ export const PLAIN_PROPERTIES = {
 const REOPEN_MS = 200;
 const REOPEN_MAX_MS = 5000;
 const STEP_TIMEOUT_MS = 30_000;
-/** What is not acknowledged when a producer is closed is given up after this long; the rows stay pending. */
+/** Time that a closing producer waits for acknowledgements; the other rows stay pending. */
 const CLOSE_FLUSH_MS = 2000;
-/** Status of rows that no producer took. */
+/** Status of rows that were not sent. */
 const NOT_SENT = -1;
 
-const none = (rows: number, events: readonly BrokerEvent[] = []): Sent => ({
+const notSent = (rows: number, events: readonly BrokerEvent[] = []): Sent => ({
   status: new Int32Array(rows).fill(NOT_SENT),
   events,
   fenced: false,
@@ -67,15 +71,15 @@ interface Shared {
   readonly drain: AbortSignal;
 }
 
-/** A producer that is opened when it is needed and again after it broke; one attempt at a time. */
-class Reopened<P extends BatchProducer> {
+/** Producer that opens on demand and again after a failure; one attempt at a time. */
+class ProducerHolder<P extends BatchProducer> {
   private readonly open: () => Promise<P>;
   private readonly shared: Shared;
   private producer: Promise<P | undefined> | undefined;
   private failures = 0;
   private closed = false;
-  /** Producers that were dropped and are not closed yet. */
-  private leaving: Promise<unknown> = Promise.resolve();
+  /** Dropped producers that are not closed yet. */
+  private closing: Promise<unknown> = Promise.resolve();
   isOpen = false;
   healthy = true;
 
@@ -90,7 +94,7 @@ class Reopened<P extends BatchProducer> {
     this.isOpen = true;
   }
 
-  /** Undefined when the relay ends before one could be opened. */
+  /** Open producer; undefined when the relay ends before one could be opened. */
   async get(): Promise<P | undefined> {
     if (this.closed) return undefined;
     this.producer ??= this.tryOpen();
@@ -100,13 +104,13 @@ class Reopened<P extends BatchProducer> {
   async drop(): Promise<void> {
     const dropped = this.producer;
     const producer = await dropped;
-    // Two may drop the same one; another that was opened since is not theirs.
+    // Two callers may drop the same producer; one that was opened since must stay.
     if (this.producer === dropped) {
       this.producer = undefined;
       this.isOpen = false;
     }
-    this.leaving = Promise.all([this.leaving, producer?.close(CLOSE_FLUSH_MS).catch(() => {})]);
-    await this.leaving;
+    this.closing = Promise.all([this.closing, producer?.close(CLOSE_FLUSH_MS).catch(() => {})]);
+    await this.closing;
   }
 
   close(): Promise<void> {
@@ -127,7 +131,10 @@ class Reopened<P extends BatchProducer> {
         this.healthy = false;
         const error = findMillraceError(thrown);
         if (error === undefined) throw thrown;
-        log.warn({ code: error.code, error: error.message }, 'no producer; trying again');
+        log.warn(
+          { code: error.code, error: error.message },
+          'the producer could not be opened; the attempt is repeated',
+        );
         if (drain.aborted) this.closed = true;
         if (this.closed) return undefined;
         await sleep(Math.min(REOPEN_MAX_MS, REOPEN_MS * 2 ** Math.min(this.failures, 8)));
@@ -139,84 +146,84 @@ class Reopened<P extends BatchProducer> {
 export class PlainSender implements Sender {
   readonly flights: number;
   private readonly shared: Shared;
-  private readonly reopened: Reopened<BatchProducer>;
-  private under = 0;
-  /** Set while a broken producer is being replaced: who sends waits for it. */
+  private readonly holder: ProducerHolder<BatchProducer>;
+  private inFlight = 0;
+  /** Set while a broken producer is being replaced; `send` waits for it. */
   private replacing: Promise<void> | undefined;
   private settled: (() => void) | undefined;
 
   constructor(open: () => Promise<BatchProducer>, flights: number, shared: Shared) {
     this.flights = flights;
     this.shared = shared;
-    this.reopened = new Reopened(open, shared);
+    this.holder = new ProducerHolder(open, shared);
   }
 
   open(): Promise<void> {
-    return this.reopened.first();
+    return this.holder.first();
   }
 
   isHealthy(): boolean {
-    return this.reopened.healthy;
+    return this.holder.healthy;
   }
 
   async send(batch: RecordBatch): Promise<Sent> {
     while (this.replacing !== undefined) await this.replacing;
-    const producer = await this.reopened.get();
-    if (producer === undefined) return none(batch.rowCount);
-    this.under++;
+    const producer = await this.holder.get();
+    if (producer === undefined) return notSent(batch.rowCount);
+    this.inFlight++;
     let sent: Sent;
     let broken = false;
     try {
       const report = await producer.produce(batch, [this.shared.topic]);
       sent = { status: report.status, events: report.events, fenced: false };
       broken = report.events.some((event) => event.fatal);
-      this.reopened.healthy = report.failed === 0;
+      this.holder.healthy = report.failed === 0;
     } catch (thrown) {
       const event = eventOf(thrown);
       if (event === undefined && findMillraceError(thrown) === undefined) throw thrown;
-      sent = none(batch.rowCount, event === undefined ? [] : [event]);
+      sent = notSent(batch.rowCount, event === undefined ? [] : [event]);
       broken = true;
-      this.reopened.healthy = false;
+      this.holder.healthy = false;
     } finally {
-      this.under--;
-      if (this.under === 0) this.settled?.();
+      this.inFlight--;
+      if (this.inFlight === 0) this.settled?.();
     }
     if (broken) this.replacing ??= this.replace();
     return sent;
   }
 
   isOpen(): boolean {
-    return this.reopened.isOpen;
+    return this.holder.isOpen;
   }
 
   async renew(): Promise<void> {
-    this.replacing ??= this.giveUp();
+    this.replacing ??= this.dropAndSettle();
     const replaced = this.replacing;
-    // A broken producer is replaced when all at it is settled, which may be just what does not come.
-    await this.reopened.drop();
+    // `replace` would wait until all rows have settled, which may never happen without this drop.
+    await this.holder.drop();
     await replaced;
   }
 
   close(): Promise<void> {
-    return this.reopened.close();
+    return this.holder.close();
   }
 
-  /** Nothing goes through the next producer before everything of this one is settled. */
+  /** Opens the next producer only after all rows of the broken one have settled. */
   private async replace(): Promise<void> {
     await this.allSettled();
-    this.shared.log.warn({}, 'the producer cannot go on; opening another');
-    await this.reopened.drop();
+    this.shared.log.warn({}, 'the producer has failed permanently; another one is opened');
+    await this.holder.drop();
     this.replacing = undefined;
   }
 
-  private async giveUp(): Promise<void> {
-    await this.reopened.drop();
+  private async dropAndSettle(): Promise<void> {
+    await this.holder.drop();
     await this.allSettled();
     this.replacing = undefined;
   }
 
   private async allSettled(): Promise<void> {
-    if (this.under > 0) {
+    if (this.inFlight > 0) {
       await new Promise<void>((resolve) => {
         this.settled = resolve;
       });
@@ -228,75 +235,76 @@ export class PlainSender implements Sender {
 export class TransactionalSender implements Sender {
   readonly flights = 1;
   private readonly shared: Shared;
-  private readonly reopened: Reopened<TransactionalProducer>;
+  private readonly holder: ProducerHolder<TransactionalProducer>;
 
   constructor(open: () => Promise<TransactionalProducer>, shared: Shared) {
     this.shared = shared;
-    this.reopened = new Reopened(async () => {
+    this.holder = new ProducerHolder(async () => {
       const made = await open();
       const failure = await made.init(STEP_TIMEOUT_MS);
       if (failure === undefined) return made;
       await made.close(0).catch(() => {});
-      throw coreError('unreachable', `the broker gives no transactions: ${failure.event.message}`, {
-        next: 'trying again',
+      throw coreError('unreachable', `the broker did not initialize transactions: ${failure.event.message}`, {
+        next: 'check that the brokers are reachable and allow transactions',
         details: { event: failure.event },
       });
     }, shared);
   }
 
   open(): Promise<void> {
-    return this.reopened.first();
+    return this.holder.first();
   }
 
   isHealthy(): boolean {
-    return this.reopened.healthy;
+    return this.holder.healthy;
   }
 
   async send(batch: RecordBatch): Promise<Sent> {
-    const producer = await this.reopened.get();
-    if (producer === undefined) return none(batch.rowCount);
-    const give = async (event: BrokerEvent, fenced: boolean): Promise<Sent> => {
-      this.reopened.healthy = false;
-      await this.reopened.drop();
-      return { ...none(batch.rowCount, [event]), fenced };
+    const producer = await this.holder.get();
+    if (producer === undefined) return notSent(batch.rowCount);
+    const dropAfter = async (event: BrokerEvent, fenced: boolean): Promise<Sent> => {
+      this.holder.healthy = false;
+      await this.holder.drop();
+      return { ...notSent(batch.rowCount, [event]), fenced };
     };
     try {
       const begun = await producer.begin();
-      if (begun !== undefined) return give(begun.event, begun.kind === 'fenced');
+      if (begun !== undefined) return dropAfter(begun.event, begun.kind === 'fenced');
       const report = await producer.produce(batch, [this.shared.topic]);
       if (report.failed > 0) {
         const aborted = await producer.abort(STEP_TIMEOUT_MS);
         const first = report.events[0];
-        if (aborted !== undefined) return give(aborted.event, aborted.kind === 'fenced');
-        this.reopened.healthy = false;
-        // None of them stands in the log for a reader of committed records.
+        if (aborted !== undefined) return dropAfter(aborted.event, aborted.kind === 'fenced');
+        this.holder.healthy = false;
+        // None of the rows is in the log for a reader of committed records.
         const status = report.status.map((one) => (one === 0 ? NOT_SENT : one));
         return { status, events: first === undefined ? [] : report.events, fenced: false };
       }
       const committed = await producer.commit(STEP_TIMEOUT_MS);
-      // Not known is not acknowledged: the rows go out again, and what was committed after all is a duplicate.
-      if (committed !== undefined) return give(committed.event, committed.kind === 'fenced');
-      this.reopened.healthy = true;
+      // Unknown means not acknowledged: the rows are sent again, and rows that were committed are
+      // duplicates.
+      if (committed !== undefined) return dropAfter(committed.event, committed.kind === 'fenced');
+      this.holder.healthy = true;
       return { status: report.status, events: [], fenced: false };
     } catch (thrown) {
       const event = eventOf(thrown);
-      if (event !== undefined) return give(event, false);
+      if (event !== undefined) return dropAfter(event, false);
       if (findMillraceError(thrown)?.code !== 'closed') throw thrown;
-      // Given up amid a step; what it was about to do is not known.
-      this.reopened.healthy = false;
-      return none(batch.rowCount);
+      // The producer was closed during a step; the outcome of the step is unknown.
+      this.holder.healthy = false;
+      return notSent(batch.rowCount);
     }
   }
 
   isOpen(): boolean {
-    return this.reopened.isOpen;
+    return this.holder.isOpen;
   }
 
   renew(): Promise<void> {
-    return this.reopened.drop();
+    return this.holder.drop();
   }
 
   close(): Promise<void> {
-    return this.reopened.close();
+    return this.holder.close();
   }
 }

@@ -1,5 +1,5 @@
-/** Client of the relay's topic: creates it, opens the producer that publishes to it, and fences producers
- *  of former owners. */
+/** Client of the relay's topic: creates the topic, opens the producer that publishes to it, and
+ *  fences producers of former owners. */
 
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../../core/clock.ts';
@@ -16,7 +16,7 @@ const RECORD_BYTES_DEFAULT = 1_048_588;
 /** Range of message.max.bytes in librdkafka. */
 const RECORD_BYTES_LEAST = 1000;
 export const RECORD_BYTES_MOST = 1_000_000_000;
-/** Bytes of a batch that the broker counts and the client does not. */
+/** Room for the batch header, which the broker counts and the client does not. */
 const BATCH_SLACK_BYTES = 1024;
 const TOPIC_AGAIN_MS = 2000;
 const TOPIC_WAIT_MS = 3000;
@@ -61,7 +61,7 @@ export class TopicClient {
     return `millrace-relay-${outbox.slice(0, 8)}-${this.options.settings.name}`;
   }
 
-  /** A sender whose first producer is open. @throws unreachable */
+  /** Opens a sender with its first producer. @throws unreachable */
   async sender(table: OutboxTable, recordBytesMax: number): Promise<Sender> {
     const { broker, settings, log } = this.options;
     const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
@@ -73,10 +73,10 @@ export class TopicClient {
     };
     const client = { brokers: settings.brokers, clientId: 'millrace-relay' };
     const properties = {
-      // With none, librdkafka's thread spins while a request is under way and more rows wait: on a busy machine that took most of a
-      // core, ten times what it costs with this.
+      // Without a linger, librdkafka's thread spins while a request is in flight and more rows
+      // wait. On a busy machine that used most of a core, ten times the cost with this linger.
       'linger.ms': 1,
-      // Time that a deleted topic is waited for before its rows are left and it is created again.
+      // Time to wait for a deleted topic, before its rows are left and the topic is created again.
       'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
       'message.max.bytes': recordBytes,
       'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
@@ -116,14 +116,15 @@ export class TopicClient {
         const failure = await producer.init(FENCE_TIMEOUT_MS);
         if (failure !== undefined)
           throw coreError('unreachable', `${transactionalId} was not fenced: ${failure.event.message}`);
-        log.info({ transactional_id: transactionalId }, 'fenced a relay that went silent');
+        log.info({ transactional_id: transactionalId }, 'fenced the producer of a silent relay');
       } finally {
         await producer.close(0);
       }
     }
   }
 
-  /** Creates the topic when it is missing. Returns the largest record in bytes. @throws unreachable */
+  /** Creates the topic when it is missing. Returns the largest record in bytes.
+   *  @throws unreachable */
   async ensureTopic(): Promise<number> {
     const { broker, settings, log } = this.options;
     const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });

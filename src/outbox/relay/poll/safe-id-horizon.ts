@@ -1,15 +1,19 @@
-/** How far up the outbox every id is decided: committed and visible, or never to come.
+/** Safe-id horizon: the id up to which every row is decided, that is committed and visible, or
+ *  never to come.
  *
- *  nextval is outside transactions, so an id may become visible after a higher one. An INSERT locks the table before it takes an id.
- *  So: S = the last id given out, read first; V = the transactions that hold the lock of writers on the table, or on one of its
- *  partitions, seen after that; once none of V is left, every id up to S is decided.
+ *  nextval is outside transactions, so an id may become visible after a higher one. An INSERT locks
+ *  the table before it draws an id. So: S = the last id given out, read first; V = the transactions
+ *  that hold the writers' lock on the table or one of its partitions, read after S. Once all
+ *  transactions of V have ended, every id up to S is decided.
  *
- *  A transaction of V that stays longer than `stragglerAfterMs` must not pin the scan of all others: what it may still fill is
- *  remembered as a range beside it, and each read asks, in its own snapshot, whether that transaction has ended.
+ *  A transaction of V that lasts longer than `stragglerAfterMs` (a straggler) must not hold back
+ *  the scan of all others. The range of ids that it may still fill is kept beside the horizon. Each
+ *  read asks, in its own snapshot, whether that transaction has ended.
  *
- *  Invariants: (1) `decided` only rises, and only after a read that began when none of V was left has covered what lies
- *  below; (2) an id above `decided` that was not read is looked for by every read; (3) without a sequence that gives ids out in
- *  order nothing is ever decided: reads start at the lowest pending id.
+ *  Invariants: (1) `decided` only grows, and only after a read that started when V had ended has
+ *  covered all lower ids; (2) every read also looks for ids above `decided` that were not read; (3)
+ *  without a sequence that gives ids out in order nothing is ever decided, and reads start at the
+ *  lowest pending id.
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { SqlPool, SqlRow } from '../../../io/postgres/sql/port.ts';
@@ -26,13 +30,13 @@ interface Holder extends SqlRow {
 interface Generation {
   readonly upTo: bigint;
   readonly sinceMs: number;
-  /** By virtual transaction; the xid once it has one. */
+  /** Xid of each virtual transaction, once it has one. */
   readonly members: Map<string, bigint | undefined>;
 }
 
 const XID_SPAN = 1n << 32n;
 
-/** The 64-bit form of an xid that is at most 2^31 behind `top`. */
+/** Widens a 32-bit xid that is at most 2^31 behind `top` to 64 bits. */
 export function widen(xid: bigint, top: bigint): bigint {
   const wide = (top & ~(XID_SPAN - 1n)) | xid;
   return wide > top ? wide - XID_SPAN : wide;
@@ -44,7 +48,8 @@ export class SafeIdHorizon {
   private readonly clock: Clock;
   private readonly stragglerAfterMs: number;
   private decidedId = -1n;
-  /** Decided as soon as a read that begins from here on has covered what lies below. */
+  /** Next value of the horizon; it becomes valid once a read that starts from now on has covered
+   *  all lower ids. */
   private candidate: bigint | undefined;
   private generation: Generation | undefined;
   private late: Array<Straggler & { ended: boolean }> = [];
@@ -64,7 +69,8 @@ export class SafeIdHorizon {
     return this.late;
   }
 
-  /** To be taken before a read; `covered` with it after the read has covered everything up to the cursor. */
+  /** State to take before a read, and to pass to `covered` after the read has covered everything up
+   *  to the cursor. */
   mark(): { readonly candidate: bigint | undefined; readonly ended: readonly Straggler[] } {
     return { candidate: this.candidate, ended: this.late.filter(({ ended }) => ended) };
   }
@@ -78,8 +84,8 @@ export class SafeIdHorizon {
     if (ended.length > 0) this.late = this.late.filter((one) => !ended.includes(one));
   }
 
-  /** Whether a look can change anything for a scan that has come to `cursor`. */
-  wants(cursor: bigint): boolean {
+  /** True when a poll can change anything for a scan that has reached `cursor`. */
+  needsPoll(cursor: bigint): boolean {
     if (this.table.sequence === undefined) return false;
     return (
       this.late.length > 0 ||
@@ -88,8 +94,8 @@ export class SafeIdHorizon {
     );
   }
 
-  /** Looks at the sequence and at who writes. */
-  async look(): Promise<void> {
+  /** Reads the sequence and the transactions that write, and advances the horizon. */
+  async poll(): Promise<void> {
     if (this.table.sequence === undefined) return;
     const last = await this.pool.query<{ id: bigint }>(
       `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS id FROM ${this.table.sequence}`,
@@ -110,7 +116,7 @@ export class SafeIdHorizon {
     const holders = new Map(rows.map((row) => [row.vxid, row]));
     const xidOf = (row: Holder): bigint | undefined => {
       const wide = (row.xids ?? []).map((xid) => widen(BigInt(xid), BigInt(row.top)));
-      // The transaction's own is older than those of its savepoints.
+      // The xid of a transaction is lower than those of its savepoints.
       return wide.length === 0 ? undefined : wide.reduce((a, b) => (a < b ? a : b));
     };
     const livingXids = new Set(rows.map(xidOf));
@@ -147,7 +153,8 @@ export class SafeIdHorizon {
         continue;
       }
       generation.members.delete(vxid);
-      // It may have been prepared under another number since the last look, when it had no xid that we knew.
+      // The transaction may have been prepared since the last poll, under another virtual xid,
+      // before its xid was known here.
       if (xid !== undefined) continue;
       for (const [other, row] of holders) if (row.pid === null) generation.members.set(other, xidOf(row));
     }
@@ -155,7 +162,8 @@ export class SafeIdHorizon {
     if (this.isOld(generation)) {
       const from = this.decidedId + 1n;
       for (const [vxid, xid] of generation.members) {
-        // In the middle of its first statement: there is nothing yet to ask a snapshot for.
+        // The transaction runs its first statement and has no xid yet, so no snapshot can be asked
+        // about it.
         if (xid === undefined) continue;
         this.late.push({ xid, from, to: generation.upTo, ended: false });
         generation.members.delete(vxid);
@@ -170,8 +178,8 @@ export class SafeIdHorizon {
     return this.clock.monotonicMs() - generation.sinceMs >= this.stragglerAfterMs;
   }
 
-  /** Of an old generation, the members that hold the lock, have written nothing and run no statement: what they write one day
-   *  has ids above. */
+  /** Members of an old generation that hold the lock, have written nothing and run no statement:
+   *  their later rows get higher ids. */
   private async idleWithoutXid(holders: ReadonlyMap<string, Holder>): Promise<ReadonlySet<string>> {
     const generation = this.generation;
     if (generation === undefined || !this.isOld(generation)) return new Set();
@@ -188,7 +196,7 @@ export class SafeIdHorizon {
   }
 
   private propose(upTo: bigint): void {
-    // A straggler takes further ids while it lasts.
+    // A straggler draws further ids while it lasts.
     this.late = this.late.map((one) => (one.ended || one.to >= upTo ? one : { ...one, to: upTo }));
     if (this.candidate === undefined || upTo > this.candidate) this.candidate = upTo;
   }

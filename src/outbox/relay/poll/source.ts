@@ -1,11 +1,13 @@
-/** The polling source: reads pending rows of the owned shards in id order and hands them on, while earlier ones are published and
- *  marked.
+/** Polling source: reads pending rows of the owned shards in id order and delivers them, while
+ *  earlier rows are published and marked.
  *
- *  It remembers how far it has read, but only to save work: what lies between that and the ids that are decided (frontier.ts) is
- *  looked through by every read, and each `rescanMs`, each change of what is owned, and each row that was left sends it back.
+ *  The cursor only saves work. Every read also scans the ids between the cursor and the safe-id
+ *  horizon (safe-id-horizon.ts). The cursor moves back every `rescanMs`, after a change of
+ *  ownership, and for each row that was left pending.
  *
- *  Invariants: (1) reads follow one another and each is one snapshot, so a row is never handed on before a row of its key that was
- *  committed earlier; (2) a row that is under way is not read; (3) no transaction is open between two statements.
+ *  Invariants: (1) reads follow one another and each is one snapshot, so a row is never delivered
+ *  before an earlier committed row of its key; (2) a row in flight is not read; (3) no transaction
+ *  is open between two statements.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { CountingPipeline, Covered, Delivered, Source } from '../pipeline/contract.ts';
@@ -14,27 +16,27 @@ import { type OutboxRow, type OutboxTable, readPending } from '../store.ts';
 import { SafeIdHorizon } from './safe-id-horizon.ts';
 
 export interface PollSettings {
-  /** Rows a read. */
+  /** Limit of the rows of a read. */
   readonly rowsMax: number;
-  /** Payload bytes a read; one row above it is read alone. */
+  /** Limit of the payload bytes of a read; a larger row is read alone. */
   readonly bytesMax: number;
-  /** Between two reads that nobody asked for. */
+  /** Longest time between two reads. */
   readonly intervalMs: number;
-  /** Between two reads at most this often. */
+  /** Shortest time between two reads. */
   readonly spacingMs: number;
   readonly rescanMs: number;
   readonly stragglerAfterMs: number;
   readonly backoffMaxMs: number;
 }
 
-/** Between two looks at who writes, which reads the table of locks. */
-const LOOK_MS = 50;
-/** First wait before what was left is tried again; doubles while it goes on. */
-const AGAIN_MS = 100;
-/** Between two reads while rows come. */
+/** Time between two polls of the horizon, each of which reads the table of locks. */
+const HORIZON_POLL_MS = 50;
+/** First wait before rows that were left are read again; doubles while rows are left again. */
+const RETRY_MS = 100;
+/** Time between two reads while rows arrive. */
 const BUSY_MS = 10;
 const START = -1n;
-/** Above every id. */
+/** Higher than every id. */
 const END = (1n << 63n) - 1n;
 
 export type PollParts = SourceParts & { readonly pipeline: CountingPipeline };
@@ -43,48 +45,51 @@ export class PollSource implements Source {
   private readonly parts: PollParts;
   private readonly table: OutboxTable;
   private readonly settings: PollSettings;
-  private readonly frontier: SafeIdHorizon;
+  private readonly horizon: SafeIdHorizon;
   private readonly counters;
-  /** Ids of reads of which not everything is marked or left. */
-  private readonly out = new Set<readonly bigint[]>();
+  /** Ids of each delivery of which some rows are neither marked nor left. */
+  private readonly unsettledReads = new Set<readonly bigint[]>();
   private cursor = START;
   private readTo = START;
   private seenGeneration = -1;
-  private lookedMs = Number.NEGATIVE_INFINITY;
+  private horizonPolledMs = Number.NEGATIVE_INFINITY;
   private rescannedMs = 0;
-  private againAtMs = Number.POSITIVE_INFINITY;
-  private againFrom = END;
-  private againCount = 0;
-  /** Since the scan was sent back it has not reached the end. */
-  private goingBack = false;
-  private lastTrouble: string | undefined = 'nothing has been read yet';
+  private retryAtMs = Number.POSITIVE_INFINITY;
+  private retryFrom = END;
+  private retryCount = 0;
+  /** True until a scan that moved back has reached the end of the table. */
+  private movedBack = false;
+  private lastError: string | undefined = 'no row has been read yet';
   private broken: { readonly thrown: unknown } | undefined;
 
   constructor(parts: PollParts, table: OutboxTable, settings: PollSettings) {
     this.parts = parts;
     this.table = table;
     this.settings = settings;
-    this.frontier = new SafeIdHorizon(parts.pool, table, parts.clock, settings.stragglerAfterMs);
+    this.horizon = new SafeIdHorizon(parts.pool, table, parts.clock, settings.stragglerAfterMs);
     const { metrics } = parts;
     this.counters = {
       reads: metrics.counter('relay_reads_total', 'Reads of pending rows.'),
       readSeconds: metrics.histogram('relay_read_seconds', 'Time of a read of pending rows.'),
-      rescans: metrics.counter('relay_rescans_total', 'Scans that began again at the lowest id.'),
+      rescans: metrics.counter('relay_rescans_total', 'Scans that started again at the lowest id.'),
       errors: metrics.counter('relay_cycle_errors_total', 'Reads that ended with an error.'),
-      again: metrics.counter('relay_left_total', 'Rows that were left and are read again.'),
+      leftRows: metrics.counter(
+        'relay_left_total',
+        'Rows that stayed pending after a delivery and are read again.',
+      ),
       stragglers: metrics.gauge(
         'relay_stragglers',
-        'Long transactions whose ids are looked for beside the scan.',
+        'Long transactions whose ids every read looks for separately.',
       ),
       decided: metrics.gauge(
         'relay_decided_id',
-        'Up to this id every outbox row is committed or will never come.',
+        'Safe-id horizon: up to this id every outbox row is committed or will never exist.',
       ),
     };
   }
 
-  trouble(): string | undefined {
-    return this.lastTrouble;
+  failureReason(): string | undefined {
+    return this.lastError;
   }
 
   async run(): Promise<void> {
@@ -93,9 +98,9 @@ export class PollSource implements Source {
     while (!drain.aborted) {
       try {
         const more = await this.cycle();
-        if (failures > 0) log.info({ failures }, 'relay works again');
+        if (failures > 0) log.info({ failures }, 'reads of pending rows succeed again');
         failures = 0;
-        this.lastTrouble = undefined;
+        this.lastError = undefined;
         if (more === 'end') break;
       } catch (thrown) {
         if (this.broken !== undefined) throw this.broken.thrown;
@@ -103,11 +108,11 @@ export class PollSource implements Source {
         if (error === undefined || (error.kind !== 'unavailable' && error.code !== 'sql_failed'))
           throw thrown;
         failures++;
-        this.lastTrouble = error.message;
+        this.lastError = error.message;
         this.counters.errors.add();
         log.warn(
           { code: error.code, error: error.message, failures },
-          'relay cycle failed; the rows stay pending',
+          'a read of pending rows failed; the rows stay pending',
         );
         await sleep(
           Math.min(this.settings.backoffMaxMs, this.settings.intervalMs * 2 ** Math.min(failures, 16)),
@@ -118,7 +123,7 @@ export class PollSource implements Source {
     if (this.broken !== undefined) throw this.broken.thrown;
   }
 
-  /** One read, and the wait behind it. */
+  /** One read, and the wait after it. */
   private async cycle(): Promise<'more' | 'end'> {
     const { pipeline, ownership, sleepUntilWoken, clock, exitWhenDrained } = this.parts;
     const { intervalMs, spacingMs, rescanMs } = this.settings;
@@ -135,20 +140,20 @@ export class PollSource implements Source {
     if (generation !== this.seenGeneration || nowMs - this.rescannedMs >= rescanMs) {
       this.seenGeneration = generation;
       this.rescannedMs = nowMs;
-      this.goBack(START);
+      this.moveBack(START);
       this.counters.rescans.add();
     }
-    if (nowMs >= this.againAtMs) this.goBack(this.againFrom - 1n);
-    if (nowMs - this.lookedMs >= LOOK_MS && this.frontier.wants(this.readTo)) {
-      this.lookedMs = nowMs;
-      await this.frontier.look();
+    if (nowMs >= this.retryAtMs) this.moveBack(this.retryFrom - 1n);
+    if (nowMs - this.horizonPolledMs >= HORIZON_POLL_MS && this.horizon.needsPoll(this.readTo)) {
+      this.horizonPolledMs = nowMs;
+      await this.horizon.poll();
     }
     const { rows, full } = await this.read(owned);
     if (full) return 'more';
     if (exitWhenDrained && rows === 0 && (await this.isDrained())) return 'end';
     const startMs = clock.monotonicMs();
-    // While rows come, or others may still become visible, the next look is near.
-    const busy = rows > 0 || this.frontier.wants(this.readTo);
+    // A short wait while rows arrive or an open transaction may still add some.
+    const busy = rows > 0 || this.horizon.needsPoll(this.readTo);
     await sleepUntilWoken(busy ? Math.max(spacingMs, Math.min(intervalMs, BUSY_MS)) : intervalMs);
     const restMs = spacingMs - (clock.monotonicMs() - startMs);
     if (restMs > 0) await this.parts.sleep(restMs);
@@ -158,10 +163,10 @@ export class PollSource implements Source {
   private async read(owned: readonly number[]): Promise<{ readonly rows: number; readonly full: boolean }> {
     const { pool, pipeline, ownership, clock } = this.parts;
     const { rowsMax, bytesMax } = this.settings;
-    const { frontier, cursor } = this;
-    const mark = frontier.mark();
-    const stragglers = frontier.stragglers();
-    const { decided } = frontier;
+    const { horizon, cursor } = this;
+    const mark = horizon.mark();
+    const stragglers = horizon.stragglers();
+    const { decided } = horizon;
     let low = decided < cursor ? decided : cursor;
     for (const one of stragglers) if (one.from <= low) low = one.from - 1n;
     const startMs = clock.monotonicMs();
@@ -169,7 +174,7 @@ export class PollSource implements Source {
     const { rows: found, cut } = await readPending(pool, this.table, {
       cursor,
       decided,
-      except: low >= this.readTo ? [] : this.underWayAbove(low),
+      except: low >= this.readTo ? [] : this.inFlightAbove(low),
       stragglers,
       filter: { shards: ownership.shards, owned },
       limit: rowsMax,
@@ -180,27 +185,28 @@ export class PollSource implements Source {
     const full = cut || found.length === rowsMax;
     const rows = distinct(found);
     const last = rows[rows.length - 1]?.id;
-    // A full read has come as far as its last row; what it found below the cursor may not be all.
+    // A full read has covered ids up to its last row; below the cursor it may have missed some.
     const reached = full ? (last as bigint) : END;
     if (!full || (last as bigint) > cursor) {
-      frontier.covered(mark);
+      horizon.covered(mark);
       if (last !== undefined && last > this.cursor) this.cursor = last;
     }
     if (!full && this.cursor < this.readTo) this.cursor = this.readTo;
     if (this.cursor > this.readTo) this.readTo = this.cursor;
     this.counters.stragglers.set(stragglers.length);
-    this.counters.decided.set(Number(frontier.decided));
-    if (rows.length > 0 || this.goingBack) this.handOn(rows, { from: cursor + 1n, to: reached, asOf });
+    this.counters.decided.set(Number(horizon.decided));
+    if (rows.length > 0 || this.movedBack) this.forward(rows, { from: cursor + 1n, to: reached, asOf });
     return { rows: rows.length, full };
   }
 
-  private handOn(rows: readonly OutboxRow[], scanned: Covered): void {
+  private forward(rows: readonly OutboxRow[], scanned: Covered): void {
     const { pipeline } = this.parts;
     const ids = rows.map(({ id }) => id);
-    this.out.add(ids);
-    // Only a scan that went back covers what was left; one that goes on has all above where it began.
-    const covered = this.goingBack ? scanned : undefined;
-    if (scanned.to === END) this.goingBack = false;
+    this.unsettledReads.add(ids);
+    // Only a scan that moved back covers rows that were left; another scan knows only the rows
+    // above its start.
+    const covered = this.movedBack ? scanned : undefined;
+    if (scanned.to === END) this.movedBack = false;
     pipeline.deliver(rows, covered).then(
       (delivered) => this.settled(ids, delivered),
       (thrown: unknown) => {
@@ -212,41 +218,42 @@ export class PollSource implements Source {
   private settled(ids: readonly bigint[], delivered: Delivered): void {
     const { clock } = this.parts;
     if (delivered.left.length > 0) {
-      this.counters.again.add(delivered.left.length);
-      for (const id of delivered.left) if (id < this.againFrom) this.againFrom = id;
-      if (this.againAtMs === Number.POSITIVE_INFINITY) {
-        const waitMs = Math.min(this.settings.backoffMaxMs, AGAIN_MS * 2 ** Math.min(this.againCount++, 16));
-        this.againAtMs = clock.monotonicMs() + waitMs;
+      this.counters.leftRows.add(delivered.left.length);
+      for (const id of delivered.left) if (id < this.retryFrom) this.retryFrom = id;
+      if (this.retryAtMs === Number.POSITIVE_INFINITY) {
+        const waitMs = Math.min(this.settings.backoffMaxMs, RETRY_MS * 2 ** Math.min(this.retryCount++, 16));
+        this.retryAtMs = clock.monotonicMs() + waitMs;
       }
-    } else if (delivered.published > 0 && this.againAtMs === Number.POSITIVE_INFINITY) this.againCount = 0;
+    } else if (delivered.published > 0 && this.retryAtMs === Number.POSITIVE_INFINITY) this.retryCount = 0;
     const done = (): void => {
-      this.out.delete(ids);
+      this.unsettledReads.delete(ids);
     };
     delivered.marked.then(done, done);
   }
 
-  private underWayAbove(low: bigint): bigint[] {
+  private inFlightAbove(low: bigint): bigint[] {
     const { pipeline } = this.parts;
     const found: bigint[] = [];
-    for (const ids of this.out) for (const id of ids) if (id > low && pipeline.isUnderWay(id)) found.push(id);
+    for (const ids of this.unsettledReads)
+      for (const id of ids) if (id > low && pipeline.isInFlight(id)) found.push(id);
     return found;
   }
 
-  private goBack(to: bigint): void {
+  private moveBack(to: bigint): void {
     if (to < this.cursor) this.cursor = to;
-    this.goingBack = true;
-    if (to < this.againFrom) {
-      this.againFrom = END;
-      this.againAtMs = Number.POSITIVE_INFINITY;
+    this.movedBack = true;
+    if (to < this.retryFrom) {
+      this.retryFrom = END;
+      this.retryAtMs = Number.POSITIVE_INFINITY;
     }
   }
 
-  /** Nothing is pending, nothing is under way, and no transaction may still bring a row. */
+  /** True when no row is pending or in flight, and no row waits to be delivered again. */
   private async isDrained(): Promise<boolean> {
     const { pipeline } = this.parts;
-    if (this.againAtMs !== Number.POSITIVE_INFINITY) return false;
+    if (this.retryAtMs !== Number.POSITIVE_INFINITY) return false;
     await pipeline.idle();
-    if (this.againAtMs !== Number.POSITIVE_INFINITY) return false;
+    if (this.retryAtMs !== Number.POSITIVE_INFINITY) return false;
     const { rows } = await this.parts.pool.query<{ some: boolean }>(
       `SELECT EXISTS (SELECT FROM ${this.table.name} WHERE published_at IS NULL) AS some`,
     );
@@ -254,7 +261,7 @@ export class PollSource implements Source {
   }
 }
 
-/** Ascending rows without repeats: the parts of a read may overlap. */
+/** Removes repeated rows from an ascending list: the parts of a read may overlap. */
 function distinct(rows: readonly OutboxRow[]): readonly OutboxRow[] {
   for (let i = 1; i < rows.length; i++)
     if (rows[i]?.id === rows[i - 1]?.id) return rows.filter((row, at) => row.id !== rows[at - 1]?.id);

@@ -1,8 +1,11 @@
-/** From the stream's messages to the pipeline: decoded, registered, handed over in portions, confirmed when they are marked.
+/** Feed from the replication stream to the pipeline: decodes messages, registers rows, delivers
+ *  them in portions, and reports a portion as finished when its rows are marked.
  *
- *  Invariants: (1) a row is registered in WalProgress when it is received; (2) what waits is bounded in rows and bytes: above
- *  it the stream is not read; (3) a row that is not acknowledged is brought again before anything behind it, until the broker
- *  takes others but not it: then it is parked, its key waits, and the stream goes on; (4) after stop() nothing is handed over.
+ *  Invariants: (1) a row is registered in WalProgress when it is received; (2) the waiting rows are
+ *  bounded in number and bytes, and above the bound the stream is not read; (3) a row that is not
+ *  acknowledged is delivered again before any later row. If the broker refuses it but accepts
+ *  others, its key is parked (parking.ts) and the stream continues; (4) after stop() no row is
+ *  delivered.
  */
 import type { Pipeline } from '../pipeline/contract.ts';
 import { bytesOf } from '../pipeline/in-flight.ts';
@@ -14,14 +17,15 @@ import { type Portion, WalProgress } from './progress.ts';
 import { WalRowReader } from './row.ts';
 import { StreamedTransactions } from './streamed.ts';
 
-/** Rows handed over in one call. */
+/** Rows of one call to the pipeline. */
 const PORTION_ROWS_MAX = 1000;
-/** What may wait for the pipeline before the stream is not read. */
+/** Rows that may wait for the pipeline before the stream is paused. */
 const WAITING_ROWS_MAX = 8000;
-/** Below this part of a limit the stream is read again. */
+/** Share of a limit below which the stream is resumed. */
 const RESUME_AT = 0.5;
 const STREAMED_ROWS_MAX = 100_000;
-/** Rounds in which nothing that was left is taken, before other rows are tried in between. */
+/** Consecutive retries that publish none of the rows that were left; after them the next waiting
+ *  rows are tried as well. */
 const ROUNDS_ALONE = 3;
 const RETRY_FIRST_MS = 50;
 const RETRY_MAX_MS = 5000;
@@ -33,22 +37,22 @@ export interface Throttle {
 
 export interface WalFeedOptions {
   readonly pipeline: Pipeline;
-  /** Rows of other tables are not ours. */
+  /** Schema and name of the outbox; rows of other tables are ignored. */
   readonly schema: string;
   readonly table: string;
   readonly metrics: WalMetrics;
   readonly parking: WalParking;
-  /** Payload bytes that may wait for the pipeline before the stream is not read. */
+  /** Payload bytes that may wait for the pipeline before the stream is paused. */
   readonly waitingBytesMax: number;
   readonly sleep: (ms: number) => Promise<void>;
-  /** The pipeline can do nothing more. */
+  /** Called when the pipeline has failed for good. */
   readonly failed: (thrown: unknown) => void;
 }
 
 interface Left {
   readonly portion: Portion;
   rows: OutboxRow[];
-  /** Of the calls that took the portion's other rows. */
+  /** Marks of the calls that published the portion's other rows. */
   readonly marked: Array<Promise<void>>;
 }
 
@@ -73,7 +77,7 @@ export class WalFeed {
     this.options = options;
   }
 
-  /** The stream that this feed pauses and resumes. */
+  /** Sets the stream that this feed pauses and resumes. */
   attach(throttle: Throttle): void {
     this.throttle = throttle;
     if (this.paused) throttle.pause();
@@ -81,32 +85,32 @@ export class WalFeed {
 
   /** @throws wal_undecodable */
   readonly onMessage = (bytes: Buffer, start: number, end: number): void => {
-    this.take(this.decoder.decode(bytes, start, end));
+    this.apply(this.decoder.decode(bytes, start, end));
   };
 
   readonly onKeepalive = (walEnd: bigint): void => {
-    this.progress.quiet(walEnd);
+    this.progress.keepalive(walEnd);
   };
 
-  /** Hands rows over from now on: the slot that the stream has taken is the one that was judged. */
+  /** Starts to deliver rows: the slot of the stream is verified. */
   open(): void {
     this.opened = true;
     this.start();
   }
 
-  /** Hands nothing over any more; what waits is forgotten, the slot still has it. */
+  /** Stops to deliver rows; waiting rows are dropped, because the slot still has them. */
   stop(): void {
     this.stopped = true;
     this.waiting = [];
     this.waitingBytes = 0;
   }
 
-  /** Resolves when every call to the pipeline has settled and what it published is marked. */
+  /** Resolves when every call to the pipeline has settled and its published rows are marked. */
   async idle(): Promise<void> {
     while (this.inFlight > 0) await new Promise<void>((resolve) => this.idleWaiters.push(resolve));
   }
 
-  private take(message: PgOutputMessage): void {
+  private apply(message: PgOutputMessage): void {
     const { progress, options } = this;
     switch (message.kind) {
       case 'insert': {
@@ -140,7 +144,8 @@ export class WalFeed {
         progress.commit(message.endLsn);
         return;
       default:
-        // Descriptions of tables and types are kept by the decoder; messages, origins and other changes are not for us.
+        // The decoder keeps descriptions of tables and types; messages, origins and other changes
+        // are not needed.
         return;
     }
   }
@@ -172,7 +177,7 @@ export class WalFeed {
   private start(): void {
     if (this.pumping || !this.opened) return;
     this.pumping = true;
-    // After the rest of what arrived together with the row.
+    // Runs after the other rows of the same network read.
     queueMicrotask(() => {
       this.pump().catch(this.options.failed);
     });
@@ -186,8 +191,9 @@ export class WalFeed {
     );
   }
 
-  /** Reads the stream again where there is room; called from outside too, because parked rows leave without the feed. */
-  relieve(): void {
+  /** Resumes the stream where there is room. The keeper calls it too, because retries of parked
+   *  rows make room outside of the feed. */
+  resumeIfRoom(): void {
     if (!this.paused || this.options.parking.isFull) return;
     if (this.waiting.length > WAITING_ROWS_MAX * RESUME_AT) return;
     if (this.waitingBytes > this.options.waitingBytesMax * RESUME_AT) return;
@@ -199,10 +205,10 @@ export class WalFeed {
     const { pipeline } = this.options;
     try {
       while (!this.stopped) {
-        if (this.left.length > 0) await this.bringAgain();
+        if (this.left.length > 0) await this.redeliver();
         if (this.waiting.length === 0) break;
         await pipeline.room();
-        // Calls that were made meanwhile may have left rows, which go first.
+        // Calls made meanwhile may have left rows, which must be delivered first.
         if (this.stopped || this.left.length > 0) continue;
         this.portion();
       }
@@ -215,12 +221,12 @@ export class WalFeed {
     }
   }
 
-  /** Hands over the next rows that wait. */
+  /** Delivers the next waiting rows. */
   private portion(): Promise<boolean> {
     const next = this.waiting.slice(0, PORTION_ROWS_MAX);
     this.waiting = this.waiting.slice(next.length);
     for (const row of next) this.waitingBytes -= bytesOf(row);
-    this.relieve();
+    this.resumeIfRoom();
     const portion = this.progress.portion(next.length);
     const { parking } = this.options;
     const rows = parking.size === 0 ? next : next.filter((row) => !parking.add(row));
@@ -229,7 +235,7 @@ export class WalFeed {
     return done;
   }
 
-  /** Whether the broker took any of them. */
+  /** Delivers rows of a portion; true when the broker acknowledged any of them. */
   private async deliver(portion: Portion, rows: readonly OutboxRow[]): Promise<boolean> {
     const { pipeline, parking } = this.options;
     this.inFlight++;
@@ -244,11 +250,11 @@ export class WalFeed {
       } else await this.finish(portion, [marked]);
       return published > 0;
     } finally {
-      this.landed();
+      this.callSettled();
     }
   }
 
-  private landed(): void {
+  private callSettled(): void {
     this.inFlight--;
     if (this.inFlight > 0) return;
     for (const wake of this.idleWaiters.splice(0)) wake();
@@ -259,15 +265,15 @@ export class WalFeed {
     this.progress.finish(portion);
   }
 
-  /** Starts the pump for rows that were left while nothing waited. */
+  /** Starts the pump for rows that were left while no row waited. */
   private wake(): void {
     if (this.pumping || this.stopped || this.left.length === 0) return;
     this.pumping = true;
     this.pump().catch(this.options.failed);
   }
 
-  /** Brings what was left, and nothing behind it, until it is taken or parked. */
-  private async bringAgain(): Promise<void> {
+  /** Delivers rows that were left, and no later row, until each is published or parked. */
+  private async redeliver(): Promise<void> {
     const { parking, sleep } = this.options;
     for (let round = 1; this.left.length > 0 && !this.stopped; round++) {
       await this.idle();
@@ -277,7 +283,7 @@ export class WalFeed {
       const tried = this.left;
       this.inFlight++;
       const { left, published, marked } = await this.deliverByKey(tried.flatMap(({ rows }) => rows)).finally(
-        () => this.landed(),
+        () => this.callSettled(),
       );
       for (const one of tried) {
         one.rows = one.rows.filter((row) => left.has(row.id));
@@ -286,20 +292,21 @@ export class WalFeed {
       this.dropDone();
       if (published > 0) round = 0;
       if (round < ROUNDS_ALONE || this.left.length === 0 || this.waiting.length === 0) continue;
-      // Is it these rows, or does the broker take none at all?
+      // Tests whether the broker refuses only these rows, or all rows.
       const stuck = this.left;
       this.left = [];
-      const taken = await this.portion();
+      const anyPublished = await this.portion();
       this.left.push(...stuck);
-      if (!taken) continue;
+      if (!anyPublished) continue;
       parking.park(stuck.flatMap((one) => one.rows));
-      // What was left of the other rows waits behind a parked one of its key.
+      // Other rows that were left wait behind a parked row of their key.
       this.dropParked();
     }
   }
 
-  /** Delivers rows that were left, each key under a range of its own: a range of several keys would end holds of keys that this
-   *  feed does not bring, such as a parked key whose later rows are delivered page by page. */
+  /** Delivers rows that were left, each key under its own range. A range of several keys would
+   *  unblock keys that this feed does not deliver, such as a parked key whose later rows are
+   *  delivered page by page. */
   private async deliverByKey(rows: readonly OutboxRow[]) {
     const byKey = new Map<string, OutboxRow[]>();
     for (const row of rows) {
@@ -319,7 +326,8 @@ export class WalFeed {
       }),
     );
     const marked = Promise.all(outcomes.map((one) => one.marked)).then(() => {});
-    // Prevents an unhandled rejection: a portion listens once all of its rows are taken.
+    // Prevents an unhandled rejection: a portion awaits this only once all of its rows are
+    // published.
     marked.catch(() => {});
     return {
       left: new Set(outcomes.flatMap(({ left }) => left)),
@@ -334,7 +342,7 @@ export class WalFeed {
     this.dropDone();
   }
 
-  /** Finishes the portions of which no row is left. */
+  /** Finishes the portions that have no rows left. */
   private dropDone(): void {
     this.left = this.left.filter((one) => {
       if (one.rows.length > 0) return true;

@@ -1,5 +1,6 @@
-/** What is done beside a running stream: the slot is moved, looked at and kept warm, one after the other. The table is audited and parked
- *  rows are brought again beside that, because either may wait for the broker, for as long as a partition has no leader. */
+/** Maintenance beside a running stream. The slot is moved, checked and kept warm in turn. The audit
+ *  of the table and the retries of parked rows run in parallel to that. Either may wait for the
+ *  broker as long as a partition has no leader. */
 import type { Clock } from '../../../core/clock.ts';
 import type { ReplicationStream } from '../../../io/postgres/replication/port.ts';
 import { outboxError } from '../../errors.ts';
@@ -26,62 +27,64 @@ export interface WalKeeperOptions {
 }
 
 const CONFIRM_MS = 250;
-const LOOK_MS = 1000;
+const STATE_MS = 1000;
 const PARKED_MS = 2000;
 
 export class WalKeeper {
   private readonly options: WalKeeperOptions;
-  private readonly due = { confirm: 0, look: 0, heartbeat: 0, parked: 0, audit: 0 };
+  private readonly due = { confirm: 0, readState: 0, heartbeat: 0, parked: 0, audit: 0 };
   private allowed = 0n;
   private commits = 0;
   private parkedTo: bigint | null = null;
   private target: bigint | undefined;
-  /** What waits for the broker, by what it is. */
-  private readonly errands = new Map<'parked' | 'audit', Promise<void>>();
+  /** Tasks that wait for the broker. */
+  private readonly tasks = new Map<'parked' | 'audit', Promise<void>>();
   private failure: { readonly thrown: unknown } | undefined;
 
   constructor(options: WalKeeperOptions) {
     this.options = options;
     const now = options.clock.monotonicMs();
-    this.due.audit = now + Math.min(LOOK_MS, options.auditMs);
+    this.due.audit = now + Math.min(STATE_MS, options.auditMs);
     this.due.heartbeat = now + options.heartbeatMs;
   }
 
-  /** Does what is due, and starts what waits for the broker. @throws what the database answers */
+  /** Does the work that is due, and starts the tasks that wait for the broker. @throws errors of
+   *  the database, and those of the tasks */
   async keep(): Promise<void> {
     const { slot, rows, metrics, sweeper, parking, feed, heartbeatMs, auditMs } = this.options;
     if (this.failure !== undefined) throw this.failure.thrown;
-    // Only transactions of ours move the slot at once: noting that it moved is a write, which moves the log again.
-    const beats = this.isDue('heartbeat', heartbeatMs);
-    if (beats) {
+    // Only transactions of the outbox move the slot soon. Recording a position is a write, which
+    // itself moves the log.
+    const isHeartbeatDue = this.isDue('heartbeat', heartbeatMs);
+    if (isHeartbeatDue) {
       await slot.heartbeat();
       metrics.heartbeats.add();
     }
     const busy = feed.progress.commits !== this.commits && this.isDue('confirm', CONFIRM_MS);
-    if (beats || busy) await this.confirm();
-    if (this.isDue('look', LOOK_MS)) await this.look();
+    if (isHeartbeatDue || busy) await this.confirm();
+    if (this.isDue('readState', STATE_MS)) await this.readState();
     if (this.isDue('parked', PARKED_MS))
-      this.errand('parked', () => parking.bringAgain(rows).then(() => feed.relieve()));
+      this.startTask('parked', () => parking.redeliver(rows).then(() => feed.resumeIfRoom()));
     if (sweeper.waits || this.isDue('audit', auditMs))
-      this.errand('audit', () => sweeper.audit(rows, feed.progress.confirmed));
+      this.startTask('audit', () => sweeper.audit(rows, feed.progress.confirmed));
   }
 
-  /** Resolves when nothing waits for the broker. */
+  /** Resolves when no task waits for the broker. */
   async settled(): Promise<void> {
-    await Promise.all(this.errands.values());
+    await Promise.all(this.tasks.values());
   }
 
-  private errand(what: 'parked' | 'audit', run: () => Promise<void>): void {
-    if (this.errands.has(what)) return;
+  private startTask(what: 'parked' | 'audit', run: () => Promise<void>): void {
+    if (this.tasks.has(what)) return;
     const over = run()
       .catch((thrown: unknown) => {
         this.failure ??= { thrown };
       })
-      .finally(() => this.errands.delete(what));
-    this.errands.set(what, over);
+      .finally(() => this.tasks.delete(what));
+    this.tasks.set(what, over);
   }
 
-  /** Moves the slot to where the stream is done. */
+  /** Moves the slot to the position up to which the stream is done. */
   async confirm(): Promise<void> {
     const { slot, feed, stream, parking } = this.options;
     const { confirmed, commits } = feed.progress;
@@ -95,11 +98,11 @@ export class WalKeeper {
     stream.confirm(confirmed);
   }
 
-  /** Whether everything that was pending at the first call is published and marked. */
+  /** True once all rows that were pending at the first call are published and marked. */
   async isDrained(): Promise<boolean> {
     const { slot, rows, sweeper, feed } = this.options;
     const { confirmed } = feed.progress;
-    if (this.errands.size > 0) return false;
+    if (this.tasks.size > 0) return false;
     if (this.target === undefined) {
       sweeper.reset();
       await sweeper.audit(rows, 0n);
@@ -112,15 +115,19 @@ export class WalKeeper {
     return !sweeper.waits;
   }
 
-  private async look(): Promise<void> {
+  private async readState(): Promise<void> {
     const { slot, metrics, onStatus } = this.options;
-    const state = await slot.look();
+    const state = await slot.readState();
     metrics.show(state);
     onStatus(state?.walStatus ?? 'lost');
     if (await slot.isPublished()) return;
-    throw outboxError('wal_not_possible', 'the publication is gone or shows the outbox no more', {
-      next: 'nothing: it is made again, and pending rows are published by row',
-    });
+    throw outboxError(
+      'wal_not_possible',
+      'the publication no longer exists or no longer includes the outbox',
+      {
+        next: 'nothing: the relay creates it again, and publishes pending rows from the table',
+      },
+    );
   }
 
   private isDue(what: keyof WalKeeper['due'], everyMs: number): boolean {

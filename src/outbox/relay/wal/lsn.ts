@@ -1,8 +1,8 @@
-/** Positions in the write-ahead log. As text they are two hexadecimal halves without leading zeros, so texts do not compare:
- *  1/8000000 lies above 0/FFFFFFFF. As bigint they do. */
+/** Positions in the write-ahead log (LSN) as bigint. Their texts are two hexadecimal halves without
+ *  leading zeros, and so do not compare as texts: 1/8000000 lies above 0/FFFFFFFF. */
 const LSN = /^([0-9A-F]{1,8})\/([0-9A-F]{1,8})$/i;
 
-/** Undefined for a text that is no position. */
+/** Parses a position; undefined for any other text. */
 export function parseLsn(text: string): bigint | undefined {
   const match = LSN.exec(text);
   if (match === null) return undefined;

@@ -1,29 +1,39 @@
-/** Keys whose first pending row the broker refuses while it takes others. Their rows are pending, so nothing is lost when the slot
- *  moves on: the lowest row of each is tried again by id, and what waits behind it is read from the table once that is taken.
+/** Parked keys: keys whose first pending row the broker refuses while it accepts other rows. Their
+ *  rows stay pending in the table, so nothing is lost when the slot moves on. The lowest row of
+ *  each key is retried by id; once it is published, the later rows are read from the table.
  *
- *  Invariants: (1) memory follows the keys, however many rows wait behind them; (2) a row of a key is brought only when no lower one
- *  waits: what follows the first is brought as one snapshot shows it, and not before every row that the stream showed can be
- *  seen; (3) one turn at a time.
+ *  Invariants: (1) memory grows with the number of keys, not of their rows; (2) a row is delivered
+ *  only when no lower row of its key waits. The rows behind the first are read in one snapshot, and
+ *  only once every row that the stream delivered is visible; (3) one turn at a time.
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Pipeline } from '../pipeline/contract.ts';
 import type { OutboxRow } from '../store.ts';
 import type { WalMetrics } from './metrics.ts';
-import { bringPending, type IdRange, PAGE_ROWS, ROUND_IDS_MAX, type RoundLimits, widened } from './round.ts';
+import {
+  deliverPending,
+  type IdRange,
+  PAGE_ROWS,
+  ROUND_IDS_MAX,
+  type RoundLimits,
+  widened,
+} from './round.ts';
 import type { OutboxRows } from './rows.ts';
 import { ID_MIN } from './slot.ts';
 
-/** A row that cannot be seen for so long was deleted: a commit is decoded before it is visible, but not by that much. */
+/** A row that is invisible for so long was deleted. A commit is decoded before it is visible, but
+ *  only shortly before. */
 const INVISIBLE_MS_MAX = 60_000;
-/** Keys named in one line of the log; the rest is a number. */
+/** Ids in one log line; the line also has the number of keys. */
 const NAMED_KEYS_MAX = 20;
 
 export interface ParkingLimits extends RoundLimits {
-  /** Keys that wait, and rows of them that the stream showed and no statement has seen in the table: above either the stream is not read. */
+  /** Limits above which the stream is not read: parked keys, and rows of them that the stream
+   *  delivered and no statement has seen in the table. */
   readonly keysMax: number;
   readonly unseenMax: number;
-  /** First rows that are tried in one turn; the next turn tries the next ones. */
+  /** Keys whose first row is tried in one turn; the next turn tries the next keys. */
   readonly keysATurn: number;
 }
 
@@ -50,7 +60,7 @@ interface Unseen {
 
 export class WalParking {
   private readonly options: WalParkingOptions;
-  /** By key, the lowest id that waits and the highest that is known; in the order in which they are tried. */
+  /** Lowest waiting id and highest known id of each parked key, in the order of the retries. */
   private readonly waiting = new Map<string, IdRange>();
   private readonly unseen = new Map<bigint, Unseen>();
   private turning: Promise<void> | undefined;
@@ -59,7 +69,7 @@ export class WalParking {
     this.options = options;
   }
 
-  /** Keys. */
+  /** Number of parked keys. */
   get size(): number {
     return this.waiting.size;
   }
@@ -69,7 +79,7 @@ export class WalParking {
     return this.waiting.size >= keysMax || this.unseen.size >= unseenMax;
   }
 
-  /** The highest id that is known to wait. */
+  /** Highest known id of all parked keys. */
   highest(): bigint | null {
     let highest: bigint | null = null;
     for (const { to } of this.waiting.values()) if (highest === null || to > highest) highest = to;
@@ -84,27 +94,27 @@ export class WalParking {
     return this.waiting.has(key);
   }
 
-  /** Parks a row that the stream showed if earlier rows of its key are parked; whether it did. */
+  /** Parks a row of the stream if its key is parked; true when it did. */
   add(row: OutboxRow): boolean {
     if (!this.waiting.has(row.aggregateId)) return false;
-    this.note(row);
+    this.track(row);
     return true;
   }
 
-  /** Parks rows that the stream showed and the broker refused. */
+  /** Parks the keys of rows that the stream delivered and the broker refused. */
   park(rows: readonly OutboxRow[]): void {
     const firsts: bigint[] = [];
     for (const row of rows) {
       if (this.add(row)) continue;
       this.waiting.set(row.aggregateId, { from: row.id, to: row.id });
-      this.note(row);
+      this.track(row);
       firsts.push(row.id);
     }
-    if (firsts.length > 0) this.tell(firsts);
-    this.show();
+    if (firsts.length > 0) this.logParked(firsts);
+    this.updateGauge();
   }
 
-  /** Parks what was refused of rows that were read from the table. */
+  /** Parks the keys of rows that were read from the table and refused. */
   parkKeys(refused: ReadonlyMap<string, IdRange>): void {
     const firsts: bigint[] = [];
     for (const [key, { from, to }] of refused) {
@@ -115,22 +125,22 @@ export class WalParking {
         to: known !== undefined && known.to > to ? known.to : to,
       });
     }
-    if (firsts.length > 0) this.tell(firsts);
-    this.show();
+    if (firsts.length > 0) this.logParked(firsts);
+    this.updateGauge();
   }
 
-  /** Forgets all: another relay owns them, or the table is swept. */
+  /** Drops all parked keys: another relay owns them, or a sweep will find them. */
   clear(): void {
     this.waiting.clear();
     this.unseen.clear();
-    this.show();
+    this.updateGauge();
   }
 
-  /** Brings parked rows again, of some keys a turn; joins the turn in progress. */
-  bringAgain(table: OutboxRows): Promise<void> {
+  /** Retries parked rows, of a limited number of keys; joins the turn in progress. */
+  redeliver(table: OutboxRows): Promise<void> {
     this.turning ??= this.turn(table).finally(() => {
       this.turning = undefined;
-      this.show();
+      this.updateGauge();
     });
     return this.turning;
   }
@@ -140,37 +150,37 @@ export class WalParking {
     await this.turning?.catch(() => {});
   }
 
-  private note({ id, aggregateId }: OutboxRow): void {
+  private track({ id, aggregateId }: OutboxRow): void {
     const known = this.waiting.get(aggregateId) as IdRange;
-    // Rows that were left come in the order of their portions, in which a lower id may follow.
+    // Rows that were left arrive in the order of their portions, so a lower id may follow.
     if (id < known.from || id > known.to) this.waiting.set(aggregateId, widened(known, id));
     if (!this.unseen.has(id))
       this.unseen.set(id, { key: aggregateId, sinceMs: this.options.clock.monotonicMs() });
   }
 
-  /** @param firsts of each key the row that was refused */
-  private tell(firsts: readonly bigint[]): void {
+  /** Logs parked keys. @param firsts refused row of each key */
+  private logParked(firsts: readonly bigint[]): void {
     this.options.log.error(
       { keys: firsts.length, ids: firsts.slice(0, NAMED_KEYS_MAX).map(String) },
-      'the broker refuses outbox rows while it takes others; their keys wait',
+      'the broker refuses outbox rows while it accepts others; their keys are parked',
     );
   }
 
   private async turn(table: OutboxRows): Promise<void> {
     if (this.waiting.size === 0) return;
-    await this.lookForUnseen(table);
+    await this.checkUnseen(table);
     const invisible = new Set([...this.unseen.values()].map(({ key }) => key));
     const heads: Array<readonly [string, bigint]> = [];
     for (const [key, { from }] of this.waiting) {
       if (heads.length >= this.options.limits.keysATurn) break;
-      // A row that is not visible yet must not be overtaken by what is behind it.
+      // A row that is not visible yet must not be overtaken by a later row of its key.
       if (!invisible.has(key)) heads.push([key, from]);
     }
     const freed = await this.tryHeads(table, heads);
-    if (freed.size > 0) await this.bringRest(table, freed);
+    if (freed.size > 0) await this.deliverRest(table, freed);
   }
 
-  private async lookForUnseen(table: OutboxRows): Promise<void> {
+  private async checkUnseen(table: OutboxRows): Promise<void> {
     const { clock, limits } = this.options;
     const ids = [...this.unseen.keys()];
     for (let at = 0; at < ids.length; at += limits.pageRows) {
@@ -182,7 +192,8 @@ export class WalParking {
     }
   }
 
-  /** Tries the first row of each; the keys whose first row is not in the way any more. */
+  /** Retries the first row of each key; returns the keys whose first row is published or no longer
+   *  pending. */
   private async tryHeads(
     table: OutboxRows,
     heads: ReadonlyArray<readonly [string, bigint]>,
@@ -198,17 +209,17 @@ export class WalParking {
         limits.pageBytes,
       );
       const seen = new Map(states.map((state) => [state.row.id, state]));
-      const looked = asked.filter(([, id]) => id <= through);
-      at += looked.length;
+      const checked = asked.filter(([, id]) => id <= through);
+      at += checked.length;
       await Promise.all(
-        looked.map(async ([key, id]) => {
+        checked.map(async ([key, id]) => {
           const state = seen.get(id);
           if (state?.pending === true) {
-            // It is the first of its key, and of no other key this call brings anything.
+            // The row is the first of its key, and this call delivers rows of no other key.
             const covered = { from: ID_MIN, to: id, keys: new Set([key]) };
             const { left, marked } = await pipeline.deliver([state.row], covered);
-            if (left.length > 0) return this.putBack(key);
-            // What is looked for next is what is still pending.
+            if (left.length > 0) return this.moveToEnd(key);
+            // The next read looks for pending rows, so the mark must be visible to it.
             await marked;
           }
           freed.add(key);
@@ -218,8 +229,8 @@ export class WalParking {
     return freed;
   }
 
-  /** Delivers the rows behind first rows that were taken. */
-  private async bringRest(table: OutboxRows, freed: ReadonlySet<string>): Promise<void> {
+  /** Delivers the later rows of keys whose first row is published. */
+  private async deliverRest(table: OutboxRows, freed: ReadonlySet<string>): Promise<void> {
     const { pipeline, limits } = this.options;
     const known = new Map<string, bigint>();
     let to = 0n;
@@ -229,13 +240,13 @@ export class WalParking {
       known.set(key, range.to);
       if (range.to > to) to = range.to;
     }
-    const { refused, whole } = await bringPending({
+    const { refused, whole } = await deliverPending({
       pipeline,
       table,
       to,
       filter: { only: freed },
       limits,
-      goesOn: () => true,
+      mayContinue: () => true,
     });
     const invisible = new Set([...this.unseen.values()].map(({ key }) => key));
     for (const [key, knownTo] of known) {
@@ -244,20 +255,20 @@ export class WalParking {
       const left = refused.get(key);
       if (left !== undefined) {
         this.waiting.set(key, { from: left.from, to: range.to > left.to ? range.to : left.to });
-        this.putBack(key);
+        this.moveToEnd(key);
       } else if (whole && range.to === knownTo && !invisible.has(key)) this.waiting.delete(key);
     }
   }
 
-  /** Behind the keys that were not tried. */
-  private putBack(key: string): void {
+  /** Moves a key to the end, behind the keys that were not tried. */
+  private moveToEnd(key: string): void {
     const range = this.waiting.get(key);
     if (range === undefined) return;
     this.waiting.delete(key);
     this.waiting.set(key, range);
   }
 
-  private show(): void {
+  private updateGauge(): void {
     this.options.metrics.parked.set(this.waiting.size);
   }
 }

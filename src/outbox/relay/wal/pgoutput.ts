@@ -1,7 +1,9 @@
-/** Decoder of pgoutput messages, protocol versions 1 and 2, text and binary cells. Pure: bytes in, values out.
+/** Decoder of pgoutput messages, protocol versions 1 and 2, with text and binary cells. Pure: bytes
+ *  in, values out.
  *
- *  Invariants: (1) nothing is read beyond `end`, whatever the bytes say; (2) a message has no bytes left over; (3) an insert and its
- *  tuple are borrowed until the next call, because a busy stream has tens of thousands of them a second.
+ *  Invariants: (1) no byte beyond `end` is read, whatever the message contains; (2) a message has
+ *  no bytes left over; (3) an insert and its tuple are borrowed until the next call, because a busy
+ *  stream has tens of thousands of them per second.
  *  Source: PostgreSQL 18 documentation, 54.9 "Logical Replication Message Formats".
  */
 import { outboxError } from '../../errors.ts';
@@ -21,7 +23,8 @@ export interface Relation {
 
 export const CELL = { null: 0x6e, unchanged: 0x75, text: 0x74, binary: 0x62 } as const;
 
-/** One row's cells as places in `bytes`; `kind` is one of CELL. Grows, never shrinks: only the first `count` mean something. */
+/** Cells of one row as offsets into `bytes`; `kind` is one of CELL. The arrays grow and never
+ *  shrink: only the first `count` elements are valid. */
 export class Tuple {
   bytes: Buffer = Buffer.alloc(0);
   count = 0;
@@ -37,7 +40,7 @@ export class Tuple {
   }
 }
 
-/** `xid` is there inside of a streamed block alone, where a message names the transaction it belongs to. */
+/** Transaction of a message; defined only inside of a streamed block. */
 interface InStream {
   readonly xid: number | undefined;
 }
@@ -72,7 +75,7 @@ export type PgOutputMessage =
     }
   | { readonly kind: 'stream_abort'; readonly xid: number; readonly subXid: number };
 
-/** One object for all inserts, like their tuple. */
+/** Insert message: one object, reused for all inserts like its tuple. */
 interface Inserted {
   readonly kind: 'insert';
   xid: number | undefined;
@@ -83,7 +86,7 @@ interface Inserted {
 const NO_RELATION: Relation = { oid: 0, schema: '', name: '', columns: [] };
 const COLUMNS_MAX = 1664;
 const RELATIONS_MAX = 65_536;
-/** How much of an undecodable message its error shows. */
+/** Bytes of an undecodable message that its error shows. */
 const SHOWN_BYTES = 24;
 
 export class PgOutputDecoder {
@@ -108,7 +111,7 @@ export class PgOutputDecoder {
     this.at = start;
     this.end = end;
     const message = this.message(this.u8());
-    if (this.at !== end) throw this.broken(`${end - this.at} bytes are left over`);
+    if (this.at !== end) throw this.undecodable(`${end - this.at} bytes are left over`);
     return message;
   }
 
@@ -124,7 +127,7 @@ export class PgOutputDecoder {
       case 0x52: // R
         return this.relation();
       case 0x4d: // M
-        return this.emitted();
+        return this.logicalMessage();
       case 0x4f: // O
         this.u64();
         return { kind: 'origin', name: this.text() };
@@ -141,7 +144,7 @@ export class PgOutputDecoder {
       case 0x54: // T
         return this.truncate();
       case 0x53: // S
-        if (this.streaming) throw this.broken('a streamed block begins inside of another');
+        if (this.streaming) throw this.undecodable('a streamed block begins inside of another');
         this.streaming = true;
         return { kind: 'stream_start', xid: this.u32(), first: this.u8() === 1 };
       case 0x45: // E
@@ -159,7 +162,7 @@ export class PgOutputDecoder {
       case 0x41: // A
         return { kind: 'stream_abort', xid: this.u32(), subXid: this.u32() };
       default:
-        throw this.broken('its type is unknown');
+        throw this.undecodable('its type is unknown');
     }
   }
 
@@ -174,7 +177,7 @@ export class PgOutputDecoder {
     const name = this.text();
     this.u8();
     const count = this.u16();
-    if (count > COLUMNS_MAX) throw this.broken(`a table of ${count} columns`);
+    if (count > COLUMNS_MAX) throw this.undecodable(`a table of ${count} columns`);
     const columns: RelationColumn[] = [];
     for (let i = 0; i < count; i++) {
       const isKey = (this.u8() & 1) === 1;
@@ -182,7 +185,8 @@ export class PgOutputDecoder {
       columns.push({ name: column, typeOid: this.u32(), isKey });
       this.u32();
     }
-    // Schemas change and backends name each relation again; a hostile server must not fill the memory.
+    // Schemas change, and backends describe each relation again. The limit protects the memory from
+    // a hostile server.
     if (!this.relations.has(oid) && this.relations.size >= RELATIONS_MAX) this.relations.clear();
     const relation = { oid, schema: schema === '' ? 'pg_catalog' : schema, name, columns };
     this.relations.set(oid, relation);
@@ -192,7 +196,7 @@ export class PgOutputDecoder {
   private known(): Relation {
     const oid = this.u32();
     const relation = this.relations.get(oid);
-    if (relation === undefined) throw this.broken(`relation ${oid} was never described`);
+    if (relation === undefined) throw this.undecodable(`relation ${oid} was never described`);
     return relation;
   }
 
@@ -200,7 +204,7 @@ export class PgOutputDecoder {
     const xid = this.xid();
     const relation = this.known();
     const part = this.u8();
-    if (part !== 0x4e) throw this.broken('an insert without its row');
+    if (part !== 0x4e) throw this.undecodable('an insert without its row');
     this.cells(relation);
     const message = this.inserted;
     message.xid = xid;
@@ -215,8 +219,8 @@ export class PgOutputDecoder {
     if (part === 0x4b || part === 0x4f) {
       this.cells(relation);
       part = kind === 'update' ? this.u8() : 0x4e;
-    } else if (kind === 'delete') throw this.broken('a delete without the old row');
-    if (part !== 0x4e) throw this.broken('an update without its row');
+    } else if (kind === 'delete') throw this.undecodable('a delete without the old row');
+    if (part !== 0x4e) throw this.undecodable('an update without its row');
     if (kind === 'update') this.cells(relation);
     return { kind, xid, relation };
   }
@@ -225,7 +229,7 @@ export class PgOutputDecoder {
     const { tuple, bytes } = this;
     const count = this.u16();
     if (count !== relation.columns.length)
-      throw this.broken(`${count} cells for the ${relation.columns.length} columns of ${relation.name}`);
+      throw this.undecodable(`${count} cells for the ${relation.columns.length} columns of ${relation.name}`);
     tuple.reserve(count);
     tuple.bytes = bytes;
     tuple.count = count;
@@ -234,12 +238,12 @@ export class PgOutputDecoder {
       tuple.kind[i] = kind;
       if (kind === CELL.binary || kind === CELL.text) {
         const length = this.u32();
-        if (length > this.end - this.at) throw this.broken(`a cell of ${length} bytes`);
+        if (length > this.end - this.at) throw this.undecodable(`a cell of ${length} bytes`);
         tuple.start[i] = this.at;
         this.at += length;
         tuple.end[i] = this.at;
       } else if (kind !== CELL.null && kind !== CELL.unchanged)
-        throw this.broken(`a cell of kind 0x${kind.toString(16)}`);
+        throw this.undecodable(`a cell of kind 0x${kind.toString(16)}`);
     }
   }
 
@@ -247,63 +251,63 @@ export class PgOutputDecoder {
     const xid = this.xid();
     const count = this.u32();
     this.u8();
-    if (count * 4 > this.end - this.at) throw this.broken(`a truncation of ${count} tables`);
+    if (count * 4 > this.end - this.at) throw this.undecodable(`a truncation of ${count} tables`);
     return { kind: 'truncate', xid, relations: Array.from({ length: count }, () => this.u32()) };
   }
 
-  private emitted(): PgOutputMessage {
+  private logicalMessage(): PgOutputMessage {
     const xid = this.xid();
     const transactional = (this.u8() & 1) === 1;
     const lsn = this.u64();
     const prefix = this.text();
     const length = this.u32();
-    if (length > this.end - this.at) throw this.broken(`a text of ${length} bytes`);
+    if (length > this.end - this.at) throw this.undecodable(`a text of ${length} bytes`);
     this.at += length;
     return { kind: 'message', xid, transactional, lsn, prefix };
   }
 
-  private take(count: number): number {
+  private advance(count: number): number {
     const at = this.at;
-    if (count > this.end - at) throw this.broken('it ends too early');
+    if (count > this.end - at) throw this.undecodable('it ends too early');
     this.at = at + count;
     return at;
   }
 
   private u8(): number {
-    return this.bytes[this.take(1)] as number;
+    return this.bytes[this.advance(1)] as number;
   }
 
   private u16(): number {
-    return this.bytes.readUInt16BE(this.take(2));
+    return this.bytes.readUInt16BE(this.advance(2));
   }
 
   private u32(): number {
-    return this.bytes.readUInt32BE(this.take(4));
+    return this.bytes.readUInt32BE(this.advance(4));
   }
 
   private u64(): bigint {
-    return this.bytes.readBigUInt64BE(this.take(8));
+    return this.bytes.readBigUInt64BE(this.advance(8));
   }
 
   private i64(): bigint {
-    return this.bytes.readBigInt64BE(this.take(8));
+    return this.bytes.readBigInt64BE(this.advance(8));
   }
 
   private text(): string {
     const zero = this.bytes.indexOf(0, this.at);
-    if (zero < 0 || zero >= this.end) throw this.broken('a text without its end');
+    if (zero < 0 || zero >= this.end) throw this.undecodable('a text without its end');
     const text = this.bytes.toString('utf8', this.at, zero);
     this.at = zero + 1;
     return text;
   }
 
-  private broken(why: string): Error {
+  private undecodable(why: string): Error {
     const shown = this.bytes.toString('hex', this.first, Math.min(this.end, this.first + SHOWN_BYTES));
     return outboxError(
       'wal_undecodable',
       `a pgoutput message of ${this.end - this.first} bytes cannot be read: ${why}`,
       {
-        next: `report it with its first bytes, ${shown === '' ? 'none' : shown}; the rows are pending and are found by their state`,
+        next: `report it with its first bytes, ${shown === '' ? 'none' : shown}; its rows stay pending and are published from the table`,
       },
     );
   }

@@ -1,23 +1,24 @@
-/** How far the stream is done: which position may be confirmed.
+/** Progress of the stream: computes the position that may be confirmed to the server.
  *
- *  Invariants: (1) a row counts from the moment it is received, not from the moment somebody works on it; (2) only the end of a
- *  transaction is a position, because rows of one COPY, and a BEGIN with its first row, share theirs; (3) it is confirmed
- *  when its rows and all rows received before them are done; (4) while anything is open or under way nothing else is.
+ *  Invariants: (1) a row counts as soon as it is received; (2) only the end of a transaction is a
+ *  position, because the rows of one COPY share a position, and so do a BEGIN and its first row;
+ *  (3) a position is confirmed when its rows and all earlier rows are done; (4) while a transaction
+ *  is open or rows are in flight, no other position is confirmed.
  */
 
-/** Rows received in a row, done together. */
+/** Consecutive received rows that are finished together. */
 export interface Portion {
   readonly rows: number;
   done: boolean;
 }
 
 interface Ending {
-  /** Rows received up to its end. */
+  /** Number of rows received up to the end of the transaction. */
   readonly rows: number;
   readonly endLsn: bigint;
 }
 
-/** A queue whose head is taken without moving the rest. */
+/** FIFO queue that removes its head without moving the other items. */
 class Queue<T> {
   private items: T[] = [];
   private head = 0;
@@ -52,22 +53,22 @@ export class WalProgress {
   private position = 0n;
   private ended = 0;
 
-  /** Everything below it is done. 0 until something is known. */
+  /** Position below which everything is done; 0 until one is known. */
   get confirmed(): bigint {
     return this.position;
   }
 
-  /** Rows received and not done. */
+  /** Number of rows received and not done. */
   get outstanding(): number {
     return this.received - this.done;
   }
 
-  /** Transactions that ended and are not confirmed. */
+  /** Number of transactions that ended and are not confirmed. */
   get unconfirmed(): number {
     return this.endings.size;
   }
 
-  /** Transactions that ended. */
+  /** Number of transactions that ended. */
   get commits(): number {
     return this.ended;
   }
@@ -87,7 +88,7 @@ export class WalProgress {
     this.advance();
   }
 
-  /** The next `rows` received rows are worked on together. */
+  /** Groups the next `rows` received rows. */
   portion(rows: number): Portion {
     const portion = { rows, done: false };
     this.portions.push(portion);
@@ -103,8 +104,9 @@ export class WalProgress {
     this.advance();
   }
 
-  /** Everything below `walEnd` was sent; it concerns us only where nothing is left of it. */
-  quiet(walEnd: bigint): void {
+  /** Reports that the server sent everything below `walEnd`; ignored while rows or transactions are
+   *  open. */
+  keepalive(walEnd: bigint): void {
     if (this.open || this.outstanding > 0 || this.endings.size > 0) return;
     if (walEnd > this.position) this.position = walEnd;
   }

@@ -1,13 +1,14 @@
-/** One pass over pending rows, as one snapshot shows them: read in pages bounded in rows and bytes, brought in order, waited for. */
+/** Round: one pass over the pending rows of one snapshot. It reads pages bounded in rows and bytes,
+ *  delivers them in order, and waits for their marks. */
 import type { Covered, Delivered, Pipeline } from '../pipeline/contract.ts';
 import type { OutboxRow } from '../store.ts';
 import type { KeyFilter, OutboxRows } from './rows.ts';
 import { ID_MIN } from './slot.ts';
 
 export interface RoundLimits {
-  /** Ids of one pass; the next one takes the rest. */
+  /** Limit of the ids of one round; the next round reads the others. */
   readonly idsMax: number;
-  /** Rows and payload bytes read and brought at once. */
+  /** Limits of one page: rows, and payload bytes. */
   readonly pageRows: number;
   readonly pageBytes: number;
 }
@@ -18,14 +19,14 @@ export const PAGE_ROWS = 1000;
 export interface RoundOptions {
   readonly pipeline: Pipeline;
   readonly table: OutboxRows;
-  /** Ids up to this one. */
+  /** Highest id of the round. */
   readonly to: bigint;
   readonly filter?: KeyFilter;
   readonly limits: RoundLimits;
-  readonly goesOn: () => boolean;
+  readonly mayContinue: () => boolean;
 }
 
-/** Of the rows of a key that were left: the lowest id and the highest. */
+/** Lowest and highest id of the rows of a key that were left. */
 export interface IdRange {
   readonly from: bigint;
   readonly to: bigint;
@@ -33,9 +34,9 @@ export interface IdRange {
 
 export interface Round {
   readonly published: number;
-  /** By key. */
+  /** Refused ids of each key. */
   readonly refused: ReadonlyMap<string, IdRange>;
-  /** Whether it had all that was pending. */
+  /** True when the round read all pending ids. */
   readonly whole: boolean;
 }
 
@@ -44,17 +45,18 @@ export const widened = (range: IdRange | undefined, id: bigint): IdRange =>
     ? { from: id, to: id }
     : { from: id < range.from ? id : range.from, to: id > range.to ? id : range.to };
 
-/** A page with a snapshot of its own could show a row whose transaction waited for one that had drawn a lower id of the key, and which
- *  committed after the lower page was read; so the ids are those of one snapshot. */
-export async function bringPending(options: RoundOptions): Promise<Round> {
-  const { pipeline, table, to, filter = {}, limits, goesOn } = options;
+/** Delivers the pending rows of one snapshot, so that every key stays in order. With a snapshot for
+ *  each page, a later page could overtake a row: its transaction may have waited for one that drew
+ *  a lower id of the key, and that committed after the lower page was read. */
+export async function deliverPending(options: RoundOptions): Promise<Round> {
+  const { pipeline, table, to, filter = {}, limits, mayContinue } = options;
   const { idsMax, pageRows, pageBytes } = limits;
   const calls: Array<Promise<Delivered>> = [];
   const refused = new Map<string, IdRange>();
   const ids = await table.pendingIds(to, idsMax, filter);
   const whole = ids.length < idsMax;
   let after = ID_MIN;
-  for (let at = 0; at < ids.length && goesOn(); ) {
+  for (let at = 0; at < ids.length && mayContinue(); ) {
     await pipeline.room();
     const asked = [...ids.subarray(at, at + pageRows)];
     const { states, through } = await table.byId(asked, pageBytes);
@@ -63,7 +65,7 @@ export async function bringPending(options: RoundOptions): Promise<Round> {
     at += rest < 0 ? asked.length : rest;
     const end = whole && at >= ids.length ? to : through;
     if (rows.length > 0)
-      calls.push(bring(pipeline, rows, { from: after + 1n, to: end, ...coveredBy(filter) }, refused));
+      calls.push(deliverPage(pipeline, rows, { from: after + 1n, to: end, ...coveredBy(filter) }, refused));
     after = end;
   }
   const outcomes = await Promise.all(calls);
@@ -78,8 +80,8 @@ function coveredBy({ only, except }: KeyFilter): Pick<Covered, 'keys' | 'except'
   };
 }
 
-/** Notes the keys of what is left. */
-async function bring(
+/** Delivers a page and collects the ids that were left, by key. */
+async function deliverPage(
   pipeline: Pipeline,
   rows: readonly OutboxRow[],
   covered: Covered,

@@ -1,11 +1,12 @@
-/** From the cells of a decoded insert to an outbox row, by the columns' names, whatever their order. */
+/** Reader of outbox rows from the cells of decoded inserts; it finds the columns by name, in any
+ *  order. */
 
 import { outboxError } from '../../errors.ts';
 import { canonicalUuid } from '../../ids.ts';
 import type { OutboxRow } from '../store.ts';
 import { CELL, type Relation, type Tuple } from './pgoutput.ts';
 
-/** Columns the relay reads; the last is optional in the table. */
+/** Columns that the relay reads; a table may lack the optional ones. */
 export const WAL_COLUMNS = ['id', 'aggregate_id', 'msg_id', 'event_type', 'payload', 'created_at'] as const;
 export const WAL_OPTIONAL_COLUMNS = ['traceparent'] as const;
 
@@ -20,7 +21,7 @@ const OID = {
   jsonb: 3802,
 };
 const EPOCH_2000_MS = 946_684_800_000;
-/** Beyond it a Date is none; PostgreSQL's `infinity` lies there too. */
+/** Range of Date; PostgreSQL's `infinity` lies beyond it too. */
 const DATE_MS_MAX = 8.64e15;
 
 const UUID_BYTES = 16;
@@ -28,7 +29,8 @@ const UUID_CHARS = 36;
 const DIGITS = Buffer.from('0123456789abcdef');
 const scratch = Buffer.alloc(UUID_CHARS, '-');
 
-/** One flat text: put together from slices it would be flattened again by whoever reads it. */
+/** Formats a UUID as one flat string: a string concatenated from slices would be flattened again by
+ *  its readers. */
 function uuidOf(bytes: Buffer, start: number): string {
   let to = 0;
   for (let i = 0; i < UUID_BYTES; i++) {
@@ -40,22 +42,23 @@ function uuidOf(bytes: Buffer, start: number): string {
   return scratch.toString('latin1', 0, UUID_CHARS);
 }
 
-/** `2026-01-02 03:04:05.678901+00`, as DateStyle ISO prints it. */
+/** Parses `2026-01-02 03:04:05.678901+00`, the output of DateStyle ISO. */
 function dateOf(text: string): Date {
   const iso = text.replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00');
   return new Date(/[+-]\d\d:\d\d$/.test(iso) ? iso : `${iso}Z`);
 }
 
-/** Reads rows of one table version. Make another one when the relation is described again. */
+/** Reader of the rows of one table version; a new description of the relation needs a new
+ *  reader. */
 export class WalRowReader {
   private readonly relation: Relation;
   private readonly places: readonly number[];
   private readonly traceparent: number;
-  /** The last event type and its bytes: they are few and repeat. */
+  /** Cache of the last event type and its bytes: event types are few and repeat. */
   private event = '';
   private eventBytes = Buffer.alloc(0);
 
-  /** @throws wal_undecodable where the publication lacks a column */
+  /** Finds the columns. @throws wal_undecodable: the publication lacks a column */
   constructor(relation: Relation) {
     this.relation = relation;
     const place = (name: string): number => relation.columns.findIndex((column) => column.name === name);
@@ -65,12 +68,12 @@ export class WalRowReader {
     if (missing.length > 0)
       throw outboxError(
         'wal_undecodable',
-        `the publication shows ${relation.schema}.${relation.name} without ${missing.join(', ')}`,
-        { next: 'drop the publication: the relay makes it again with the columns it needs' },
+        `the publication lacks columns of ${relation.schema}.${relation.name}: ${missing.join(', ')}`,
+        { next: 'drop the publication: the relay creates it again with the columns that it needs' },
       );
   }
 
-  /** @throws wal_undecodable for a cell that is not of its column's type */
+  /** Reads a row. @throws wal_undecodable: a cell does not have the type of its column */
   read(tuple: Tuple): OutboxRow {
     const [id, aggregateId, msgId, eventType, payload, createdAt] = this.places as [
       number,
@@ -101,12 +104,12 @@ export class WalRowReader {
     const column = this.relation.columns[place];
     return outboxError(
       'wal_undecodable',
-      `column ${column?.name} (type ${column?.typeOid}) of ${this.relation.schema}.${this.relation.name} holds no value the relay can read`,
+      `column ${column?.name} (type ${column?.typeOid}) of ${this.relation.schema}.${this.relation.name} has a value that the relay cannot read`,
       { next: 'use the column types of the outbox table: bigint, uuid, uuid, text, bytea, timestamptz' },
     );
   }
 
-  /** Whether the cell is binary. */
+  /** True for a binary cell, false for a text cell. */
   private isBinary(tuple: Tuple, place: number): boolean {
     const kind = tuple.kind[place];
     if (kind === CELL.binary) return true;
@@ -161,7 +164,7 @@ export class WalRowReader {
     const end = tuple.end[place] as number;
     const oid = this.relation.columns[place]?.typeOid;
     if (this.isBinary(tuple, place)) {
-      // jsonb travels with a version byte before its text.
+      // Binary jsonb has a version byte before its text.
       return tuple.bytes.subarray(oid === OID.jsonb && end > start ? start + 1 : start, end);
     }
     if (oid !== OID.bytea) return tuple.bytes.subarray(start, end);

@@ -1,4 +1,4 @@
-/** The outbox by row, where the stream cannot be asked: what is pending, and whether it still is. */
+/** Queries of the outbox by row: pending ids, rows by id, and their state. */
 import type { SqlPool, SqlRow } from '../../../io/postgres/sql/port.ts';
 import type { OutboxRow } from '../store.ts';
 
@@ -14,19 +14,19 @@ interface PendingRow extends SqlRow {
 }
 
 export interface RowState {
-  /** Without its payload where it is not pending. */
+  /** Row; without its payload where it is not pending. */
   readonly row: OutboxRow;
   readonly pending: boolean;
 }
 
 export interface RowPage {
-  /** Ascending. */
+  /** Rows found, ascending. */
   readonly states: readonly RowState[];
-  /** The rows up to this id were looked at; those of the higher ids that were asked for were left out for their bytes. */
+  /** Highest id that was read; rows with higher ids were left out because of their bytes. */
   readonly through: bigint;
 }
 
-/** Whose rows are looked for: of these keys alone, or of all but these. */
+/** Filter by key: `only` these keys, or all `except` these. */
 export interface KeyFilter {
   readonly only?: ReadonlySet<string>;
   readonly except?: ReadonlySet<string>;
@@ -45,7 +45,7 @@ function stateOf(found: PendingRow): RowState {
   return { row, pending: found.pending };
 }
 
-/** What a look at the table saw, and a position that lies above the commits of all it saw. */
+/** Pending ids at one time, and a position of the log above the commits of all of them. */
 export interface Sighting {
   readonly ids: readonly bigint[];
   readonly lsn: string;
@@ -62,10 +62,11 @@ export class OutboxRows {
     this.columns = `id, aggregate_id, msg_id, event_type, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending, CASE WHEN published_at IS NULL THEN payload ELSE ''::bytea END AS payload`;
   }
 
-  /** The lowest pending ids up to `to`, ascending, as one snapshot shows them: of a key it shows no row without those before it. */
+  /** Reads the lowest pending ids up to `to`, ascending, in one snapshot, which shows no row
+   *  without the earlier rows of its key. */
   async pendingIds(to: bigint, limit: number, filter: KeyFilter = {}): Promise<BigInt64Array> {
     const { sql, keys } = whereOf(filter, '$3');
-    // As bytes: a row or a bigint each would cost many times the eight that an id has.
+    // One bytea of 8 bytes an id: a row or a bigint for each id would cost many times that.
     const { rows } = await this.pool.query<{ ids: Uint8Array | null }>(
       `SELECT string_agg(int8send(id), ''::bytea ORDER BY id) AS ids
        FROM (SELECT id FROM ${this.table} WHERE published_at IS NULL AND id <= $1 ${sql} ORDER BY id LIMIT $2) AS seen`,
@@ -78,8 +79,8 @@ export class OutboxRows {
     return ids;
   }
 
-  /** Those of `ids`, which ascend, that can be seen; not all where the payloads of the pending ones are more than `bytesMax`, and one
-   *  at least. */
+  /** Reads the visible rows of ascending `ids`. It stops where the payloads of pending rows exceed
+   *  `bytesMax`, but returns at least one row. */
   async byId(ids: readonly bigint[], bytesMax: number): Promise<RowPage> {
     const { rows } = await this.pool.query<PendingRow & { readonly followed: boolean }>(
       `SELECT * FROM (
@@ -94,7 +95,7 @@ export class OutboxRows {
     return { states: rows.map(stateOf), through };
   }
 
-  /** Those of `ids` that can be seen, pending or not. */
+  /** Reads which of `ids` are visible, pending or not. */
   async visibleOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
     const { rows } = await this.pool.query<{ id: bigint }>(
       `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[])`,
@@ -103,7 +104,7 @@ export class OutboxRows {
     return rows.map(({ id }) => id);
   }
 
-  /** Those of `ids` that are pending. */
+  /** Reads which of `ids` are pending. */
   async pendingOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
     const { rows } = await this.pool.query<{ id: bigint }>(
       `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[]) AND published_at IS NULL`,
@@ -112,10 +113,11 @@ export class OutboxRows {
     return rows.map(({ id }) => id);
   }
 
-  /** The lowest pending ids, but not of these keys. */
+  /** Reads the lowest pending ids of keys outside `except`. */
   async sight(limit: number, except: ReadonlySet<string>): Promise<Sighting> {
     const { sql, keys } = whereOf({ except }, '$2');
-    // The position is read after the statement's snapshot was taken, so whatever the snapshot shows committed below it.
+    // The position is read after the snapshot of the statement was taken, so everything that the
+    // snapshot shows committed below it.
     const { rows } = await this.pool.query<{ ids: readonly bigint[]; lsn: string }>(
       `WITH seen AS MATERIALIZED (SELECT id FROM ${this.table} WHERE published_at IS NULL ${sql} ORDER BY id LIMIT $1)
        SELECT coalesce((SELECT array_agg(id ORDER BY id) FROM seen), '{}'::bigint[]) AS ids,

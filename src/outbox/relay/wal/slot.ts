@@ -1,11 +1,14 @@
-/** The replication slot and the publication of one outbox: made, looked at, judged, made again.
+/** Replication slot and publication of one outbox: creates, reads and drops them.
  *
- *  The slot's own position is the only cursor. Beside it the table relay_slots remembers up to where this project let the slot
- *  go, written before the slot hears it: a slot that stands above that was moved or made by somebody else, and rows may lie
- *  between. `unswept` says why the table has to be swept by row before the stream is believed; it survives a crash.
+ *  The confirmed position of the slot is the only cursor. The table relay_slots also records the
+ *  position up to which this project allowed the slot to move, and it is written before the slot
+ *  moves. A slot above that position was moved or created by another program, and rows may lie
+ *  between the two. `unswept` is the reason why the table must be swept before the stream is
+ *  trusted; it survives a crash.
  *
- *  Invariant: who claimed that memory last is the only one who writes it. An owner that was silent for a lease may still be at work:
- *  what it notes after the claim of its successor is refused, and so the slot does not move either.
+ *  Invariant: only the relay that claimed the record in relay_slots last writes it. An owner that
+ *  was silent for one lease time may still run. Its writes after the claim of its successor are
+ *  refused, so it cannot move the slot either.
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
@@ -14,32 +17,32 @@ import { formatLsn, parseLsn } from './lsn.ts';
 import { WAL_COLUMNS, WAL_OPTIONAL_COLUMNS } from './row.ts';
 
 export interface WalNames {
-  /** As the server spells the table. */
+  /** Schema and table as the server spells them. */
   readonly schema: string;
   readonly table: string;
   readonly slot: string;
   readonly publication: string;
-  /** The publication has the name we give it, so it is ours to replace. */
+  /** True when the publication has its default name, so that the relay may replace it. */
   readonly isOwnPublication: boolean;
   readonly hasTraceparent: boolean;
-  /** 170004 for 17.4. */
+  /** Version number of the server: 170004 for 17.4. */
   readonly serverVersion: number;
 }
 
 export interface SlotState {
   readonly activePid: number | null;
-  /** reserved, extended, unreserved or lost. */
+  /** wal_status: reserved, extended, unreserved or lost. */
   readonly walStatus: string;
-  /** Undefined where nothing bounds it. */
+  /** safe_wal_size; undefined without a limit. */
   readonly safeWalBytes: number | undefined;
   readonly confirmed: bigint;
   readonly retainedBytes: number;
-  /** Why the server gave the slot up; null while it lives. */
+  /** Reason why the server invalidated the slot; null for a valid one. */
   readonly invalidation: string | null;
   readonly currentLsn: bigint;
 }
 
-/** Why rows may be pending that the stream will not show. */
+/** Reason why rows may be pending that the stream will not deliver. */
 export type SweepReason =
   | 'first_start'
   | 'slot_missing'
@@ -50,15 +53,15 @@ export type SweepReason =
   | 'no_slot'
   | 'parked';
 
-export interface Memory {
+export interface SlotRecord {
   readonly confirmed: bigint;
-  /** Decimal; positions of two servers do not compare. */
+  /** Decimal identifier of the server; positions of two servers do not compare. */
   readonly systemIdentifier: string;
-  /** Ids up to `to` may be pending without a place in the stream; null: none are. */
+  /** Ids up to `to` may be pending without a position in the stream; null: none. */
   readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
 }
 
-interface MemoryRow extends SqlRow {
+interface SlotRecordRow extends SqlRow {
   readonly confirmed: string;
   readonly system: string;
   readonly reason: SweepReason | null;
@@ -66,10 +69,10 @@ interface MemoryRow extends SqlRow {
   readonly version: string;
 }
 
-const MEMORY_COLUMNS =
+const RECORD_COLUMNS =
   'confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to, xmin::text AS version';
 
-function memoryOf(row: MemoryRow | undefined): Memory | undefined {
+function recordOf(row: SlotRecordRow | undefined): SlotRecord | undefined {
   if (row === undefined) return undefined;
   return {
     confirmed: parseLsn(row.confirmed) ?? 0n,
@@ -78,14 +81,14 @@ function memoryOf(row: MemoryRow | undefined): Memory | undefined {
   };
 }
 
-/** Every id lies between them. */
+/** Lowest and highest possible id. */
 export const ID_MIN = -(2n ** 63n);
 export const ID_MAX = 2n ** 63n - 1n;
 
-/** Enters SQL text and a replication command. */
+/** Names that enter SQL text and replication commands. */
 const PLAIN_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
 const HOLD_MS_MAX = 5000;
-/** How long making a slot may take: it waits for every transaction that is open. */
+/** Limit of the time to create a slot, which waits for every open transaction. */
 const MAKING_MS_MAX = 86_400_000;
 const NAME_BYTES_MAX = 63;
 const TAIL_BYTES = 9;
@@ -97,12 +100,12 @@ export const sqlstateOf = (thrown: unknown): string | undefined => {
   return typeof state === 'string' ? state : undefined;
 };
 
-/** What the server says to a role, a setting or a limit. */
+/** Adds the remedy to an error about a privilege, a setting or a limit. */
 function refusal(thrown: unknown, doing: string): unknown {
   const next: Readonly<Record<string, string>> = {
     '42501':
       'give the role REPLICATION, CREATE on the database and the ownership of the outbox, or run -migrate as such a role',
-    '53400': 'raise max_replication_slots or drop a slot nobody uses (pg_replication_slots)',
+    '53400': 'raise max_replication_slots or drop an unused slot (pg_replication_slots)',
     '55000': 'set wal_level=logical and restart the server, or run with -relay=poll',
   };
   const state = sqlstateOf(thrown);
@@ -118,7 +121,8 @@ function refusal(thrown: unknown, doing: string): unknown {
 export class WalSlot {
   private readonly pool: SqlPool;
   private readonly names: WalNames;
-  /** Version of the `relay_slots` row as this relay claimed or wrote it last: its xmin, which the server changes with every write. */
+  /** Version of the `relay_slots` row as this relay claimed or wrote it last: its xmin, which
+   *  changes with every write. */
   private version: string | undefined;
 
   constructor(pool: SqlPool, names: WalNames) {
@@ -130,7 +134,7 @@ export class WalSlot {
     return [...WAL_COLUMNS, ...(this.names.hasTraceparent ? WAL_OPTIONAL_COLUMNS : [])];
   }
 
-  /** Whether the publication shows what the relay needs of the outbox. */
+  /** True when the publication includes all columns of the outbox that the relay needs. */
   async isPublished(): Promise<boolean> {
     const { schema, table, publication } = this.names;
     const { rows } = await this.pool.query<{ good: boolean }>(
@@ -143,8 +147,8 @@ export class WalSlot {
     return rows[0]?.good === true;
   }
 
-  /** Makes the publication where it is missing or does not show the outbox; true when it did.
-   *  @throws wal_not_possible, slot_taken when it is about other tables */
+  /** Creates the publication where it is missing or does not fit the outbox; true when it did.
+   *  @throws wal_not_possible, slot_taken when the publication includes other tables */
   async ensurePublication(): Promise<boolean> {
     if (await this.isPublished()) return false;
     const { schema, table, publication } = this.names;
@@ -156,14 +160,14 @@ export class WalSlot {
     if (rows[0]?.others !== 0n && !this.names.isOwnPublication)
       throw outboxError(
         'slot_taken',
-        `the publication ${publication} shows other tables than ${schema}.${table}`,
+        `the publication ${publication} includes other tables than ${schema}.${table}`,
         {
           next: 'give another -publication',
         },
       );
     try {
       await this.pool.transaction(async (session) => {
-        // A relay that is stopped here holds locks of the table no longer than this.
+        // A relay that is suspended here holds locks of the table for no longer than this.
         await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${HOLD_MS_MAX}`);
         await session.query(`DROP PUBLICATION IF EXISTS ${publication}`);
         await session.query(
@@ -173,15 +177,16 @@ export class WalSlot {
       });
     } catch (thrown) {
       if (sqlstateOf(thrown) === ALREADY_THERE) return this.ensurePublication();
-      throw refusal(thrown, `making the publication ${publication}`);
+      throw refusal(thrown, `the creation of the publication ${publication}`);
     }
     return true;
   }
 
-  /** Undefined where there is none. @throws slot_taken when the name belongs to another kind of slot or another database */
-  async look(): Promise<SlotState | undefined> {
+  /** Reads the state of the slot; undefined where it does not exist. @throws slot_taken when the
+   *  name belongs to another kind of slot or another database */
+  async readState(): Promise<SlotState | undefined> {
     const { slot } = this.names;
-    // Columns of later versions are read through json, where a missing one is null.
+    // Columns of later server versions are read through JSON, where a missing column is null.
     const { rows } = await this.pool.query<Readonly<Record<string, string | null>>>(
       `SELECT s.j->>'slot_type' AS slot_type, s.j->>'plugin' AS plugin, s.j->>'database' AS database, current_database() AS mine,
               s.j->>'active_pid' AS active_pid, s.j->>'wal_status' AS wal_status, s.j->>'safe_wal_size' AS safe_wal_size,
@@ -195,8 +200,8 @@ export class WalSlot {
     if (row['slot_type'] !== 'logical' || row['plugin'] !== 'pgoutput' || row['database'] !== row['mine'])
       throw outboxError(
         'slot_taken',
-        `the replication slot ${slot} is a ${row['slot_type']} one of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
-        { next: 'give another -slot, or drop that slot if nobody uses it' },
+        `the replication slot ${slot} is a ${row['slot_type']} slot of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
+        { next: 'give another -slot, or drop that slot if it is not in use' },
       );
     const safe = row['safe_wal_size'];
     return {
@@ -210,10 +215,11 @@ export class WalSlot {
     };
   }
 
-  /** Waits for transactions that are open, however long, or until it is given up. @throws wal_not_possible */
+  /** Creates the slot, which waits for all open transactions, without a limit, or until `giveUp` is
+   *  aborted. @throws wal_not_possible */
   async create(giveUp: AbortSignal): Promise<void> {
     const { slot, serverVersion } = this.names;
-    // From version 17 on a standby that takes over can have the slot, too.
+    // From version 17 on, a standby that is promoted can have the slot too.
     const failover = serverVersion >= 170_000 ? ', failover => true' : '';
     try {
       await this.pool.transaction(async (session) => {
@@ -225,7 +231,8 @@ export class WalSlot {
         );
       });
     } catch (thrown) {
-      if (sqlstateOf(thrown) !== ALREADY_THERE) throw refusal(thrown, `making the replication slot ${slot}`);
+      if (sqlstateOf(thrown) !== ALREADY_THERE)
+        throw refusal(thrown, `the creation of the replication slot ${slot}`);
     }
   }
 
@@ -238,7 +245,8 @@ export class WalSlot {
     }
   }
 
-  /** Ends whoever holds the slot; returns its pid. Only for the relay that owns the outbox. */
+  /** Terminates the walsender that reads the slot; returns its pid. Only for the relay that owns
+   *  the outbox. */
   async endHolder(): Promise<number | undefined> {
     const { rows } = await this.pool.query<{ pid: number }>(
       'SELECT active_pid AS pid, pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL',
@@ -251,7 +259,7 @@ export class WalSlot {
     return this.pool.systemIdentifier();
   }
 
-  /** The highest pending id that can be seen; null where nothing is pending. */
+  /** Highest visible pending id; null where no row is pending. */
   async pendingMax(): Promise<bigint | null> {
     const { schema, table } = this.names;
     const { rows } = await this.pool.query<{ id: bigint | null }>(
@@ -260,28 +268,30 @@ export class WalSlot {
     return rows[0]?.id ?? null;
   }
 
-  /** Reads the memory, which no other relay writes from here on without a claim of its own. Undefined where there is none. */
-  async claim(): Promise<Memory | undefined> {
-    const { rows } = await this.pool.query<MemoryRow>(
-      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${MEMORY_COLUMNS}`,
+  /** Claims the record and reads it: other relays cannot write it from now on without a claim.
+   *  Undefined where it does not exist. */
+  async claim(): Promise<SlotRecord | undefined> {
+    const { rows } = await this.pool.query<SlotRecordRow>(
+      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${RECORD_COLUMNS}`,
       [this.names.slot],
     );
     this.version = rows[0]?.version;
-    return memoryOf(rows[0]);
+    return recordOf(rows[0]);
   }
 
-  /** The memory that this relay claimed; undefined where another one has claimed it since. */
-  async recall(): Promise<Memory | undefined> {
-    const { rows } = await this.pool.query<MemoryRow>(
-      `SELECT ${MEMORY_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
+  /** Reads the record that this relay claimed; undefined where another relay has claimed it
+   *  since. */
+  async readRecord(): Promise<SlotRecord | undefined> {
+    const { rows } = await this.pool.query<SlotRecordRow>(
+      `SELECT ${RECORD_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
       [this.names.slot, this.version ?? null],
     );
-    return memoryOf(rows[0]);
+    return recordOf(rows[0]);
   }
 
-  /** Remembers a slot that was met or made, and what must be swept before its stream is believed.
-   *  @throws slot_claimed when another relay has claimed the memory */
-  async remember(memory: Memory): Promise<void> {
+  /** Records a slot that was found or created, and the sweep that its stream needs first.
+   *  @throws slot_claimed when another relay has claimed the record */
+  async saveRecord(record: SlotRecord): Promise<void> {
     await this.write(
       `INSERT INTO relay_slots (slot_name, system_identifier, confirmed_lsn, unswept, unswept_to)
        VALUES ($1, $3, $4::pg_lsn, $5, $6)
@@ -289,15 +299,15 @@ export class WalSlot {
          confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()
        WHERE relay_slots.xmin::text = $2`,
       [
-        memory.systemIdentifier,
-        formatLsn(memory.confirmed),
-        memory.unswept?.reason ?? null,
-        memory.unswept?.to ?? null,
+        record.systemIdentifier,
+        formatLsn(record.confirmed),
+        record.unswept?.reason ?? null,
+        record.unswept?.to ?? null,
       ],
     );
   }
 
-  /** @throws slot_claimed */
+  /** Clears the need for a sweep. @throws slot_claimed */
   async swept(): Promise<void> {
     await this.write(
       'UPDATE relay_slots SET unswept = NULL, unswept_to = NULL, updated_at = now() WHERE slot_name = $1 AND xmin::text = $2',
@@ -305,7 +315,8 @@ export class WalSlot {
     );
   }
 
-  /** Lets the slot go up to here, before it is told. `parkedTo`: rows up to this id were passed over and are pending.
+  /** Records that the slot may move up to `confirmed`; must precede the move. `parkedTo`: parked
+   *  rows up to this id are pending.
    *  @throws slot_claimed */
   async allow(confirmed: bigint, parkedTo: bigint | null): Promise<void> {
     const reason: SweepReason | null = parkedTo === null ? null : 'parked';
@@ -316,7 +327,8 @@ export class WalSlot {
     );
   }
 
-  /** @param text writes where the memory has the version $2 */
+  /** Writes the record if its version is the one of this relay. @param text statement with the
+   *  version as $2 */
   private async write(text: string, values: readonly SqlValue[]): Promise<void> {
     const { rows } = await this.pool.query<{ version: string }>(`${text} RETURNING xmin::text AS version`, [
       this.names.slot,
@@ -325,22 +337,23 @@ export class WalSlot {
     ]);
     const version = rows[0]?.version;
     if (version === undefined)
-      throw outboxError('slot_claimed', `another relay has taken the slot ${this.names.slot} over`, {
-        next: 'nothing: whoever owns the outbox begins again where the slot stands',
+      throw outboxError('slot_claimed', `another relay has claimed the slot ${this.names.slot}`, {
+        next: 'nothing: the relay that owns the outbox continues at the position of the slot',
       });
     this.version = version;
   }
 
-  /** Writes a message into the log, so that the slot moves while nothing else is written. */
+  /** Writes a message into the log, so that the slot moves while the table has no writes. */
   async heartbeat(): Promise<void> {
     await this.pool.query("SELECT pg_logical_emit_message(false, 'millrace', 'heartbeat')");
   }
 }
 
-/** Digest of a table, from pg_class `c` and pg_namespace `n`. Slots belong to the whole server, so it covers the database, too. */
+/** Digest of a table, from pg_class `c` and pg_namespace `n`. It covers the database too, because
+ *  slots belong to the whole server. */
 export const SLOT_DIGEST_SQL = `substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8)`;
 
-/** The slot of a table, where no other name is given. */
+/** Default name of the slot and of the publication of a table. */
 export const slotName = (schema: string, table: string, digest: string): string =>
   `millrace_${schema}_${table}`.slice(0, NAME_BYTES_MAX - TAIL_BYTES).concat('_', digest);
 
@@ -349,7 +362,8 @@ export interface NameOptions {
   readonly publication?: string;
 }
 
-/** Reads what the names follow from. @throws bad_value, tables_missing, wal_not_possible where the server does not decode its log */
+/** Reads the names of a table, its slot and its publication. @throws bad_value, tables_missing,
+ *  wal_not_possible where wal_level is not logical */
 export async function walNames(pool: SqlPool, table: string, options: NameOptions): Promise<WalNames> {
   const { rows } = await pool.query<{
     level: string;

@@ -1,9 +1,11 @@
-/** Rows as the write-ahead log shows them: the relay that owns all shards reads the slot, the others stand by.
+/** Source of rows from the write-ahead log: the relay that owns all shards reads the replication
+ *  slot, the others are on standby.
  *
- *  Invariants: (1) no position is kept on this side: each stream starts where the slot stands, and what comes twice is absorbed
- *  by its msg_id; (2) the slot moves only to the end of a transaction before which everything is published and marked, after
- *  relay_slots knows it; (3) a stream is believed only after what it may lack was published by row; (4) a failure that
- *  repeats at one place ends in a new slot and a sweep, never in a loop.
+ *  Invariants: (1) this process keeps no position: each stream starts at the position of the slot,
+ *  and consumers drop duplicates by msg_id; (2) the slot moves only to the end of a transaction up
+ *  to which all rows are published and marked, after relay_slots records it; (3) a stream is
+ *  trusted only after the rows that it may lack were published from the table; (4) a failure that
+ *  repeats at one position leads to a new slot and a sweep, never to a loop.
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { ReplicationDriver, ReplicationStream } from '../../../io/postgres/replication/port.ts';
@@ -25,30 +27,30 @@ import {
   WalSlot,
   walNames,
 } from './slot.ts';
-import { arrange, isAsJudged } from './start.ts';
+import { prepareSlot, remainsUnchanged } from './start.ts';
 import { PARK_KEYS_MAX, WalSweep } from './sweep.ts';
 
 export interface WalSourceOptions {
   readonly driver: ReplicationDriver;
-  /** The address of the pool, for a connection of the stream's own. */
+  /** Address of the database, for the stream's own connection. */
   readonly url: string;
   readonly names: NameOptions;
   readonly connectTimeoutMs: number;
-  /** How often a message is written so that a quiet slot moves. */
+  /** Time between two heartbeat messages, which move a quiet slot. */
   readonly heartbeatMs: number;
-  /** How often the table is looked through for rows the stream did not show. */
+  /** Time between two audits of the table for rows that the stream did not deliver. */
   readonly auditMs: number;
-  /** Messages of the stream above this are passed over; their rows stay pending. */
+  /** Messages of the stream above this size are skipped; their rows stay pending. */
   readonly messageBytesMax: number;
 }
 
 const SWEEP_LIMITS = { idsMax: ROUND_IDS_MAX, pageRows: PAGE_ROWS, parkKeysMax: PARK_KEYS_MAX } as const;
 
-const STANDBY_LOOK_MS = 50;
+const STANDBY_POLL_MS = 50;
 const TICK_MS = 20;
-/** How often a sweep is repeated while a slot is being made. */
+/** Pause between two sweeps while a slot is being created. */
 const SWEEP_MS = 200;
-/** A sixth of the server's patience, within these. */
+/** Feedback interval: a sixth of the server's timeout, within these limits. */
 const FEEDBACK_MS_MIN = 100;
 const FEEDBACK_MS_MAX = 10_000;
 const FEEDBACK_PARTS = 6;
@@ -56,13 +58,15 @@ const SILENCE_MS_MIN = 10_000;
 const SILENCE_MS_DEFAULT = 60_000;
 const BACKOFF_FIRST_MS = 100;
 const BACKOFF_MAX_MS = 5000;
-/** Failures at one position, before the slot is given up. */
+/** Failures at one position after which the slot is dropped. */
 const STUCK_MAX = 3;
-/** The slot is still held, by a sender that ends or by a relay that was silent. */
+/** SQLSTATE of a slot that is still in use, by a walsender that is ending or by a relay that was
+ *  silent. */
 const IN_USE = '55006';
-/** Errors of the server that say nothing about the stream: it stops, starts, or has no connection left. */
+/** SQLSTATEs that say nothing about the stream: the server stops or starts, lacks resources, or the
+ *  connection failed. */
 const PASSING = /^(57|53|55006|08)/;
-/** At the first start no other try can cure these. */
+/** Errors that no retry can fix before the first stream. */
 const CONFIGURED_WRONG = new Set(['wal_not_possible', 'slot_taken', 'bad_value']);
 
 export class WalSource implements Source {
@@ -71,7 +75,7 @@ export class WalSource implements Source {
   private readonly metrics: WalMetrics;
   private readonly parking: WalParking;
   private readonly sweeper: WalSweep;
-  private lastTrouble: string | undefined = 'no stream has begun yet';
+  private lastError: string | undefined = 'no stream has started yet';
   private everHealthy = false;
   private generation = -1;
   private stuckAt: bigint | undefined;
@@ -97,13 +101,13 @@ export class WalSource implements Source {
       parking: this.parking,
       log,
       sleep,
-      goesOn: () => this.goesOn(),
+      mayContinue: () => this.mayContinue(),
       limits: { ...SWEEP_LIMITS, pageBytes },
     });
   }
 
-  trouble(): string | undefined {
-    return this.lastTrouble;
+  failureReason(): string | undefined {
+    return this.lastError;
   }
 
   async run(): Promise<void> {
@@ -112,8 +116,8 @@ export class WalSource implements Source {
     while (!drain.aborted) {
       if (!this.ownsAll()) {
         this.metrics.active.set(0);
-        this.lastTrouble = undefined;
-        await sleep(STANDBY_LOOK_MS);
+        this.lastError = undefined;
+        await sleep(STANDBY_POLL_MS);
         continue;
       }
       if (this.generation !== ownership.generation()) {
@@ -127,12 +131,12 @@ export class WalSource implements Source {
       } catch (thrown) {
         const error = findMillraceError(thrown);
         if (error === undefined || (!this.everHealthy && CONFIGURED_WRONG.has(error.code))) throw thrown;
-        if (this.lastTrouble === undefined) failures = 0;
-        this.lastTrouble = error.message;
+        if (this.lastError === undefined) failures = 0;
+        this.lastError = error.message;
         failures++;
         this.metrics.reconnects.add();
         const fields = { code: error.code, error: error.message, sqlstate: sqlstateOf(error), failures };
-        log.warn(fields, 'the stream ended; it is started again where the slot stands');
+        log.warn(fields, 'the stream ended; it is started again at the position of the slot');
         await sleep(Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 10)));
       } finally {
         this.metrics.active.set(0);
@@ -145,54 +149,59 @@ export class WalSource implements Source {
     return ownership.owned().length === ownership.shards;
   }
 
-  private goesOn(): boolean {
+  private mayContinue(): boolean {
     return (
       !this.parts.drain.aborted && this.ownsAll() && this.parts.ownership.generation() === this.generation
     );
   }
 
-  /** One stream, from the slot to its end. True: everything that was asked for is done. */
+  /** Runs one stream, from the preparation of the slot to the end of the stream. True:
+   *  `exitWhenDrained` is reached. */
   private async lead(): Promise<boolean> {
     const { pool, table, log } = this.parts;
-    // Of the stream before: what it reads from the table is older than what the next one shows.
+    // Turns of the previous stream: rows that they read from the table may be older than those that
+    // the next stream delivers.
     await this.parking.settled();
     const names = await walNames(pool, table, this.options.names);
     const slot = new WalSlot(pool, names);
     const rows = new OutboxRows(pool, table, names.hasTraceparent);
-    const arranged = await arrange(slot, {
+    const prepared = await prepareSlot(slot, {
       log,
       metrics: this.metrics,
       whileMaking: (making, reason) => this.sweepWhile(making, rows, reason),
     });
-    if (arranged === undefined) return false;
-    const { unswept } = arranged;
+    if (prepared === undefined) return false;
+    const { unswept } = prepared;
     if (unswept !== null) {
       if (!(await this.sweeper.sweep(rows, unswept.to, unswept.reason))) return false;
-      // Who parked rows and dies before the first confirmation leaves word of them.
+      // Recorded here, so that a crash before the first confirmation does not lose the need for a
+      // sweep of parked rows.
       if (this.parking.size > 0) await slot.allow(0n, this.parking.highest());
       else await slot.swept();
     } else if (this.parking.size > 0) {
-      // A relay of an earlier release notes without a claim, and so may have wiped the word of rows that are parked here.
+      // A relay of an earlier release writes without a claim, and so may have cleared the record of
+      // rows that are parked here.
       await slot.allow(0n, this.parking.highest());
     }
     this.sweeper.reset();
-    if (!this.goesOn()) return false;
+    if (!this.mayContinue()) return false;
     try {
       return await this.stream(slot, names, rows);
     } catch (thrown) {
-      await this.giveUpStuck(slot, thrown);
+      await this.dropStuckSlot(slot, thrown);
       throw thrown;
     }
   }
 
-  /** A slot waits for every open transaction; until it is there, rows are published by their state. */
+  /** Publishes pending rows from the table while the server creates a slot, because that waits for
+   *  every open transaction. True when the slot exists. */
   private async sweepWhile(making: Promise<void>, rows: OutboxRows, reason: SweepReason): Promise<boolean> {
     let over = false;
     const settled = making.finally(() => {
       over = true;
     });
     settled.catch(() => {});
-    while (!over && this.goesOn()) {
+    while (!over && this.mayContinue()) {
       await Promise.race([settled, this.parts.sleep(SWEEP_MS)]).catch(() => {});
       if (!over) await this.sweeper.sweep(rows, ID_MAX, reason === 'first_start' ? reason : 'no_slot');
     }
@@ -201,8 +210,9 @@ export class WalSource implements Source {
     return true;
   }
 
-  /** Where the same place fails again and again, the slot is dropped; the table is swept instead. */
-  private async giveUpStuck(slot: WalSlot, thrown: unknown): Promise<void> {
+  /** Counts failures of the stream at one position. After STUCK_MAX it drops the slot, so that the
+   *  table is swept instead. */
+  private async dropStuckSlot(slot: WalSlot, thrown: unknown): Promise<void> {
     const error = findMillraceError(thrown);
     const state = sqlstateOf(thrown);
     const atFault =
@@ -210,19 +220,19 @@ export class WalSource implements Source {
       error?.code === 'replication_protocol' ||
       (error?.code === 'replication_failed' && state !== undefined && !PASSING.test(state));
     if (!atFault) return;
-    const found = await slot.look().catch(() => undefined);
+    const found = await slot.readState().catch(() => undefined);
     if (found === undefined) return;
     this.stuck = found.confirmed === this.stuckAt ? this.stuck + 1 : 1;
     this.stuckAt = found.confirmed;
-    if (this.stuck < STUCK_MAX || !this.goesOn()) return;
+    if (this.stuck < STUCK_MAX || !this.mayContinue()) return;
     this.stuck = 0;
-    const memory = await slot.recall();
-    if (memory === undefined) return;
+    const record = await slot.readRecord();
+    if (record === undefined) return;
     this.parts.log.error(
       { code: error.code, error: error.message },
-      'the stream cannot be read any further; its slot is given up',
+      'the stream cannot be read any further; its slot is dropped',
     );
-    await slot.remember({ ...memory, unswept: { reason: 'undecodable', to: ID_MAX } });
+    await slot.saveRecord({ ...record, unswept: { reason: 'undecodable', to: ID_MAX } });
     await slot.drop();
   }
 
@@ -241,7 +251,8 @@ export class WalSource implements Source {
         failure ??= { thrown };
       },
     });
-    // The stream brings again, in order, whatever was left of the one before: nothing of it waits for anything else.
+    // The next stream delivers once more, in order, all rows that the previous stream left, so no
+    // key may stay blocked.
     await pipeline.idle();
     await pipeline.deliver([], { from: ID_MIN, to: ID_MAX });
     const stream = await this.open(slot, names, feed);
@@ -256,13 +267,13 @@ export class WalSource implements Source {
       },
     );
     feed.attach(stream);
-    // Nobody can drop or move a slot that is read, so this look is at the slot of this stream; the one before may have been
-    // at another of that name.
-    const asJudged = await isAsJudged(slot).catch(async (thrown: unknown) => {
+    // Other programs cannot drop or move a slot that is being read, so this check sees the slot of
+    // this stream. The check before may have seen another slot of that name.
+    const unchanged = await remainsUnchanged(slot).catch(async (thrown: unknown) => {
       await stream.close();
       throw thrown;
     });
-    if (over || !asJudged) {
+    if (over || !unchanged) {
       feed.stop();
       await stream.close();
       if (failure !== undefined) throw failure.thrown;
@@ -270,7 +281,7 @@ export class WalSource implements Source {
     }
     feed.open();
     this.metrics.active.set(1);
-    this.lastTrouble = undefined;
+    this.lastError = undefined;
     this.everHealthy = true;
     const keeper = new WalKeeper({
       slot,
@@ -286,7 +297,7 @@ export class WalSource implements Source {
       onStatus: (status) => this.alarm(names, status),
     });
     let done = false;
-    const runs = (): boolean => !over && !done && failure === undefined && this.goesOn();
+    const runs = (): boolean => !over && !done && failure === undefined && this.mayContinue();
     const keeping = (async () => {
       while (runs()) {
         await keeper.keep();
@@ -298,7 +309,7 @@ export class WalSource implements Source {
     });
     while (runs()) await sleep(TICK_MS);
     feed.stop();
-    // Who owns nothing any more lets the slot go at once; the successor waits for it.
+    // A former owner closes the stream immediately, because its successor waits for the slot.
     if (!this.ownsAll() || failure !== undefined) await stream.close();
     await keeping;
     await keeper.settled();
@@ -312,7 +323,8 @@ export class WalSource implements Source {
     return done;
   }
 
-  /** Starts the stream; whoever holds the slot though this relay owns the outbox was silent for too long, and is ended. */
+  /** Starts the stream. This relay owns the outbox, so another reader of the slot was silent for
+   *  too long and is terminated. */
   private async open(slot: WalSlot, names: WalNames, feed: WalFeed): Promise<ReplicationStream> {
     const { driver, url, connectTimeoutMs, messageBytesMax } = this.options;
     const { log, sleep } = this.parts;
@@ -321,9 +333,13 @@ export class WalSource implements Source {
       const { senderTimeoutMs, identity } = session;
       if (identity.systemIdentifier !== (await slot.systemIdentifier())) {
         await session.close();
-        throw coreError('unreachable', 'the stream and the statements reach two different servers', {
-          next: 'give an address in -postgres that leads to one server',
-        });
+        throw coreError(
+          'unreachable',
+          'the replication stream and the SQL statements reach two different servers',
+          {
+            next: 'give an address in -postgres that leads to one server',
+          },
+        );
       }
       const patience = senderTimeoutMs === 0 ? SILENCE_MS_DEFAULT : senderTimeoutMs;
       try {
@@ -339,28 +355,30 @@ export class WalSource implements Source {
             this.metrics.oversize.add();
             log.error(
               { bytes: byteCount },
-              'a message of the stream is too large; its row stays pending for the sweep',
+              'a message of the stream is too large; its row stays pending until an audit of the table finds it',
             );
           },
         });
       } catch (thrown) {
         await session.close();
-        if (sqlstateOf(thrown) !== IN_USE || !this.goesOn()) throw thrown;
+        if (sqlstateOf(thrown) !== IN_USE || !this.mayContinue()) throw thrown;
         const pid = await slot.endHolder();
-        if (pid !== undefined)
-          log.warn({ pid }, 'ended the sender that held the slot for a relay which owns it no more');
+        if (pid !== undefined) log.warn({ pid }, "terminated the walsender of the slot's previous owner");
         await sleep(TICK_MS);
       }
     }
   }
 
-  /** One line when the slot gets into danger, one when it is out of it. */
+  /** Logs when the slot gets into danger, and when it is safe again. */
   private alarm(names: WalNames, status: string): void {
     if (status === this.lastStatus) return;
     const fields = { slot: names.slot, wal_status: status };
     const { log } = this.parts;
     if (status === 'unreserved' || status === 'lost')
-      log.error(fields, 'the server is about to give up the slot, or has: raise max_slot_wal_keep_size');
+      log.error(
+        fields,
+        'the server is about to invalidate the slot, or has done so; raise max_slot_wal_keep_size',
+      );
     else if (this.lastStatus === 'unreserved' || this.lastStatus === 'lost')
       log.info(fields, 'the slot is safe again');
     this.lastStatus = status;

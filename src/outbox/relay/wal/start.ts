@@ -1,111 +1,119 @@
-/** From whatever slot is met to one whose stream can be believed: what has to be made, and what has to be swept first. */
+/** Preparation of a replication slot: decides what must be created, and what must be swept before
+ *  its stream is trusted. */
 import type { Logger } from '../../../core/log.ts';
 import { outboxError } from '../../errors.ts';
 import type { WalMetrics } from './metrics.ts';
-import { ID_MAX, type Memory, type SlotState, type SweepReason, type WalSlot } from './slot.ts';
+import { ID_MAX, type SlotRecord, type SlotState, type SweepReason, type WalSlot } from './slot.ts';
 
-export interface Judgement {
-  /** Why the slot must be made, anew where there is one; undefined: it serves. */
+export interface SlotVerdict {
+  /** Reason why the slot must be created, after a drop where one exists; undefined: the slot can be
+   *  used. */
   readonly make: SweepReason | undefined;
-  /** Why rows below the slot may be pending though it serves. */
+  /** Reason why rows below the position of a usable slot may be pending; undefined: none. */
   readonly doubt: SweepReason | undefined;
 }
 
-/** What a slot that was met means. */
+/** Decides whether an existing slot can be used. */
 export function judge(
   state: SlotState | undefined,
-  memory: Memory | undefined,
+  record: SlotRecord | undefined,
   systemIdentifier: string,
   publicationMade: boolean,
-): Judgement {
+): SlotVerdict {
   if (state === undefined)
-    return { make: memory === undefined ? 'first_start' : 'slot_missing', doubt: undefined };
+    return { make: record === undefined ? 'first_start' : 'slot_missing', doubt: undefined };
   if (state.walStatus === 'lost' || state.invalidation !== null)
     return { make: 'slot_lost', doubt: undefined };
-  // The log is decoded with the catalog of its time, in which the publication does not stand.
+  // The log is decoded with the catalog of its time, which lacks a publication that was created
+  // later.
   if (publicationMade) return { make: 'publication_missing', doubt: undefined };
-  const known = memory !== undefined && memory.systemIdentifier === systemIdentifier;
-  if (!known || state.confirmed > memory.confirmed) return { make: undefined, doubt: 'slot_foreign' };
+  const known = record !== undefined && record.systemIdentifier === systemIdentifier;
+  if (!known || state.confirmed > record.confirmed) return { make: undefined, doubt: 'slot_foreign' };
   return { make: undefined, doubt: undefined };
 }
 
-export interface Arranged {
-  readonly unswept: Memory['unswept'];
-  /** Reason of a slot that was made. */
+export interface PreparedSlot {
+  readonly unswept: SlotRecord['unswept'];
+  /** Reason why the slot was created; undefined where it existed. */
   readonly made: SweepReason | undefined;
 }
 
-export interface ArrangeOptions {
+export interface PrepareOptions {
   readonly log: Logger;
   readonly metrics: WalMetrics;
-  /** Waits for a slot to be made, which may take as long as the oldest open transaction. False: nobody needs it any more. */
+  /** Waits for the creation of a slot, which may take as long as the oldest open transaction.
+   *  False: the relay no longer needs the slot. */
   readonly whileMaking: (making: Promise<void>, reason: SweepReason) => Promise<boolean>;
 }
 
-/** Makes what is missing and remembers what must be swept; only for the relay that owns the outbox. Undefined: it was given up.
+/** Creates what is missing and records what must be swept; only for the relay that owns the outbox.
+ *  Undefined: the relay no longer needs the slot.
  *  @throws wal_not_possible, slot_taken, slot_claimed */
-export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<Arranged | undefined> {
+export async function prepareSlot(slot: WalSlot, options: PrepareOptions): Promise<PreparedSlot | undefined> {
   const publicationMade = await slot.ensurePublication();
-  const [state, memory, systemIdentifier] = [
-    await slot.look(),
+  const [state, record, systemIdentifier] = [
+    await slot.readState(),
     await slot.claim(),
     await slot.systemIdentifier(),
   ];
-  const { make, doubt } = judge(state, memory, systemIdentifier, publicationMade);
-  if (make === undefined && doubt === undefined) return { unswept: memory?.unswept ?? null, made: undefined };
+  const { make, doubt } = judge(state, record, systemIdentifier, publicationMade);
+  if (make === undefined && doubt === undefined) return { unswept: record?.unswept ?? null, made: undefined };
   const reason = (make ?? doubt) as SweepReason;
   if (reason !== 'first_start')
     options.log.error(
       { reason, wal_status: state?.walStatus, invalidation: state?.invalidation },
       make === undefined
-        ? 'the replication slot was moved or made by somebody else; pending rows are published by row'
-        : 'the replication slot cannot serve; it is made anew, and pending rows are published by row',
+        ? 'the replication slot was moved or created by another program; pending rows are published from the table'
+        : 'the replication slot cannot be used; it is created again, and pending rows are published from the table',
     );
   if (make === undefined) {
     const to = (await slot.pendingMax()) ?? undefined;
     const unswept = to === undefined ? null : { reason, to };
-    await slot.remember({ confirmed: (state as SlotState).confirmed, systemIdentifier, unswept });
+    await slot.saveRecord({ confirmed: (state as SlotState).confirmed, systemIdentifier, unswept });
     return { unswept, made: undefined };
   }
-  // Remembered first: whoever dies in between leaves word that rows may have no place in the stream.
-  const confirmed = memory?.systemIdentifier === systemIdentifier ? memory.confirmed : 0n;
-  await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
+  // Recorded first: after a crash the next owner knows that rows may have no position in the
+  // stream.
+  const confirmed = record?.systemIdentifier === systemIdentifier ? record.confirmed : 0n;
+  await slot.saveRecord({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
   if (state !== undefined) await slot.drop();
   const giveUp = new AbortController();
   const making = slot.create(giveUp.signal);
   making.catch(() => {});
   try {
     if (!(await options.whileMaking(making, reason))) {
-      // Ends the statement that waits, and with it the slot that is half made.
+      // Terminates the waiting statement, and so removes the unfinished slot.
       await slot.endHolder();
       return undefined;
     }
   } finally {
-    // A server that answers nothing else does not answer this either.
+    // A server that answers no other statement does not answer this one either.
     giveUp.abort();
   }
   options.metrics.recreated.add(1, options.metrics.recreated.series(reason));
-  const made = await slot.look();
+  const made = await slot.readState();
   if (made === undefined)
-    throw outboxError('wal_not_possible', 'the replication slot is gone again', {
+    throw outboxError('wal_not_possible', 'the replication slot was dropped after its creation', {
       next: 'find out who drops it (pg_stat_activity, the log of the server)',
     });
-  // What was committed below the slot and is pending can be seen; what comes later has a place in the stream.
+  // Rows committed below the slot's position are visible now if they are pending; later rows have a
+  // position in the stream.
   const to = await slot.pendingMax();
   const unswept = to === null ? null : { reason, to };
-  await slot.remember({ confirmed: made.confirmed, systemIdentifier, unswept });
-  options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot made');
+  await slot.saveRecord({ confirmed: made.confirmed, systemIdentifier, unswept });
+  options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot created');
   return { unswept, made: reason };
 }
 
-/** True while slot and publication are those that `arrange` left and no other relay has moved the slot since. */
-export async function isAsJudged(slot: WalSlot): Promise<boolean> {
-  const [published, state, memory, systemIdentifier] = [
+/** True while slot and publication are unchanged since `prepareSlot`, and no other relay has moved
+ *  the slot. */
+export async function remainsUnchanged(slot: WalSlot): Promise<boolean> {
+  const [published, state, record, systemIdentifier] = [
     await slot.isPublished(),
-    await slot.look(),
-    await slot.recall(),
+    await slot.readState(),
+    await slot.readRecord(),
     await slot.systemIdentifier(),
   ];
-  const { make, doubt } = judge(state, memory, systemIdentifier, !published);
+  const { make, doubt } = judge(state, record, systemIdentifier, !published);
   return make === undefined && doubt === undefined;
 }

@@ -1,6 +1,7 @@
-/** Transactions that a server streams before they end (protocol version 2): their rows are held until it says that they were
- *  committed. The relay asks for version 1, where only committed transactions are sent; a server or proxy that streams all the
- *  same makes nothing visible too early. */
+/** Buffer of transactions that a server streams before they end (protocol version 2): it holds
+ *  their rows until the commit. The relay requests version 1, which sends only committed
+ *  transactions. The buffer keeps uncommitted rows invisible if a server or proxy streams
+ *  nevertheless. */
 import { outboxError } from '../../errors.ts';
 import type { OutboxRow } from '../store.ts';
 
@@ -15,17 +16,17 @@ export class StreamedTransactions {
   private open: number | undefined;
   private count = 0;
 
-  /** @param rowsMax rows held of all transactions together */
+  /** Creates a buffer. @param rowsMax limit of the rows of all transactions together */
   constructor(rowsMax: number) {
     this.rowsMax = rowsMax;
   }
 
-  /** Whether a block of a streamed transaction is open: a row that comes belongs to it. */
+  /** True inside of a block of a streamed transaction, to which the next rows belong. */
   get isOpen(): boolean {
     return this.open !== undefined;
   }
 
-  /** Rows held. */
+  /** Number of rows held. */
   get size(): number {
     return this.count;
   }
@@ -39,21 +40,17 @@ export class StreamedTransactions {
     this.open = undefined;
   }
 
-  /** @throws wal_undecodable above the limit */
+  /** Holds a row. @throws wal_undecodable above the limit */
   add(row: OutboxRow, subXid: number): void {
     if (this.count >= this.rowsMax)
-      throw outboxError(
-        'wal_undecodable',
-        `more than ${this.rowsMax} rows of transactions that have not ended`,
-        {
-          next: 'take what forces streaming=on out of the way between relay and server',
-        },
-      );
+      throw outboxError('wal_undecodable', `the open transactions have more than ${this.rowsMax} rows`, {
+        next: 'remove the server setting or proxy that forces streaming=on',
+      });
     this.held.get(this.open as number)?.push({ subXid, row });
     this.count++;
   }
 
-  /** The rows of the transaction in their order; it is held no more. */
+  /** Removes the transaction and returns its rows in order. */
   commit(xid: number): readonly OutboxRow[] {
     const rows = this.held.get(xid) ?? [];
     this.held.delete(xid);
@@ -61,7 +58,8 @@ export class StreamedTransactions {
     return rows.map(({ row }) => row);
   }
 
-  /** Forgets a part of the transaction, or all of it where both are the same. */
+  /** Drops the rows of a subtransaction, or of the whole transaction where both ids are the
+   *  same. */
   abort(xid: number, subXid: number): void {
     const rows = this.held.get(xid) ?? [];
     const kept = xid === subXid ? [] : rows.filter((one) => one.subXid !== subXid);

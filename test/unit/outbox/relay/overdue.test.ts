@@ -1,5 +1,5 @@
-/** The producer watchdog of a relay: it renews the producer when a batch waits, the topic has its leaders, and no
- *  row lands. */
+/** The producer watchdog of a relay: it renews the producer when a batch is overdue, the topic has
+ *  its leaders, and no row is acknowledged. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
@@ -14,10 +14,10 @@ import { turn, until } from '../../../wait.ts';
 const PURGED = -152;
 
 const PATIENCE_MS = 1000;
-/** Of a relay between two looks. */
-const LOOK_MS = 1000;
-/** Looks of a topic that has its leaders, until that is believed. */
-const LOOKS = 3;
+/** Time between two polls of a relay. */
+const POLL_MS = 1000;
+/** Consecutive polls with leaders after which the producer is renewed. */
+const POLLS = 3;
 
 function watch(isLed: () => Promise<boolean>) {
   const metrics = new Metrics();
@@ -30,19 +30,19 @@ function watch(isLed: () => Promise<boolean>) {
         state.renewed++;
       },
     },
-    side: { isLed },
+    topicClient: { isLed },
     clock: { wallNowMs: () => 0, monotonicMs: () => state.nowMs },
     metrics,
     log: silentLogger,
     patienceMs: PATIENCE_MS,
   });
-  /** Producers given up in so many looks while a batch has waited for so long. */
-  const renewedAfter = async (waitedMs: number, looks = LOOKS): Promise<number> => {
+  /** Number of producers closed in so many polls while a batch has waited for so long. */
+  const renewedAfter = async (waitedMs: number, polls = POLLS): Promise<number> => {
     const before = state.renewed;
-    for (let i = 0; i < looks; i++) {
+    for (let i = 0; i < polls; i++) {
       state.waitedMs = waitedMs;
-      await overdue.look();
-      state.nowMs += LOOK_MS;
+      await overdue.poll();
+      state.nowMs += POLL_MS;
     }
     const [counted] = metrics.snapshot().filter(({ name }) => name === 'relay_producers_renewed_total');
     expect(counted?.samples[0]?.value).toBe(state.renewed);
@@ -68,9 +68,10 @@ describe('overdue batch', () => {
     expect(await renewedAfter(1000)).toBe(0);
   });
 
-  it('an overdue batch renews the producer ever more seldom where only its partition is slow', async () => {
+  it('an overdue batch renews the producer less and less often where only its partition is slow', async () => {
     const { state, renewedAfter } = watch(async () => true);
-    // A batch waits for as long as its producer lives, and each look sees rows of others published.
+    // A batch waits for as long as its producer lives, and each poll sees rows of other partitions
+    // published.
     let bornMs = 0;
     const renewals: number[] = [];
     while (state.nowMs < 200_000) {
@@ -98,11 +99,11 @@ describe('overdue batch', () => {
     const { renewedAfter } = watch(async () => led);
     expect(await renewedAfter(60_000)).toBe(0);
     led = true;
-    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    expect(await renewedAfter(60_000, POLLS - 1)).toBe(0);
     led = false;
     expect(await renewedAfter(60_000, 1)).toBe(0);
     led = true;
-    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    expect(await renewedAfter(60_000, POLLS - 1)).toBe(0);
     expect(await renewedAfter(60_000, 1)).toBe(1);
   });
 
@@ -128,23 +129,22 @@ describe('overdue batch', () => {
   });
 });
 
-/** Rows that wait until somebody lets them go. */
+/** Producer whose rows stay in flight until it is closed. */
 class HeldProducer implements BatchProducer {
   readonly seen: number[] = [];
   holds = true;
   closed = false;
   fatal = false;
-  private readonly letGo: Array<() => void> = [];
+  private readonly releases: Array<() => void> = [];
 
   async produce(batch: RecordBatch): Promise<DeliveryReport> {
     if (this.closed) throw closedError('producer');
-    if (this.fatal)
-      throw errorOfEvent('the producer cannot go on', brokerEvent(ERR.FATAL, 'fatal', {}, true));
+    if (this.fatal) throw errorOfEvent('the producer has failed', brokerEvent(ERR.FATAL, 'fatal', {}, true));
     const rows = batch.rowCount;
     this.seen.push(rows);
     const status = new Int32Array(rows);
     if (this.holds) {
-      await new Promise<void>((resolve) => this.letGo.push(resolve));
+      await new Promise<void>((resolve) => this.releases.push(resolve));
       status.fill(PURGED);
     }
     const failed = this.holds ? rows : 0;
@@ -157,7 +157,7 @@ class HeldProducer implements BatchProducer {
   async close(): Promise<void> {
     for (let i = 0; i < 5; i++) await turn();
     this.closed = true;
-    for (const go of this.letGo) go();
+    for (const release of this.releases) release();
   }
 }
 

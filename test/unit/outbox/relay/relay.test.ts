@@ -1,5 +1,5 @@
-/** The pipeline keeps the order of a key whatever rows fail, and marks exactly what was acknowledged; records follow
- *  the contract, from the readable encoder and from the fast one. */
+/** The pipeline keeps the order of a key under all failures, and marks exactly the acknowledged
+ *  rows. Both encoders produce the records of the contract. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Timers } from '../../../../src/core/clock.ts';
@@ -32,8 +32,8 @@ function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
 const msgIdOf = (batch: RecordBatch, i: number): string =>
   JSON.parse(new TextDecoder().decode(batch.value(i) as Uint8Array)).msg_id;
 
-/** A broker that fails the sends for which `fails` says so, as a gapless producer does: nothing behind it in the batch
- *  goes through either. Flights land in any order. */
+/** Broker that fails the sends that `fails` selects, as a gapless producer does: no later row of
+ *  the batch is accepted either. Flights settle in any order. */
 function broker(fails: (send: number) => boolean, late: (flight: number) => number) {
   const log: string[] = [];
   let send = 0;
@@ -61,7 +61,7 @@ function broker(fails: (send: number) => boolean, late: (flight: number) => numb
   return { sender, log };
 }
 
-const UNDER_WAY_BYTES = 40_000;
+const IN_FLIGHT_BYTES = 40_000;
 
 function pipeline(
   sender: Sender,
@@ -94,7 +94,7 @@ function pipeline(
     flightRowsMax: batchRows,
     flightBytesMax: flightBytes,
     recordBytesMax: flightBytes,
-    underWay: { rows: 1000, bytes: UNDER_WAY_BYTES },
+    inFlight: { rows: 1000, bytes: IN_FLIGHT_BYTES },
     crashAt: () => {},
     onTopicMissing: () => {},
     onFenced: () => {},
@@ -119,7 +119,8 @@ describe('pipeline', () => {
           const { made, marked, metrics } = pipeline(sender, batchRows);
           const rows = keys.map((key, i) => row(i, key));
           const pending = new Set(rows.map(({ id }) => id));
-          // A source that reads on while earlier rows are out, and goes back to what was left.
+          // A source that continues to read while earlier rows are in flight, and reads rows again
+          // that were left.
           let cursor = -1;
           let back = false;
           let leftFrom: bigint | undefined;
@@ -132,13 +133,13 @@ describe('pipeline', () => {
               back = true;
             }
             const read = rows.filter(
-              ({ id }) => Number(id) > cursor && pending.has(id) && !made.isUnderWay(id),
+              ({ id }) => Number(id) > cursor && pending.has(id) && !made.isInFlight(id),
             );
             const page = read.slice(0, readRows);
             const full = page.length === readRows;
             const to = full ? (page[page.length - 1]?.id as bigint) : 1_000_000n;
             const covered = back ? { from: BigInt(cursor + 1), to, asOf: made.leftSoFar() } : undefined;
-            // An answer is older than the moment it comes.
+            // The result of a read is older than its arrival.
             for (let turn = turns[step % turns.length] as number; turn > 0; turn--) await moment();
             made.deliver(page, covered).then(({ left }) => {
               for (const id of left) if (leftFrom === undefined || id < leftFrom) leftFrom = id;
@@ -169,7 +170,7 @@ describe('pipeline', () => {
     );
     const { made } = pipeline(sender, 10);
     const first = made.deliver([row(1, 1)]);
-    // Asked for while row 1 was under way, so that it is not among the rows.
+    // Read while row 1 was in flight, so that it is not among the rows.
     const asOf = made.leftSoFar();
     expect((await first).left).toEqual([1n]);
     fail = false;
@@ -245,21 +246,21 @@ describe('pipeline', () => {
     };
     const { made } = pipeline(silent, 1, () => true, 64 * 1024, false);
     const { marked } = await made.deliver([row(1, 1)]);
-    const aloft = made.deliver([row(2, 2)]);
+    const inTransit = made.deliver([row(2, 2)]);
     const queued = made.deliver([row(3, 2), row(4, 3)]);
     await moment();
     const idle = made.idle();
     made.abandon();
     await idle;
     await expect(marked).rejects.toMatchObject({ code: 'unreachable' });
-    const up = await aloft;
+    const up = await inTransit;
     expect(up).toMatchObject({ published: 0, left: [2n] });
     await expect(up.marked).rejects.toMatchObject({ code: 'unreachable' });
     const behind = await queued;
     expect(behind).toMatchObject({ published: 0, left: [3n, 4n] });
     await behind.marked;
     expect(await made.deliver([row(5, 5)])).toMatchObject({ published: 0, left: [5n] });
-    expect({ sends, underWay: made.underWay() }).toEqual({ sends: 2, underWay: 0 });
+    expect({ sends, inFlight: made.inFlight() }).toEqual({ sends: 2, inFlight: 0 });
   });
 
   it('the pipeline has no room while its bytes are in flight, accepts one larger row, and has room once they are marked', async () => {
@@ -286,11 +287,11 @@ describe('pipeline', () => {
       await moment();
       return room;
     };
-    await made.deliver([row(1, 1, JSON.stringify('x'.repeat(UNDER_WAY_BYTES - 2000)))]);
+    await made.deliver([row(1, 1, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES - 2000)))]);
     expect(await asked()).toBe(1);
-    const whole = row(2, 2, JSON.stringify('y'.repeat(UNDER_WAY_BYTES)));
+    const whole = row(2, 2, JSON.stringify('y'.repeat(IN_FLIGHT_BYTES)));
     expect(await made.deliver([whole])).toMatchObject({ published: 1, left: [] });
-    expect(bytes()).toBeGreaterThan(2 * UNDER_WAY_BYTES - 2000);
+    expect(bytes()).toBeGreaterThan(2 * IN_FLIGHT_BYTES - 2000);
     expect(await asked()).toBe(1);
     for (const mark of marks.splice(0)) mark();
     await moment();
@@ -340,17 +341,17 @@ describe('pipeline', () => {
     landings[0]?.();
     await time.advance(0);
     expect(sent).toEqual([ids(1), ids(2, 3)]);
-    // A whole flight does not wait.
+    // A full flight does not wait.
     void made.deliver([4, 5, 6, 7].map((n) => row(n, n)));
     expect(sent).toEqual([ids(1), ids(2, 3), ids(4, 5, 6, 7)]);
-    // What is large enough neither, however few.
-    void made.deliver([row(8, 8, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
-    void made.deliver([row(9, 9, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
+    // A flight with enough bytes does not wait either.
+    void made.deliver([row(8, 8, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
+    void made.deliver([row(9, 9, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
     expect(sent.slice(3)).toEqual([ids(8)]);
     for (const land of landings) land();
     await time.advance(0);
     expect(sent.slice(4)).toEqual([ids(9)]);
-    // None of them lands: the rest is not held up for it.
+    // No earlier flight settles, and the next one does not wait for them.
     void made.deliver([row(10, 10)]);
     await time.advance(999);
     expect(sent.slice(5)).toEqual([]);

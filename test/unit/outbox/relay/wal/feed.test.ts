@@ -1,5 +1,5 @@
-/** The WAL feed from messages to the pipeline: rows are registered on receipt, forwarded in order, confirmed behind
- *  the mark, and bounded, also while the broker refuses. */
+/** The WAL feed from messages to the pipeline: rows are registered on receipt, delivered in order,
+ *  confirmed after the mark, and bounded, also while the broker refuses. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../../src/core/log.ts';
 import { Metrics } from '../../../../../src/core/metrics.ts';
@@ -22,14 +22,15 @@ const nameOf = (key: number): string => {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
 };
 
-/** Holds keys as the real one does: a key with a row that was left takes nothing before a call covers the ids that were left. */
+/** Blocks keys as the real pipeline does: a key with a row that was left accepts no row before a
+ *  call covers the ids that were left. */
 class Broker implements Pipeline {
   readonly taken: Array<readonly [string, bigint]> = [];
   refuses: (row: OutboxRow) => boolean = () => false;
   marks: Promise<void> = Promise.resolve();
   isFull = false;
   calls = 0;
-  /** Every row that was brought. */
+  /** Ids of all delivered rows. */
   readonly tried: bigint[] = [];
   private readonly held = new Map<string, Set<bigint>>();
 
@@ -56,8 +57,8 @@ class Broker implements Pipeline {
     return { published: rows.length - left.length, left, known: 0, marked: this.marks };
   }
   owns = (): boolean => true;
-  isUnderWay = (): boolean => false;
-  underWay = (): number => 0;
+  isInFlight = (): boolean => false;
+  inFlight = (): number => 0;
   idle = async (): Promise<void> => {};
   async room(): Promise<void> {
     while (this.isFull) await turn();
@@ -73,10 +74,10 @@ const rowOf = (id: bigint, key: number, payloadBytes = 0): OutboxRow => ({
   createdAt: new Date(0),
 });
 
-/** An outbox in memory: what can be seen of it, and what was taken of that is marked. */
+/** Outbox in memory: its visible rows, with a mark on those that were published. */
 class Table {
   readonly rows = new Map<bigint, OutboxRow>();
-  /** Rows of each statement that reads payloads. */
+  /** Number of rows of each statement that reads payloads. */
   readonly pages: number[] = [];
   private readonly broker: Broker;
   constructor(broker: Broker) {
@@ -306,7 +307,7 @@ describe('WAL feed', () => {
     expect([feed.progress.confirmed, parking.highest()]).toEqual([100n, 10n]);
     broker.refuses = () => false;
     table.put(...[1n, 2n, 4n, 6n, 8n, 10n].map((id) => rowOf(id, 1)));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n, 4n, 6n, 8n, 10n]);
     expect(parking.highest()).toBeNull();
     transaction(110n, [[12n, 1]]);
@@ -319,7 +320,8 @@ describe('WAL feed', () => {
     broker.refuses = () => true;
     transaction(10n, [[1n, 1]]);
     await seen(() => broker.tried.length > 1);
-    // Handed over while row 1 is tried again, to find out whether the broker takes any row: it takes none.
+    // Delivered while row 1 is retried, as a test whether the broker accepts any row: it accepts
+    // none.
     transaction(20n, [[2n, 1]]);
     await seen(() => broker.tried.includes(2n));
     broker.refuses = (row) => row.aggregateId === nameOf(1);
@@ -328,7 +330,7 @@ describe('WAL feed', () => {
     broker.refuses = () => false;
     table.put(rowOf(1n, 1), rowOf(2n, 1));
     await feed.idle();
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n]);
   });
 
@@ -339,7 +341,7 @@ describe('WAL feed', () => {
     broker.refuses = ({ id, aggregateId }) => aggregateId === nameOf(2) || (id === 3n && rest === 0);
     table.put(...[2n, 3n, 4n].map((id) => rowOf(id, 1)));
     parking.parkKeys(new Map([[nameOf(1), { from: 2n, to: 4n }]]));
-    // The ids that the feed tries again enclose those of the parked key.
+    // The ids that the feed retries enclose those of the parked key.
     transaction(10n, [
       [1n, 2],
       [5n, 2],
@@ -353,11 +355,11 @@ describe('WAL feed', () => {
       await seen(() => tries(5n) >= rest);
       return byId(ids, bytesMax);
     };
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(of(broker, 1)).toEqual([2n]);
     table.byId = byId;
     broker.refuses = () => false;
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     await settle();
     expect([of(broker, 1), of(broker, 2)]).toEqual([
       [2n, 3n, 4n],
@@ -387,10 +389,10 @@ describe('WAL feed', () => {
     const { broker, parking, table } = scene();
     parking.park([rowOf(1n, 1), rowOf(2n, 1)]);
     table.put(rowOf(2n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([broker.calls, parking.highest()]).toEqual([0, 2n]);
     table.put(rowOf(1n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
   });
 
@@ -408,12 +410,12 @@ describe('WAL feed', () => {
     const range = (key: number) => ({ from: BigInt(key), to: BigInt(63 + key) });
     parking.parkKeys(new Map(keys.map((key) => [nameOf(key), range(key)])));
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([7, 7, 70n]);
-    for (let i = 0; i < 3; i++) await parking.bringAgain(table.asTable);
-    // Three keys a turn, and the turn after goes on with the next ones.
+    for (let i = 0; i < 3; i++) await parking.redeliver(table.asTable);
+    // Each turn tries three keys, and the next turn tries the next keys.
     expect(table.pages).toEqual([3, 3, 3]);
     expect(broker.tried.map(String)).toEqual(['1', '2', '3', '4', '5', '6', '1', '2', '7']);
     broker.refuses = ({ id }) => id === 30n;
-    for (let i = 0; i < 40 && parking.size > 1; i++) await parking.bringAgain(table.asTable);
+    for (let i = 0; i < 40 && parking.size > 1; i++) await parking.redeliver(table.asTable);
     expect(Math.max(...table.pages)).toBe(3);
     for (const key of keys.filter((one) => one !== 2))
       expect(of(broker, key), `key ${key}`).toEqual(
@@ -422,7 +424,7 @@ describe('WAL feed', () => {
     expect(of(broker, 2)).toEqual([2n, 9n, 16n, 23n]);
     expect([...parking.keys()]).toEqual([nameOf(2)]);
     broker.refuses = () => false;
-    for (let i = 0; i < 10 && parking.size > 0; i++) await parking.bringAgain(table.asTable);
+    for (let i = 0; i < 10 && parking.size > 0; i++) await parking.redeliver(table.asTable);
     expect(of(broker, 2)).toEqual(Array.from({ length: 10 }, (_, i) => BigInt(2 + 7 * i)));
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([0, 0, null]);
   });
@@ -436,11 +438,11 @@ describe('WAL feed', () => {
       if (id === 1n) came.push(parking.add(rowOf(2n, 1)));
       return false;
     };
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect(came).toEqual([true]);
     expect([of(broker, 1), parking.highest()]).toEqual([[1n], 2n]);
     table.put(rowOf(2n, 1));
-    await parking.bringAgain(table.asTable);
+    await parking.redeliver(table.asTable);
     expect([of(broker, 1), parking.size]).toEqual([[1n, 2n], 0]);
   });
 

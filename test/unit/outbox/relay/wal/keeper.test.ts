@@ -16,8 +16,8 @@ const STATE = {
   currentLsn: 0n,
 };
 
-function scene(over: { readonly bringAgain?: () => Promise<void>; readonly audit?: () => Promise<void> }) {
-  const done = { heartbeats: 0, looks: 0, confirmed: [] as bigint[], turns: 0, audits: 0 };
+function scene(over: { readonly redeliver?: () => Promise<void>; readonly audit?: () => Promise<void> }) {
+  const done = { heartbeats: 0, reads: 0, confirmed: [] as bigint[], turns: 0, audits: 0 };
   const time = { ms: 0 };
   const progress = { confirmed: 0n, commits: 0, unconfirmed: 0 };
   const options = {
@@ -25,22 +25,22 @@ function scene(over: { readonly bringAgain?: () => Promise<void>; readonly audit
       heartbeat: async () => {
         done.heartbeats++;
       },
-      look: async () => {
-        done.looks++;
+      readState: async () => {
+        done.reads++;
         return STATE;
       },
       isPublished: async () => true,
       allow: async () => {},
     },
     rows: { sight: async () => ({ ids: [], lsn: '0/0' }) },
-    feed: { progress, relieve: () => {} },
+    feed: { progress, resumeIfRoom: () => {} },
     stream: { confirm: (lsn: bigint) => done.confirmed.push(lsn) },
     metrics: walMetrics(new Metrics()),
     parking: {
       highest: () => null,
-      bringAgain: () => {
+      redeliver: () => {
         done.turns++;
-        return over.bringAgain?.() ?? Promise.resolve();
+        return over.redeliver?.() ?? Promise.resolve();
       },
     },
     sweeper: {
@@ -75,9 +75,9 @@ describe('WAL keeper', () => {
     const waits = new Promise<void>((resolve) => {
       answer = resolve;
     });
-    const { keeper, done, seconds } = scene({ bringAgain: () => waits, audit: () => waits });
+    const { keeper, done, seconds } = scene({ redeliver: () => waits, audit: () => waits });
     await seconds(10);
-    expect(done).toMatchObject({ heartbeats: 10, looks: 10, turns: 1, audits: 1 });
+    expect(done).toMatchObject({ heartbeats: 10, reads: 10, turns: 1, audits: 1 });
     expect(done.confirmed.at(-1)).toBe(100n);
     expect(await keeper.isDrained()).toBe(false);
     answer();
@@ -89,7 +89,7 @@ describe('WAL keeper', () => {
 
   it('the keeper reports the errors of parked rows and of the audit', async () => {
     const { seconds } = scene({
-      bringAgain: () => Promise.reject(outboxError('database_unavailable', 'gone')),
+      redeliver: () => Promise.reject(outboxError('database_unavailable', 'gone')),
     });
     await expect(seconds(3)).rejects.toMatchObject({ code: 'database_unavailable' });
   });

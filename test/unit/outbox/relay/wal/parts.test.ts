@@ -1,11 +1,12 @@
-/** The parts of the wal mode that decide: positions, what may be confirmed, what a slot that was met means, rows from cells. */
+/** Decisions of wal mode: positions, confirmed progress, the verdict on an existing slot, and rows
+ *  from cells. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formatLsn, parseLsn } from '../../../../../src/outbox/relay/wal/lsn.ts';
 import { PgOutputDecoder } from '../../../../../src/outbox/relay/wal/pgoutput.ts';
 import { type Portion, WalProgress } from '../../../../../src/outbox/relay/wal/progress.ts';
 import { WalRowReader } from '../../../../../src/outbox/relay/wal/row.ts';
-import type { Memory, SlotState } from '../../../../../src/outbox/relay/wal/slot.ts';
+import type { SlotRecord, SlotState } from '../../../../../src/outbox/relay/wal/slot.ts';
 import { judge } from '../../../../../src/outbox/relay/wal/start.ts';
 import { StreamedTransactions } from '../../../../../src/outbox/relay/wal/streamed.ts';
 import * as wire from '../../../../property/wal-encode.ts';
@@ -32,7 +33,7 @@ describe('WAL progress', () => {
     progress.begin();
     progress.row();
     progress.row();
-    // Rows of one COPY share a position; the first of them being done says nothing.
+    // Rows of one COPY share a position, so a finished first row confirms nothing.
     const first = progress.portion(1);
     const second = progress.portion(1);
     progress.finish(first);
@@ -44,20 +45,20 @@ describe('WAL progress', () => {
 
   it('the progress waits for received rows that are not yet forwarded, and for the open transaction', () => {
     const progress = new WalProgress();
-    progress.quiet(50n);
+    progress.keepalive(50n);
     expect(progress.confirmed).toBe(50n);
     progress.begin();
-    progress.quiet(60n);
+    progress.keepalive(60n);
     expect(progress.confirmed, 'a transaction is open').toBe(50n);
     progress.row();
     progress.commit(70n);
-    progress.quiet(80n);
+    progress.keepalive(80n);
     expect(progress.confirmed, 'its row waits').toBe(50n);
     progress.finish(progress.portion(1));
     expect(progress.confirmed).toBe(70n);
-    progress.quiet(80n);
+    progress.keepalive(80n);
     expect(progress.confirmed).toBe(80n);
-    progress.quiet(75n);
+    progress.keepalive(75n);
     expect(progress.confirmed, 'never back').toBe(80n);
   });
 
@@ -121,23 +122,23 @@ describe('existing slot', () => {
     invalidation: null,
     currentLsn: 200n,
   };
-  const memory: Memory = { confirmed: 100n, systemIdentifier: '7', unswept: null };
+  const record: SlotRecord = { confirmed: 100n, systemIdentifier: '7', unswept: null };
   it.each([
     ['none, never one', undefined, undefined, false, 'first_start', undefined],
-    ['none, though there was one', undefined, memory, false, 'slot_missing', undefined],
-    ['lost', { ...state, walStatus: 'lost' }, memory, false, 'slot_lost', undefined],
-    ['invalidated', { ...state, invalidation: 'idle_timeout' }, memory, false, 'slot_lost', undefined],
-    ['older than its publication', state, memory, true, 'publication_missing', undefined],
+    ['none, though there was one', undefined, record, false, 'slot_missing', undefined],
+    ['lost', { ...state, walStatus: 'lost' }, record, false, 'slot_lost', undefined],
+    ['invalidated', { ...state, invalidation: 'idle_timeout' }, record, false, 'slot_lost', undefined],
+    ['older than its publication', state, record, true, 'publication_missing', undefined],
     ['unknown', state, undefined, false, undefined, 'slot_foreign'],
-    ['of another server', state, { ...memory, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
-    ['advanced by another process', { ...state, confirmed: 101n }, memory, false, undefined, 'slot_foreign'],
-    ['where it was left', state, memory, false, undefined, undefined],
-    ['behind, as after a crash', { ...state, confirmed: 90n }, memory, false, undefined, undefined],
-    ['about to be lost', { ...state, walStatus: 'unreserved' }, memory, false, undefined, undefined],
+    ['of another server', state, { ...record, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
+    ['advanced by another process', { ...state, confirmed: 101n }, record, false, undefined, 'slot_foreign'],
+    ['where it was left', state, record, false, undefined, undefined],
+    ['behind, as after a crash', { ...state, confirmed: 90n }, record, false, undefined, undefined],
+    ['about to be lost', { ...state, walStatus: 'unreserved' }, record, false, undefined, undefined],
   ] as const)(
     'the verdict on the slot is as specified: %s',
-    (_, met, remembered, publicationMade, make, doubt) => {
-      expect(judge(met, remembered, '7', publicationMade)).toEqual({ make, doubt });
+    (_, met, recorded, publicationMade, make, doubt) => {
+      expect(judge(met, recorded, '7', publicationMade)).toEqual({ make, doubt });
     },
   );
 });
@@ -282,6 +283,6 @@ describe('row from cells', () => {
 
   it('a row names the columns that the publication does not show', () => {
     const { payload: _, msg_id: __, ...less } = inText;
-    expect(() => read(less)).toThrow(/without msg_id, payload/);
+    expect(() => read(less)).toThrow(/lacks columns of .*: msg_id, payload/);
   });
 });
