@@ -20,11 +20,11 @@ void ThrowFormatted(napi_env env, const char* code, bool type_error, const char*
   }
 }
 
-// The greatest value of the enumeration's range, which no type has. A runtime leaves the type unset
-// for a kind of array that its Node-API does not know.
+// Greatest value of the enumeration's range, which no array type has. A runtime leaves the type
+// unset for a kind of array that its Node-API does not know.
 constexpr auto kUnknownType = static_cast<napi_typedarray_type>(15);
 
-// 0 for a type that this code does not know, so that its size is not guessed.
+// Bytes of a cell; 0 for an unknown type, so that its size is not guessed.
 std::size_t CellBytes(napi_typedarray_type type) {
   switch (type) {
     case napi_int8_array:

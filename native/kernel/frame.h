@@ -1,4 +1,4 @@
-// Wire frames: 00, schema id (u32 big-endian), for Protobuf the message indexes, payload.
+// Wire format of frames: 00, schema id (u32 big-endian), for Protobuf the message indexes, payload.
 //
 // Message indexes are zigzag varints `count, index…`, from the file down to the message; the path
 // [0] is written as the single byte 00 and read as `02 00` too. A varint is at most five bytes,

@@ -138,7 +138,7 @@ struct RowCounts {
   std::size_t all = 0;
   std::size_t more = 0;
 };
-// kBadArgument for more than `rows_max` rows or a count above kDeltaCountMax.
+// Counts rows. kBadArgument for more than `rows_max` rows or a count above kDeltaCountMax.
 Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts);
 
 // Aggregates of deltas with more than one event as three columns: greatest - least value, and the

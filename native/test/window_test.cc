@@ -377,7 +377,7 @@ void TablesRefuseRowsThatAreNone() {
   MILLRACE_CHECK(tables.Load(5, &empty, 0) == Status::kBadArgument);
 }
 
-// Runs cut into small pages, merged into small pages, against a map.
+// Merges runs in small pages into small pages, and compares with a map.
 void MergesEqualAMap() {
   Random random(9);
   for (std::size_t runs = 0; runs < 12; runs++) {

@@ -23,7 +23,7 @@ function nativeGenKernels(addon: Addon): GenKernels {
   };
 }
 
-/** @throws layout_mismatch as `loadAddon` does */
+/** Selects the generator's kernels. @throws layout_mismatch as `loadAddon` does */
 export function loadGenKernels(mode: NativeMode): GenKernels {
   return mode === 'native' ? nativeGenKernels(loadAddon()) : referenceGenKernels;
 }

@@ -122,7 +122,7 @@ function nativeWindowKernels(addon: Addon): WindowKernels {
   };
 }
 
-/** @throws addon_missing, addon_mismatch as `loadAddon` does */
+/** Selects the kernels. @throws addon_missing, addon_mismatch as `loadAddon` does */
 export function loadWindowKernels(mode: NativeMode): WindowKernels {
   return mode === 'native' ? nativeWindowKernels(loadAddon()) : referenceWindowKernels;
 }

@@ -63,7 +63,7 @@ Status RowMemory::Allocate(std::size_t rows) {
 
 Status RowMemory::Double() {
 #ifdef MREMAP_FIXED
-  // The pages move and nothing is copied; new ones are touched only when they are used.
+  // mremap moves the pages without a copy; new pages are touched only when they are used.
   if (IsMapped(bytes())) {
     void* const target = Map(bytes() * 2);
     if (target == nullptr) return Status::kNoMemory;

@@ -363,7 +363,8 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   refused_ = refused == nullptr ? nullptr : &refused->at;
   const std::uint32_t rows = records.row_count;
   row_ = from;
-  // Blocks to go row by row before the fast path is tried again: where it fails it costs a scan.
+  // Number of blocks to process row by row before the fast path is tried again: a failed attempt
+  // costs a scan.
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
   std::uint32_t failures = 0;
   bool sound = true;

@@ -41,12 +41,13 @@ export function arenaOf(records: RecordBatch, name: string): number {
   return used;
 }
 
-/** @throws out_of_range when a batch or array to fill has too few rows */
+/** Checks the size of a batch or array to fill.
+ *  @throws out_of_range when it has too few rows */
 export function demandRows(capacity: number, rows: number, name: string): void {
   if (capacity < rows) throw coreError('out_of_range', `${name}: too few rows`);
 }
 
-/** @throws out_of_range unless a whole number in [least, greatest] */
+/** Checks an integer. @throws out_of_range unless it is a whole number in [least, greatest] */
 export function demandInteger(value: number, least: number, greatest: number, name: string): void {
   if (!(Number.isInteger(value) && value >= least && value <= greatest))
     throw coreError(

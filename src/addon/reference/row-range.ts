@@ -54,7 +54,7 @@ export function copyRange(
   return to / ROW_WORDS;
 }
 
-/** @throws out_of_range */
+/** Checks the arguments of a cover. @throws out_of_range */
 export function demandCover(seq: number, covered: Float64Array | undefined): void {
   demandInteger(seq, 0, 2 ** 53, 'seq');
   if (covered !== undefined) demandRows(covered.length, COVER_RANGES, 'covered');

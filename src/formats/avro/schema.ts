@@ -142,7 +142,7 @@ function read(
   return { json, tree, scope, foreign };
 }
 
-/** @throws invalid_schema, schema_too_large */
+/** Parses an Avro schema. @throws invalid_schema, schema_too_large */
 export function parseAvroSchema(
   source: string,
   options: ParseOptions,

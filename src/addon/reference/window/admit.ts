@@ -32,13 +32,13 @@ interface Rules {
 const halves = (column: BigInt64Array, rows: number): Int32Array =>
   new Int32Array(column.buffer, column.byteOffset, rows * 2);
 
-/** @throws out_of_range */
+/** Checks a time that may also be `otherwise`. @throws out_of_range */
 function demandTime(time: number, otherwise: number, name: string): number {
   if (time !== otherwise) demandInteger(time, -EXACT_MAX, EXACT_MAX, name);
   return time;
 }
 
-/** @throws out_of_range */
+/** Reads the rules from the cells of the clock. @throws out_of_range */
 function rulesOf(clock: Float64Array): Rules {
   demandRows(clock.length, CLOCK_AT.BYTES, 'clock');
   const cell = (at: number, least: number, greatest: number, name: string): number => {
@@ -63,7 +63,7 @@ function rulesOf(clock: Float64Array): Rules {
   return { global, sliceMs, slideMs, sizeMs, delayMs, maxFutureMs, isSliced };
 }
 
-/** @throws out_of_range */
+/** Checks the cells of all partitions. @throws out_of_range */
 function demandProgress(progress: Float64Array): void {
   demandRows(progress.length, PROGRESS_CELLS, 'progress');
   demandInteger(progress.length % PROGRESS_CELLS, 0, 0, 'cells of a partition left over');

@@ -33,7 +33,7 @@ export function compareKeys(x: Int32Array, a: number, y: Int32Array, b: number):
   return high !== 0 ? high : ((x[a + KEY] as number) >>> 0) - ((y[b + KEY] as number) >>> 0);
 }
 
-/** The words of a u64. @throws out_of_range */
+/** Splits a u64 into its two words. @throws out_of_range */
 export function keyWords(accountId: bigint): readonly [low: number, high: number] {
   demandInteger(accountId === BigInt.asUintN(64, accountId) ? 1 : 0, 1, 1, 'accountId outside of a u64');
   return [Number(BigInt.asIntN(32, accountId)), Number(BigInt.asIntN(32, accountId >> 32n))];
@@ -183,7 +183,7 @@ export interface MergeInput {
   readonly isLast: boolean;
 }
 
-/** @throws out_of_range */
+/** Reads pages and cursors of a merge. @throws out_of_range */
 export function mergeInputs(pages: readonly RowBytes[], cursors: Uint32Array): readonly MergeInput[] {
   demandInteger(pages.length, 0, RUNS_MAX, 'pages');
   demandRows(cursors.length, pages.length * 3, 'cursors');

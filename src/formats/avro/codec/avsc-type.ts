@@ -4,7 +4,7 @@ import avsc from 'avsc';
 import { doubleOf, isInteger, type JsonNode, type JsonNumber } from '../../json/text.ts';
 import { defaultBranch, floatOfText, misfitOf } from '../syntax/default.ts';
 import type { AvroField, AvroNamedNode, AvroNode } from '../syntax/tree.ts';
-import { spelled } from './branch.ts';
+import { escapedName } from './branch.ts';
 import { avroTypeHook } from './long.ts';
 import { isNumberUnion, numberUnion } from './number-union.ts';
 
@@ -80,10 +80,10 @@ class Builder {
   }
 
   private named(node: AvroNamedNode): unknown {
-    const name = spelled(node.name);
+    const name = escapedName(node.name);
     if (this.written.has(node)) return name;
     this.written.add(node);
-    const head = { name, namespace: '', aliases: node.aliases.map(spelled) };
+    const head = { name, namespace: '', aliases: node.aliases.map(escapedName) };
     switch (node.kind) {
       case 'record':
         return { ...head, type: 'record', fields: node.fields.map((field) => this.field(field)) };

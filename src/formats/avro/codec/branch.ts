@@ -24,7 +24,7 @@ const PRIMITIVE_WORD = /(^|\.)(null|boolean|int|long|float|double|bytes|string)$
 
 /** A name in the spelling of the codecs. Names that our reader accepts and avsc refuses, from
  *  schemas of other registries, are escaped in the same way for producers and consumers. */
-export function spelled(name: string): string {
+export function escapedName(name: string): string {
   const plain = name
     .split('.')
     .map((part) => part.replace(/[^A-Za-z0-9_]/gu, (char) => `_x${char.codePointAt(0)?.toString(16)}_`))
@@ -39,7 +39,7 @@ export function branchKey(branch: AvroNode): string {
     case 'record':
     case 'enum':
     case 'fixed':
-      return spelled(branch.name);
+      return escapedName(branch.name);
     default:
       return avroTypeName(branch);
   }
