@@ -57,9 +57,9 @@ export interface WindowKernels {
 
   /** Merges sorted runs page by page; rows of equal keys become one row. `cursors` has three cells
    *  for each input: next row of its page, rows of its page, and 1 when the page is its last.
-   *  Returns the number of rows written. It stops when `into` is full, when all inputs are at their
-   *  end, or when a page ends that is not the last of its run; then load its next page and call
-   *  again.
+   *  Returns the number of rows written. It stops when `into` is full, or when all inputs are at
+   *  their end. It also stops when a page ends that is not the last of its run; then load its next
+   *  page and call again.
    *  @throws out_of_range for cursors outside a page, keys that do not ascend, a count of 0 */
   merge(pages: readonly RowBytes[], cursors: Uint32Array, into: RowBytes): number;
 

@@ -13,9 +13,9 @@ export interface ParseOptions {
   /** True: a new Avro text may have defaults that do not fit and invalid namespaces, as in the
    *  existing registries up to release 7.9. */
   readonly unvalidated?: boolean;
-  /** True: a new Protobuf text may import files that no reference has, use undefined options, and
-   *  name well-known types without their import, as in the existing registries. The type of every
-   *  field is still resolved. */
+  /** True: a new Protobuf text may import files that no reference has, and use undefined options.
+   *  It may also name well-known types without their import, as in the existing registries. The
+   *  type of every field is still resolved. */
   readonly looseImports?: boolean;
 }
 

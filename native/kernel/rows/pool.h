@@ -1,5 +1,5 @@
 // Pool of large memory blocks. A thread of its own zeroes released blocks and touches the pages of
-// a few fresh ones, so that neither cost falls into the fold of a batch.
+// a few fresh ones. So neither cost falls into the fold of a batch.
 #pragma once
 
 #include <algorithm>

@@ -29,8 +29,8 @@ class WindowTables {
   static constexpr std::uint32_t kShardsMax = 256;
   // Least number of rows of a batch that is worth waking threads for.
   static constexpr std::uint32_t kForkRowsMin = 2048;
-  // Greatest distance in slices of a new slice from the newest one at which it is expected to hold
-  // as many keys as the last sealed slice.
+  // Limit, in slices ahead of the newest slice, up to which a new slice is expected to hold as many
+  // keys as the last sealed slice.
   static constexpr std::int64_t kAheadSlices = 8;
 
   // REQUIRES: 1 <= slice_ms <= kDurationMsMax, 1 <= shards <= kShardsMax.

@@ -1,7 +1,7 @@
 /** A Protobuf schema for checkers and decoders: messages with their fields, by number.
  *
  *  Invariants: (1) messages are in the order of the file, because the message indexes on the wire
- *  count them, including groups, and map entries that are written as messages; (2) a message is one
+ *  count them; groups and map entries that are written as messages count too; (2) a message is one
  *  object, however often it is used; (3) an extension is a field of the message that it extends,
  *  wherever it is declared. */
 

@@ -32,8 +32,8 @@ import {
   tableHash,
 } from './table.ts';
 
-/** Greatest distance in slices of a new slice from the newest one at which it is expected to hold
- *  as many keys as the last sealed slice. */
+/** Limit, in slices ahead of the newest slice, up to which a new slice is expected to hold as many
+ *  keys as the last sealed slice. */
 const AHEAD_SLICES = 8;
 const INDEX_MIN = 64;
 

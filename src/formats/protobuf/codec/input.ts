@@ -22,7 +22,7 @@ const FIELDS_MAX = 1 << 20;
 const FIELDS_PER_BYTE_MAX = 32;
 
 const VARINT_BYTES_MAX = 10;
-/** Greatest bytes of a tag and of a length, which are 32 bits wide. */
+/** Greatest number of bytes of a tag and of a length, which are 32 bits wide. */
 const SHORT_VARINT_BYTES_MAX = 5;
 
 /** Error of bytes that are no such message. Each enclosing message prepends its step to `path`. */

@@ -190,7 +190,8 @@ export const MAP_KEYS: ReadonlySet<string> = new Set(
   [...SCALARS].filter((type) => !/^(float|double|bytes)$/.test(type)),
 );
 
-/** Greatest characters of a name with its dots, written or in full, and of an import's path. */
+/** Greatest number of characters of a name with its dots, written or in full, and of an import's
+ *  path. */
 export const PROTO_PATH_CHARS_MAX = 1_000;
 
 export const FIELD_NUMBER_MAX = 2 ** 29 - 1;

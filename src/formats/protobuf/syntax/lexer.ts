@@ -27,7 +27,7 @@ export function protoFail(why: string, at?: Position, file?: string): never {
   });
 }
 
-/** Greatest characters of one name, and of one number. */
+/** Greatest number of characters of one name, and of one number. */
 const WORD_CHARS_MAX = 400;
 
 const NAME = /[A-Za-z_]\w*/y;
