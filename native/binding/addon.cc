@@ -1,6 +1,6 @@
-// The addon's entry: identity first, then the exports in the order of src/addon/raw.ts. It runs
-// once for every environment (main thread and each worker), and nothing is shared between them but
-// code.
+// Entry of the addon: layout fingerprint and ABI number first, then the exports in the order of
+// src/addon/raw.ts. It runs once for every environment (main thread and each worker); environments
+// share only code.
 #include <node_api.h>
 
 #include "binding/args.h"
@@ -11,7 +11,7 @@
 namespace millrace::binding {
 namespace {
 
-// Grows when a function of the surface changes its meaning.
+// ABI number. It grows when an exported function changes its meaning.
 constexpr std::uint32_t kAbi = 3;
 
 void SetNumber(napi_env env, napi_value exports, const char* name, double value) {

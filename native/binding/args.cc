@@ -20,11 +20,11 @@ void ThrowFormatted(napi_env env, const char* code, bool type_error, const char*
   }
 }
 
-// The greatest value of the enumeration's range, which no type has. A runtime leaves the type unset
-// for a kind of array that its Node-API does not know.
+// Greatest value of the enumeration's range, which no array type has. A runtime leaves the type
+// unset for a kind of array that its Node-API does not know.
 constexpr auto kUnknownType = static_cast<napi_typedarray_type>(15);
 
-// 0 for a type that this code does not know, so that its size is not guessed.
+// Bytes of a cell; 0 for an unknown type, so that its size is not guessed.
 std::size_t CellBytes(napi_typedarray_type type) {
   switch (type) {
     case napi_int8_array:
@@ -73,7 +73,8 @@ void ThrowStatus(napi_env env, kernel::Status status, const char* what) {
     case kernel::Status::kOk:
       return;
     case kernel::Status::kNotThisBatch:
-      return Throw(env, kLayoutMismatch, "%s: the buffer is not the batch it should be", what);
+      return Throw(env, kLayoutMismatch, "%s: the buffer is not a batch of the expected layout",
+                   what);
     case kernel::Status::kRowsBeyondCapacity:
       return Throw(env, kLayoutMismatch, "%s: the header says more rows than the batch has", what);
     case kernel::Status::kArenaBeyondCapacity:
@@ -131,7 +132,7 @@ Call::Call(napi_env env, napi_callback_info info) : env_(env) {
   if (napi_get_cb_info(env, info, &count_, values_, nullptr, &data_) != napi_ok) count_ = 0;
 }
 
-bool Call::Takes(std::size_t count) {
+bool Call::HasArguments(std::size_t count) {
   if (count_ == count) return true;
   ThrowType(env_, "expected %zu arguments, not %zu", count, count_);
   return false;
@@ -158,7 +159,7 @@ bool Call::Integer(std::size_t index, const char* name, std::int64_t least, std:
                    std::int64_t* out) {
   double number = 0;
   if (!Number(index, name, &number)) return false;
-  // Written so that NaN fails.
+  // The comparison is written so that NaN fails.
   if (!(number >= static_cast<double>(least) && number <= static_cast<double>(greatest)) ||
       number != std::floor(number)) {
     Throw(env_, kOutOfRange, "%s: expected a whole number from %lld to %lld, not %g", name,

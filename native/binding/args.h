@@ -1,12 +1,12 @@
-// Arguments, results and errors of calls from JavaScript: everything is checked here, so that
-// kernels see only spans inside real memory.
+// Arguments, results and errors of calls from JavaScript. Everything is checked here, so that
+// kernels only see spans inside real memory.
 //
-// Conventions: (1) a getter that returns false has thrown, and the caller returns nullptr at once;
-// (2) wrong types are TypeErrors with code ERR_INVALID_ARG_TYPE, everything else carries a code of
-// src/core/errors.ts; (3) `null` means left out, `undefined` is an error; (4) spans borrow the
-// caller's memory until the call returns. An asynchronous call that goes on borrowing keeps a
-// reference to the buffer and checks it again when it ends: only JavaScript's owner can promise not
-// to detach it in between.
+// Conventions: (1) a getter that returns false has thrown, and the caller returns nullptr
+// immediately; (2) wrong types are TypeErrors with code ERR_INVALID_ARG_TYPE, all other errors
+// carry a code of src/core/errors.ts; (3) `null` means omitted, `undefined` is an error; (4) spans
+// borrow the caller's memory until the call returns. An asynchronous call that keeps borrowing
+// holds a reference to the buffer and checks the buffer again when it ends: only the owner in
+// JavaScript can promise not to detach it in between.
 #pragma once
 
 #include <node_api.h>
@@ -22,26 +22,26 @@ namespace millrace::binding {
 
 using kernel::Span;
 
-// Codes of src/core/errors.ts.
+// Error codes of src/core/errors.ts.
 inline constexpr char kLayoutMismatch[] = "layout_mismatch";
 inline constexpr char kOutOfRange[] = "out_of_range";
 inline constexpr char kClosed[] = "closed";
 inline constexpr char kInternal[] = "internal";
 
-// Throws an Error with `code`; the message is cut at kMessageBytes. Keeps an exception that is
-// already pending.
+// Throws an Error with `code`; the message is truncated to kMessageBytes. Keeps an exception that
+// is already pending.
 inline constexpr std::size_t kMessageBytes = 256;
 [[gnu::format(printf, 3, 4)]] void Throw(napi_env env, const char* code, const char* format, ...);
 [[gnu::format(printf, 2, 3)]] void ThrowType(napi_env env, const char* format, ...);
-// Throws what a kernel's status means; `what` names the argument.
+// Throws the error of a kernel's status; `what` names the argument.
 void ThrowStatus(napi_env env, kernel::Status status, const char* what);
 
-// Whole bytes of an ArrayBuffer or of any view, without a throw: false where it is none or
-// detached. Shared memory comes as a view, for Node-API cannot look into a SharedArrayBuffer
-// itself.
+// All bytes of an ArrayBuffer or of any view. Does not throw: false for any other value, and for
+// detached memory. Shared memory arrives as a view, because Node-API cannot access a
+// SharedArrayBuffer itself.
 bool BytesOf(napi_env env, napi_value value, Span<std::uint8_t>* out);
 
-// The arguments of one call.
+// Arguments of one call.
 class Call {
  public:
   static constexpr std::size_t kArgumentsMax = 12;
@@ -52,24 +52,25 @@ class Call {
   void* data() const { return data_; }
   napi_value operator[](std::size_t index) const { return values_[index]; }
 
-  // False unless exactly `count` arguments came.
-  [[nodiscard]] bool Takes(std::size_t count);
+  // False after a throw: the call does not have exactly `count` arguments.
+  [[nodiscard]] bool HasArguments(std::size_t count);
 
   [[nodiscard]] bool IsNull(std::size_t index) const;
   [[nodiscard]] bool Boolean(std::size_t index, const char* name, bool* out);
   [[nodiscard]] bool Number(std::size_t index, const char* name, double* out);
-  // A whole number in [least, greatest]; out_of_range otherwise. Bounds within 2^53.
+  // A whole number in [least, greatest]; out_of_range otherwise. REQUIRES: both bounds are within
+  // 2^53.
   [[nodiscard]] bool Integer(std::size_t index, const char* name, std::int64_t least,
                              std::int64_t greatest, std::int64_t* out);
   [[nodiscard]] bool Uint32(std::size_t index, const char* name, std::uint32_t* out);
   [[nodiscard]] bool Int32(std::size_t index, const char* name, std::int32_t* out);
   // A BigInt in [0, 2^64); out_of_range otherwise.
   [[nodiscard]] bool BigUint64(std::size_t index, const char* name, std::uint64_t* out);
-  // UTF-8 of at most `bytes_max` bytes.
+  // UTF-8 text of at most `bytes_max` bytes.
   [[nodiscard]] bool Text(std::size_t index, const char* name, std::size_t bytes_max,
                           std::string* out);
 
-  // Typed arrays, of ordinary or shared memory; detached ones are refused.
+  // Typed arrays of ordinary or shared memory; detached arrays are refused.
   [[nodiscard]] bool Array(std::size_t index, const char* name, Span<std::uint8_t>* out);
   [[nodiscard]] bool Array(std::size_t index, const char* name, Span<std::int32_t>* out);
   [[nodiscard]] bool Array(std::size_t index, const char* name, Span<std::uint32_t>* out);
@@ -81,7 +82,7 @@ class Call {
   [[nodiscard]] bool Bytes(std::size_t index, const char* name, Span<std::uint8_t>* out);
 
   // A batch of layout L (kernel::Rows<layout::EventBatch> …) in an ArrayBuffer or a view of all its
-  // bytes. The header is believed only as far as the real size goes.
+  // bytes. The numbers of the header are checked against the real size of the buffer.
   template <typename L>
   [[nodiscard]] bool Batch(std::size_t index, const char* name, kernel::Rows<L>* out) {
     Span<std::uint8_t> bytes;
@@ -106,7 +107,7 @@ napi_value ToNumber(napi_env env, double value);
 napi_value ToText(napi_env env, const char* text, std::size_t length = NAPI_AUTO_LENGTH);
 napi_value Undefined(napi_env env);
 
-// Adds a function to the exports. `data` comes back as Call::data.
+// Adds a function to the exports. Call::data returns `data`.
 void Export(napi_env env, napi_value exports, const char* name, napi_callback callback,
             void* data = nullptr);
 

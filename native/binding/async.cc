@@ -21,7 +21,7 @@ bool Channel::Open(napi_env env, const char* name) {
   if (napi_create_threadsafe_function(env, nullptr, nullptr, ToText(env, name), 0, 1, nullptr,
                                       nullptr, nullptr, CallIntoJs, &function_) != napi_ok ||
       napi_unref_threadsafe_function(env, function_) != napi_ok) {
-    Throw(env, kInternal, "cannot open the way back from the threads of a %s", name);
+    Throw(env, kInternal, "cannot create the thread-safe function of a %s", name);
     return false;
   }
   return true;
@@ -35,7 +35,7 @@ void Channel::Send(std::unique_ptr<Message> message) {
   if (status == napi_ok) {
     static_cast<void>(message.release());
   } else if (status == napi_closing) {
-    // Our share of the function went with this answer.
+    // This status also releases the reference of this thread to the function.
     function_ = nullptr;
   }
 }
@@ -47,12 +47,12 @@ void Channel::Release() {
   function_ = nullptr;
 }
 
-void Channel::Hold(napi_env env) {
+void Channel::Ref(napi_env env) {
   const std::lock_guard lock(mutex_);
   if (held_++ == 0 && function_ != nullptr) napi_ref_threadsafe_function(env, function_);
 }
 
-void Channel::LetGo(napi_env env) {
+void Channel::Unref(napi_env env) {
   const std::lock_guard lock(mutex_);
   if (--held_ == 0 && function_ != nullptr) napi_unref_threadsafe_function(env, function_);
 }
@@ -64,7 +64,7 @@ napi_value Job::Begin(napi_env env, std::shared_ptr<Channel> channel) {
     return nullptr;
   }
   channel_ = std::move(channel);
-  channel_->Hold(env);
+  channel_->Ref(env);
   return promise;
 }
 
@@ -89,7 +89,7 @@ void Job::Deliver(napi_env env) {
     napi_resolve_deferred(env, deferred_, value == nullptr ? Undefined(env) : value);
   }
   for (const napi_ref ref : kept_) napi_delete_reference(env, ref);
-  channel_->LetGo(env);
+  channel_->Unref(env);
 }
 
 bool JobQueue::Post(std::unique_ptr<Job>& job) {

@@ -1,9 +1,9 @@
-// Work that outlives the call that started it: jobs on threads of their own, and the way back to
+// Work that outlives the call that started it: jobs on threads of their own, and a channel back to
 // JavaScript.
 //
-// Invariants: (1) every job that was started settles its promise exactly once, unless its
-// environment ends first; (2) the event loop is kept alive while a job is under way, and only then;
-// (3) after Channel::Release, or the end of the environment, nothing reaches JavaScript.
+// Invariants: (1) every started job settles its promise exactly once, unless its environment ends
+// first; (2) the event loop is kept alive while a job is in flight, and only then; (3) after
+// Channel::Release, or the end of the environment, nothing reaches JavaScript.
 #pragma once
 
 #include <node_api.h>
@@ -20,26 +20,27 @@
 
 namespace millrace::binding {
 
-// Something to be done on the environment's thread.
+// Work to be done on the environment's thread.
 class Message {
  public:
   virtual ~Message() = default;
   virtual void Deliver(napi_env env) = 0;
 };
 
-// The way from other threads into one environment.
+// Channel from other threads into one environment: a thread-safe function of Node-API.
 class Channel {
  public:
   ~Channel() { Release(); }
-  // False after a throw.
+  // Creates the thread-safe function. False after a throw.
   bool Open(napi_env env, const char* name);
-  // From any thread. The message is dropped when the environment has ended.
+  // Delivers a message on the environment's thread. Thread-safe. Drops the message when the
+  // environment has ended.
   void Send(std::unique_ptr<Message> message);
-  // Lets go; what was sent before is still delivered.
+  // Closes the channel; messages that were sent before are still delivered.
   void Release();
-  // On the environment's thread: one more, one fewer, that the event loop has to wait for.
-  void Hold(napi_env env);
-  void LetGo(napi_env env);
+  // Count the jobs that keep the event loop alive. REQUIRES: called on the environment's thread.
+  void Ref(napi_env env);
+  void Unref(napi_env env);
 
  private:
   std::mutex mutex_;
@@ -47,21 +48,22 @@ class Channel {
   std::uint32_t held_ = 0;
 };
 
-// A call that answers by a promise.
+// Call whose result is a promise.
 class Job : public Message {
  public:
-  // Inline jobs may run in the middle of another job of their thread.
+  // An inline job may run in the middle of another job of its thread.
   explicit Job(bool is_inline = false) : is_inline_(is_inline) {}
 
   // Makes the promise. Null after a throw.
   napi_value Begin(napi_env env, std::shared_ptr<Channel> channel);
-  // Keeps a value (the buffer that is borrowed) from being collected until the job is settled.
+  // Protects a value (the borrowed buffer) from garbage collection until the job is settled.
   void Keep(napi_env env, napi_value value);
 
-  // On the job's thread. True: the job is done and goes back at once.
+  // Runs the job on its thread. True: the job is complete and is delivered immediately. False:
+  // another owner delivers it later.
   virtual bool Run() = 0;
-  // On the environment's thread: what the promise resolves to. Null after a throw, which rejects
-  // it.
+  // Result of the promise, made on the environment's thread. Null after a throw, which rejects the
+  // promise.
   virtual napi_value Result(napi_env env) = 0;
 
   void MarkClosed() { closed_ = true; }
@@ -76,17 +78,18 @@ class Job : public Message {
   std::shared_ptr<Channel> channel_;
 };
 
-// Jobs waiting for one thread, in order.
+// Queue of the jobs of one thread, in order.
 class JobQueue {
  public:
-  // Takes the job only when it returns true.
+  // Appends a job. False when the queue is closed; the caller then keeps the job.
   bool Post(std::unique_ptr<Job>& job);
-  // The next job, or null after `wait_ms` or when closed. A negative wait has no end.
+  // Removes and returns the next job; null after `wait_ms` or when the queue is closed. A negative
+  // wait has no limit.
   std::unique_ptr<Job> Next(int wait_ms);
-  // The next job if it is there and inline.
+  // Removes and returns the next job if it is inline; null otherwise.
   std::unique_ptr<Job> NextInline();
   bool FrontIsExclusive();
-  // Refuses further jobs, wakes the waiter, and hands out what is left.
+  // Refuses further jobs, wakes the waiting thread, and returns the jobs that remain.
   std::deque<std::unique_ptr<Job>> Close();
 
  private:
@@ -96,11 +99,11 @@ class JobQueue {
   bool closed_ = false;
 };
 
-// Runs a job on `queue`, or rejects it with `closed` when the queue takes no more. Returns the
+// Posts a job to `queue`, or rejects it with `closed` when the queue is closed. Returns the
 // promise.
 napi_value Start(napi_env env, const std::shared_ptr<Channel>& channel, JobQueue& queue,
                  std::unique_ptr<Job> job);
-// Sends back unrun jobs as closed.
+// Rejects jobs that were not run with `closed`.
 void Refuse(Channel& channel, std::deque<std::unique_ptr<Job>> jobs);
 
 }  // namespace millrace::binding

@@ -1,5 +1,5 @@
-// The generator's functions of the addon. Signatures: src/addon/gen-surface.ts, with each batch as
-// its buffer.
+// Exported functions of the generator. Signatures: src/addon/gen-surface.ts, with each batch as its
+// buffer.
 #include "binding/args.h"
 #include "binding/register.h"
 #include "kernel/gen.h"
@@ -34,7 +34,7 @@ napi_value GenArrivals(napi_env env, napi_callback_info info) {
   Rows<layout::ArrivalWheel> wheel;
   Rows<layout::ArrivalPool> pool;
   Span<double> seqs;
-  if (!call.Takes(5) || !Params(&call, 0, &params) || !call.Array(1, "state", &state) ||
+  if (!call.HasArguments(5) || !Params(&call, 0, &params) || !call.Array(1, "state", &state) ||
       !call.Batch(2, "wheel", &wheel) || !call.Batch(3, "pool", &pool) ||
       !call.Array(4, "seqs", &seqs)) {
     return nullptr;
@@ -57,7 +57,7 @@ napi_value GenRecords(napi_env env, napi_callback_info info) {
   Span<double> seqs;
   std::uint32_t count = 0;
   Rows<layout::RecordBatch> into;
-  if (!call.Takes(6) || !Params(&call, 0, &params) || !call.Batch(1, "zipf", &zipf) ||
+  if (!call.HasArguments(6) || !Params(&call, 0, &params) || !call.Batch(1, "zipf", &zipf) ||
       !call.Array(2, "noise", &noise) || !call.Array(3, "seqs", &seqs) ||
       !call.Uint32(4, "count", &count) || !call.Batch(5, "into", &into)) {
     return nullptr;
@@ -73,7 +73,7 @@ napi_value GenEvents(napi_env env, napi_callback_info info) {
   Span<double> seqs;
   std::uint32_t count = 0;
   Rows<layout::EventBatch> into;
-  if (!call.Takes(5) || !Params(&call, 0, &params) || !call.Batch(1, "zipf", &zipf) ||
+  if (!call.HasArguments(5) || !Params(&call, 0, &params) || !call.Batch(1, "zipf", &zipf) ||
       !call.Array(2, "seqs", &seqs) || !call.Uint32(3, "count", &count) ||
       !call.Batch(4, "into", &into)) {
     return nullptr;
@@ -86,7 +86,8 @@ napi_value GenDigest(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Span<std::uint32_t> state;
   Rows<layout::RecordBatch> records;
-  if (!call.Takes(2) || !call.Array(0, "state", &state) || !call.Batch(1, "records", &records)) {
+  if (!call.HasArguments(2) || !call.Array(0, "state", &state) ||
+      !call.Batch(1, "records", &records)) {
     return nullptr;
   }
   return Answer(&call, kernel::GenDigest(state, records), "records");

@@ -2,8 +2,8 @@
 
 namespace millrace::binding {
 
-// Shared by the JavaScript object (through its finalizer) and the environment's set of open
-// handles.
+// Box of a resource, shared by the JavaScript object (through its finalizer) and the environment's
+// set of open handles.
 struct Environment::Box {
   std::shared_ptr<Resource> resource;  // empty once closed
   std::shared_ptr<Environment> environment;
@@ -22,7 +22,8 @@ using Slot = std::shared_ptr<Environment>;
 }  // namespace
 
 bool Environment::Create(napi_env env) {
-  // Finalizers of handles may run after that of the instance data, hence the shared ownership.
+  // Shared ownership, because finalizers of handles may run after the finalizer of the instance
+  // data.
   auto* slot = new Slot(std::make_shared<Environment>());
   const auto finalize = [](napi_env, void* data, void*) { delete static_cast<Slot*>(data); };
   if (napi_set_instance_data(env, slot, finalize, nullptr) != napi_ok) {

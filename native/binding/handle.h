@@ -1,7 +1,7 @@
-// Handles: objects that JavaScript holds and that own something native. Each carries a type tag, so
-// that one kind is never taken for another; each is closed explicitly, once, and closing again does
-// nothing; using it after that throws `closed`. The garbage collector and the end of the
-// environment (a worker that exits) close what was forgotten.
+// Handles: objects in JavaScript that own a native resource. A type tag distinguishes the kinds. A
+// handle is closed explicitly, once; closing it again has no effect; using it afterwards throws
+// `closed`. The garbage collector and the end of the environment (a worker that exits) close
+// handles that were not closed.
 #pragma once
 
 #include <node_api.h>
@@ -14,25 +14,25 @@
 
 namespace millrace::binding {
 
-// What a handle owns. Work that outlives a call keeps a shared_ptr of its own.
+// Resource that a handle owns. Work that outlives a call keeps a shared_ptr of its own.
 class Resource {
  public:
   virtual ~Resource() = default;
   // Runs once, on the environment's thread; must not call into JavaScript. Work in flight ends soon
-  // after.
+  // afterwards.
   virtual void Close() = 0;
 };
 
 struct HandleType {
-  napi_type_tag tag;  // random, one a type
+  napi_type_tag tag;  // random, different for each type
   const char* name;
 };
 
-// A new handle object. Null after a throw.
+// Makes a handle object. Null after a throw.
 napi_value NewHandle(napi_env env, const HandleType& type, std::shared_ptr<Resource> resource);
 
-// The resource behind an open handle; null after a throw (TypeError for what is no such handle,
-// `closed` after close).
+// Resource of an open handle; null after a throw (TypeError for another object, `closed` after
+// close).
 std::shared_ptr<Resource> OpenResource(const Call& call, std::size_t index, const char* name,
                                        const HandleType& type);
 
@@ -42,15 +42,15 @@ std::shared_ptr<T> Open(const Call& call, std::size_t index, const char* name,
   return std::static_pointer_cast<T>(OpenResource(call, index, name, type));
 }
 
-// Closes a handle; a second time it does nothing. False after a throw (no such handle).
+// Closes a handle; has no effect on a closed handle. False after a throw (not such a handle).
 bool CloseHandle(const Call& call, std::size_t index, const char* name, const HandleType& type);
 
-// What one environment owns. Created by the addon's entry, gone with the environment.
+// State of one environment. Created by the addon's entry, destroyed with the environment.
 class Environment {
  public:
   // False after a throw.
   static bool Create(napi_env env);
-  // Handles open in this environment; for leak tests.
+  // Number of open handles in this environment; for leak tests.
   static std::size_t OpenHandles(napi_env env);
 
  private:

@@ -1,4 +1,4 @@
-// The kernels' functions of the addon. Signatures: src/addon/raw.ts.
+// Exported functions of the kernels. Signatures: src/addon/raw.ts.
 #include "binding/args.h"
 #include "binding/register.h"
 #include "kernel/event.h"
@@ -17,7 +17,7 @@ napi_value ShardOf(napi_env env, napi_callback_info info) {
   Rows<layout::EventBatch> events;
   std::int64_t shards = 0;
   Span<std::int32_t> out;
-  if (!call.Takes(3) || !call.Batch(0, "events", &events) ||
+  if (!call.HasArguments(3) || !call.Batch(0, "events", &events) ||
       !call.Integer(1, "shards", 1, INT32_MAX, &shards) || !call.Array(2, "out", &out)) {
     return nullptr;
   }
@@ -32,7 +32,8 @@ napi_value DecodeEvents(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Rows<layout::RecordBatch> records;
   Rows<layout::EventBatch> into;
-  if (!call.Takes(2) || !call.Batch(0, "records", &records) || !call.Batch(1, "into", &into)) {
+  if (!call.HasArguments(2) || !call.Batch(0, "records", &records) ||
+      !call.Batch(1, "into", &into)) {
     return nullptr;
   }
   std::uint32_t decoded = 0;
@@ -48,7 +49,7 @@ napi_value ScanFrames(napi_env env, napi_callback_info info) {
   Rows<layout::RecordBatch> records;
   bool protobuf = false;
   Rows<layout::FrameBatch> into;
-  if (!call.Takes(3) || !call.Batch(0, "records", &records) ||
+  if (!call.HasArguments(3) || !call.Batch(0, "records", &records) ||
       !call.Boolean(1, "protobuf", &protobuf) || !call.Batch(2, "into", &into)) {
     return nullptr;
   }
@@ -69,7 +70,7 @@ napi_value WriteFrames(napi_env env, napi_callback_info info) {
   std::uint32_t schema_id = 0;
   Span<std::int32_t> indexes;
   Rows<layout::RecordBatch> into;
-  if (!call.Takes(7) || !call.Array(0, "payloads", &payloads) ||
+  if (!call.HasArguments(7) || !call.Array(0, "payloads", &payloads) ||
       !call.Array(1, "payloadStart", &start) || !call.Array(2, "payloadLength", &length) ||
       !call.Uint32(3, "count", &count) || !call.Uint32(4, "schemaId", &schema_id) ||
       (!call.IsNull(5) && !call.Array(5, "messageIndexes", &indexes)) ||
@@ -77,7 +78,7 @@ napi_value WriteFrames(napi_env env, napi_callback_info info) {
     return nullptr;
   }
   kernel::FramePrefix prefix;
-  // An empty array may come without memory, and without memory means without indexes.
+  // An empty array may have no memory, and null data would mean "no indexes".
   if (!call.IsNull(5) && indexes.size == 0) {
     ThrowStatus(env, Status::kBadArgument, "messageIndexes");
     return nullptr;

@@ -9,13 +9,13 @@
 namespace millrace::binding {
 namespace {
 
-// tryLockFile(fd): number. Takes an exclusive flock(2) without waiting. Returns 0, or the errno:
-// EWOULDBLOCK where another open file description holds the lock. The lock belongs to the open
-// file description, so it ends when the last descriptor of it is closed.
+// tryLockFile(fd): number. Acquires an exclusive flock(2) without waiting. Returns 0, or the errno:
+// EWOULDBLOCK where another open file description holds the lock. The lock belongs to the open file
+// description, so it ends when its last descriptor is closed.
 napi_value TryLockFile(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t fd = 0;
-  if (!call.Takes(1) || !call.Integer(0, "fd", 0, INT32_MAX, &fd)) return nullptr;
+  if (!call.HasArguments(1) || !call.Integer(0, "fd", 0, INT32_MAX, &fd)) return nullptr;
   int result = 0;
   do {
     result = flock(static_cast<int>(fd), LOCK_EX | LOCK_NB);

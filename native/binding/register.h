@@ -1,5 +1,4 @@
-// What each part of the addon adds to the exports. The order here is the order of
-// src/addon/raw.ts.
+// Registration functions of the addon's parts, in the order of src/addon/raw.ts.
 #pragma once
 
 #include <node_api.h>
@@ -8,7 +7,7 @@ namespace millrace::binding {
 
 void RegisterKernels(napi_env env, napi_value exports);
 void RegisterGen(napi_env env, napi_value exports);
-void RegisterWindows(napi_env env, napi_value exports);  // RegisterRuns is its last part
+void RegisterWindows(napi_env env, napi_value exports);  // calls RegisterRuns at its end
 void RegisterRuns(napi_env env, napi_value exports);
 void RegisterSessions(napi_env env, napi_value exports);
 void RegisterLocks(napi_env env, napi_value exports);

@@ -10,9 +10,8 @@
 namespace millrace::broker {
 namespace {
 
-// Stretches of a blocking call into librdkafka: whoever stops waits for one at most. Each asks the
-// broker anew and drops an answer that is late, so each is longer than the one before: a slow
-// broker is heard too.
+// Time slices of a blocking call into librdkafka: a stop waits for at most one slice. Each slice
+// sends a new request and drops late answers, so slices grow: a slow broker is heard too.
 constexpr int kSliceMs = 250;
 constexpr int kSliceMsMax = 2000;
 
@@ -57,7 +56,7 @@ void Journal::NoteLog(const char* facility, const char* line) {
   last_log_ = std::string(facility) + ": " + line;
 }
 
-std::vector<Event> Journal::Take() {
+std::vector<Event> Journal::Drain() {
   const std::lock_guard lock(mutex_);
   std::vector<Event> out(events_.begin(), events_.end());
   events_.clear();

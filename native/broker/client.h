@@ -1,4 +1,4 @@
-// What consumer and producer share: configuration, and what librdkafka says besides its answers.
+// Common part of consumer and producer: configuration, and the errors and log lines of librdkafka.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ namespace millrace::broker {
 
 using Properties = std::vector<std::pair<std::string, std::string>>;
 
-// librdkafka's numbers that callers compare with.
+// Error numbers of librdkafka that callers compare with.
 inline constexpr int kErrTimedOut = -185;
 inline constexpr int kErrState = -172;
 inline constexpr int kErrDestroy = -197;
-// A record larger than the whole arena; outside librdkafka's range.
+// Error of a record larger than the whole arena; outside librdkafka's range.
 inline constexpr int kErrOversize = -10000;
 
+// Topic partition with an offset; -1001: no offset (RD_KAFKA_OFFSET_INVALID).
 struct Place {
   std::string topic;
   std::int32_t partition = -1;
@@ -29,7 +30,7 @@ struct Place {
   int error = 0;
 };
 
-// An error as a value. `code` 0 means none.
+// Error as a value; `code` 0: no error.
 struct Event {
   int code = 0;
   std::string message;
@@ -40,16 +41,16 @@ struct Event {
 
 Event EventOf(int code);
 
-// Errors and log lines of one client, written by librdkafka's threads. Bounded: the oldest go
-// first.
+// Journal of errors and log lines of one client, written by librdkafka's threads. Bounded: the
+// oldest errors are dropped.
 class Journal {
  public:
   static constexpr std::size_t kEventsMax = 256;
 
   void Note(Event event);
   void NoteLog(const char* facility, const char* line);
-  std::vector<Event> Take();
-  // The last warning or error that was logged; says why no broker answers.
+  std::vector<Event> Drain();
+  // Last warning or error that was logged: the reason why no broker answers.
   std::string LastLog();
   bool Fatal(Event* event);
 
@@ -60,25 +61,26 @@ class Journal {
   Event fatal_;
 };
 
-// Asked between the slices of every wait, so that no call outlives its client by much.
+// Stop condition that every blocking call polls between its time slices, so that no call outlives
+// its client for long.
 class Waiter {
  public:
   virtual ~Waiter() = default;
   virtual bool Stopping() = 0;
 };
 
-// A configuration with the journal as its opaque and as receiver of logs and errors. Null, and
-// `error` set, for a property that librdkafka refuses.
+// Makes a configuration with the journal as its opaque pointer and as receiver of logs and errors.
+// Null, with `error` set, for a property that librdkafka refuses.
 rd_kafka_conf_s* MakeConf(const Properties& properties, Journal* journal, std::string* error);
 
-// Waits for the first answer of a broker, at most `timeout_ms`.
+// Waits at most `timeout_ms` for the first answer of a broker.
 Event Connect(rd_kafka_s* client, Journal* journal, int timeout_ms, Waiter* waiter);
 
-// First and next offset of a partition at the broker.
+// Reads the first and the next offset of a partition from the broker.
 Event Watermarks(rd_kafka_s* client, const Place& place, int timeout_ms, Waiter* waiter,
                  std::int64_t* low, std::int64_t* high);
 
-// librdkafka's own facts.
+// Version, features and error table of librdkafka.
 std::string LibraryVersion();
 std::string LibraryFeatures();
 struct ErrorRow {

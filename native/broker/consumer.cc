@@ -90,19 +90,20 @@ void Consumer::CarryOut(const Rebalance& rebalance) {
   Complete(rebalance);
 }
 
-// Takes over the list.
+// Completes a rebalance. Takes ownership of the list.
 void Consumer::Complete(const Rebalance& rebalance) {
   const std::vector<Place> places = PlacesOf(rebalance.partitions);
-  // While the group is being left librdkafka says NONE, and null once it is: the last way holds.
+  // The last protocol applies: while the consumer leaves the group librdkafka reports NONE, and
+  // null afterwards.
   const char* protocol = rd_kafka_rebalance_protocol(client_);
   if (protocol != nullptr && std::strcmp(protocol, "NONE") != 0) {
     cooperative_ = std::strcmp(protocol, "COOPERATIVE") == 0;
   }
   Event failed;
   if (cooperative_) {
-    failed =
-        Settle(rebalance.assign ? rd_kafka_incremental_assign(client_, rebalance.partitions)
-                                : rd_kafka_incremental_unassign(client_, rebalance.partitions));
+    failed = EventOfError(rebalance.assign
+                              ? rd_kafka_incremental_assign(client_, rebalance.partitions)
+                              : rd_kafka_incremental_unassign(client_, rebalance.partitions));
   } else if (const auto code =
                  rd_kafka_assign(client_, rebalance.assign ? rebalance.partitions : nullptr);
              code != RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -146,7 +147,7 @@ void Consumer::Forget(const Partition& partition) {
   const_cast<Partition&>(partition).assigned = false;
 }
 
-// Held records of one partition, or of all (null).
+// Drops the held records of one partition, or of all (null).
 void Consumer::DropHeld(const Partition* partition) {
   const auto gone = [&](const Held& held) {
     rd_kafka_message_t* message = held.message;
@@ -164,7 +165,7 @@ std::uint32_t Consumer::TopicIndex(rd_kafka_topic_t* topic) {
   for (std::uint32_t i = 0; i < topics_.size(); i++) {
     if (topics_[i].handle == topic) return i;
   }
-  // A second handle keeps the pointer from being given to another topic.
+  // A second handle keeps librdkafka from reusing the pointer for another topic.
   const char* name = rd_kafka_topic_name(topic);
   rd_kafka_topic_t* handle = rd_kafka_topic_new(client_, name, nullptr);
   topics_.push_back({handle, name});
@@ -196,12 +197,13 @@ Consumer::Partition* Consumer::PartitionOf(const Place& place) {
   return nullptr;
 }
 
-// Takes what is there, waiting for the first only.
+// Reads the available records; waits for the first only.
 //
-// The batch call takes the end of a partition for a record: it moves the position of the client one
-// too far until the next record comes. A resume starts from there, and skips a record or is out of
-// range; each rebalance is one. Who is told of ends takes records one by one as soon as there may
-// be resumes, at the price of a lock and three looks at the clock a record.
+// The batch call of librdkafka treats the end of a partition as a record: it moves the client's
+// position one too far until the next record arrives. A resume starts from that position, and skips
+// a record or is out of range; each rebalance resumes. A consumer with end events therefore reads
+// records one at a time as soon as there may be resumes. That costs a lock and three clock reads
+// for each record.
 std::size_t Consumer::DrawBatch(rd_kafka_message_t** into, std::size_t most, int wait_ms) {
   if (!one_by_one_) {
     const ssize_t got = rd_kafka_consume_batch_queue(queue_, wait_ms, into, most);
@@ -212,7 +214,7 @@ std::size_t Consumer::DrawBatch(rd_kafka_message_t** into, std::size_t most, int
   return got;
 }
 
-// Moves what is there to the end of `held_`, waiting for the first only.
+// Appends the available records to `held_`; waits for the first only.
 std::size_t Consumer::Draw(std::size_t most, int wait_ms) {
   drawn_.resize(most);
   received_.clear();
@@ -250,7 +252,7 @@ void Consumer::Consume(const RecordRows& into, int wait_ms, ConsumeOutcome* out)
       const int wait = first ? static_cast<int>(std::clamp<std::int64_t>(left, 0, kSliceMs)) : 0;
       if (Draw(most, wait) > 0) Fill(&filling);
     }
-    out->events = Journal::Take();
+    out->events = Journal::Drain();
     const bool something = filling.rows > 0 || !out->ends.empty() || !out->events.empty();
     if (something || left <= 0 || host_->Interrupted()) break;
     // Only rows of paused partitions are held: wait without spinning.
@@ -259,8 +261,8 @@ void Consumer::Consume(const RecordRows& into, int wait_ms, ConsumeOutcome* out)
   into.at.header->row_count = filling.rows;
   into.at.header->arena_used = filling.used;
   out->rows = filling.rows;
-  for (; topics_told_ < topics_.size(); topics_told_++) {
-    out->topics.push_back(topics_[topics_told_].name);
+  for (; topics_reported_ < topics_.size(); topics_reported_++) {
+    out->topics.push_back(topics_[topics_reported_].name);
   }
 }
 
@@ -277,7 +279,7 @@ void Consumer::Fill(Filling* filling) {
             {rd_kafka_topic_name(message->rkt), message->partition, message->offset});
       } else {
         Event event = EventOf(message->err);
-        // An error's text is its payload.
+        // The payload of an error message is its text.
         if (message->payload != nullptr && message->len > 0) {
           event.message.assign(static_cast<const char*>(message->payload), message->len);
         }
@@ -304,7 +306,7 @@ void Consumer::Fill(Filling* filling) {
               held_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-// False, and nothing written, when the record does not fit.
+// Appends one record. False, with nothing written, when it does not fit.
 bool Consumer::Append(Filling* filling, const Held& held, Partition* partition) {
   rd_kafka_message_t* message = held.message;
   const RecordRows& into = filling->into;
@@ -346,7 +348,8 @@ bool Consumer::Append(Filling* filling, const Held& held, Partition* partition) 
   return true;
 }
 
-// From here on a resume may come: every position that an end moved too far is put right.
+// Prepares for resumes, which are possible from now on: corrects every position that an end event
+// moved too far.
 Event Consumer::BeginResumes() {
   if (!ends_ || one_by_one_) return {};
   for (const Held& held : held_) {
@@ -363,7 +366,7 @@ Event Consumer::BeginResumes() {
   }
   if (!places.empty()) {
     List* list = ListOf(places);
-    Event event = Settle(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
+    Event event = EventOfError(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
     if (event.code == 0) event = FirstError(list);
     rd_kafka_topic_partition_list_destroy(list);
     if (event.code != 0) return event;
@@ -413,7 +416,7 @@ Event Consumer::Seek(const Place& place, int timeout_ms) {
   const std::int64_t deadline = NowMs() + timeout_ms;
   for (;;) {
     List* list = ListOf({place});
-    Event event = Settle(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
+    Event event = EventOfError(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
     if (event.code == 0) event = FirstError(list);
     rd_kafka_topic_partition_list_destroy(list);
     Partition* partition = PartitionOf(place);
@@ -436,12 +439,12 @@ Event Consumer::Seek(const Place& place, int timeout_ms) {
 }
 
 bool Consumer::Leave(int timeout_ms) {
-  // Not rd_kafka_consumer_close: a wake-up ends its wait, and the group is not left then.
+  // rd_kafka_consumer_close is not used: Wake ends its wait before the group is left.
   rd_kafka_queue_t* queue = rd_kafka_queue_new(client_);
   const std::int64_t deadline = NowMs() + timeout_ms;
   CarryOutAll();
   DropHeld(nullptr);
-  Event failed = Settle(rd_kafka_consumer_close_queue(client_, queue));
+  Event failed = EventOfError(rd_kafka_consumer_close_queue(client_, queue));
   while (failed.code == 0 && rd_kafka_consumer_closed(client_) == 0 && !host_->Stopping() &&
          NowMs() < deadline) {
     rd_kafka_message_t* message = nullptr;

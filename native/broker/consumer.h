@@ -1,10 +1,9 @@
-// The batch consumer: whole batches from librdkafka's consumer queue into the columns and the arena
-// of the caller.
+// Batch consumer: fills the caller's columns and arena from librdkafka's consumer queue.
 //
-// Threads: everything but the calls named so runs on the one reader thread. A rebalance is noted
-// where librdkafka announces it and carried out between two fills, so a fill never mixes rows of
-// before and after. Ownership: a batch is borrowed for the length of Consume. Records taken from
-// librdkafka that did not fit are held, in order, for the next Consume.
+// Threads: all calls run on the one reader thread, except those marked otherwise. A rebalance is
+// recorded when librdkafka announces it and applied between two fills, so a fill never mixes rows
+// of before and after. Ownership: a batch is borrowed during Consume. Records that librdkafka
+// delivered and that did not fit are held, in order, for the next Consume.
 #pragma once
 
 #include <cstdint>
@@ -29,37 +28,38 @@ using RecordRows = kernel::Rows<layout::RecordBatch>;
 
 enum class RebalanceKind { kAssigned, kRevoked, kLost };
 
-// Who runs the reader thread.
+// Owner of the reader thread.
 class ConsumerHost : public Waiter {
  public:
-  // Runs what was asked of the reader thread meanwhile.
+  // Runs the inline jobs of the reader thread that have arrived.
   virtual void ServeJobs() = 0;
-  // Something waits that must not run inside a fill: end it.
+  // True when a job waits that must not run inside a fill; the fill ends.
   virtual bool Interrupted() = 0;
-  // Tells the application and waits for its answer, serving jobs.
+  // Notifies the application and waits for its answer; runs inline jobs meanwhile.
   virtual void OnRebalance(RebalanceKind kind, const std::vector<Place>& places) = 0;
 };
 
-// Rows in a row that were received together.
+// Number of consecutive rows with one receipt time.
 struct ReceiptRun {
   std::uint32_t rows;
-  // As NowUs tells it.
+  // Time in microseconds, from NowUs.
   std::int64_t at_us;
 };
 
 struct ConsumeOutcome {
   std::uint32_t rows = 0;
-  // One entry a row, in the order of the rows.
+  // Receipt times of all rows, in the order of the rows.
   std::vector<ReceiptRun> receipts;
   std::vector<Place> ends;
   std::vector<Event> events;
-  // Names of the topics met since the last time; their indices go on where those ended.
+  // Names of topics that are new since the last call. Their indexes continue those of earlier
+  // calls.
   std::vector<std::string> topics;
 };
 
 class Consumer : public Journal {
  public:
-  // Null, and `error` set, for bad properties.
+  // Null, with `error` set, for invalid properties.
   static std::unique_ptr<Consumer> Open(const Properties& properties, ConsumerHost* host,
                                         std::string* error);
   ~Consumer();
@@ -69,8 +69,8 @@ class Consumer : public Journal {
   Event Assign(const std::vector<Place>& places);
   Event Pause(const std::vector<Place>& places, bool pause);
   Event Seek(const Place& place, int timeout_ms);
-  // Gives the partitions back, telling the application, and leaves the group. False: the group has
-  // not answered.
+  // Returns the partitions, notifies the application, and leaves the group. False: the group has
+  // not answered in time.
   bool Leave(int timeout_ms);
   std::vector<Place> Positions() const;
 
@@ -88,7 +88,7 @@ class Consumer : public Journal {
     bool assigned;
     bool paused;
     std::int64_t position;
-    // Where the last thing drawn was the end of the partition, else -1.
+    // Offset of the partition's end when it was read last and no record followed, else -1.
     std::int64_t end;
   };
   struct Topic {
@@ -129,7 +129,7 @@ class Consumer : public Journal {
   rd_kafka_s* client_ = nullptr;
   rd_kafka_queue_s* queue_ = nullptr;
   std::vector<Topic> topics_;
-  std::uint32_t topics_told_ = 0;
+  std::uint32_t topics_reported_ = 0;
   std::vector<Partition> partitions_;
   std::uint32_t last_ = 0;
   std::vector<Held> held_;
@@ -138,9 +138,9 @@ class Consumer : public Journal {
   std::vector<std::int64_t> received_;
   std::vector<Rebalance> rebalances_;
   bool cooperative_ = true;
-  // Ends of partitions are told.
+  // True when librdkafka reports the ends of partitions.
   bool ends_ = false;
-  // Records are not drawn in batches.
+  // True once records are read one at a time; see DrawBatch.
   bool one_by_one_ = false;
   double bytes_a_row_ = 512;
 };

@@ -1,4 +1,4 @@
-// librdkafka's header, whose own declarations our warnings do not have to like.
+// librdkafka's header, with the warnings of its declarations disabled.
 #pragma once
 
 #pragma GCC diagnostic push

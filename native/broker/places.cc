@@ -32,7 +32,7 @@ Event FirstError(const List* list) {
   return {};
 }
 
-Event Settle(rd_kafka_error_t* error) {
+Event EventOfError(rd_kafka_error_t* error) {
   if (error == nullptr) return {};
   Event event = EventOf(rd_kafka_error_code(error));
   event.message = rd_kafka_error_string(error);

@@ -1,4 +1,4 @@
-// Partitions as librdkafka lists them.
+// Conversions between topic partitions and librdkafka's lists of them.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@ namespace millrace::broker {
 
 using List = rd_kafka_topic_partition_list_t;
 
-// To be destroyed by the caller.
+// The caller destroys the list.
 List* ListOf(const std::vector<Place>& places);
 std::vector<Place> PlacesOf(const List* list);
-// The first error among the entries of a list.
+// First error among the entries of a list.
 Event FirstError(const List* list);
-// Takes over the error, which may be null.
-Event Settle(rd_kafka_error_t* error);
+// Converts and destroys an error, which may be null.
+Event EventOfError(rd_kafka_error_t* error);
 
 }  // namespace millrace::broker

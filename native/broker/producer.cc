@@ -8,13 +8,13 @@
 namespace millrace::broker {
 namespace {
 
-// Rows handed over between two looks at the delivery reports.
+// Number of rows that are sent between two polls for delivery reports.
 constexpr std::uint32_t kRunRows = 1024;
 constexpr int kFullWaitMs = 5;
 constexpr int kSliceMs = 100;
 constexpr int kTransactionSliceMs = 500;
 constexpr int kRetryMs = 20;
-// A row's number inside a message's opaque; batches have at most this many rows.
+// Bits of the row number inside a message's opaque pointer: the limit of rows in a batch.
 constexpr unsigned kRowBits = 24;
 
 bool SpansInside(const RecordRows& rows) {
@@ -32,7 +32,7 @@ bool SpansInside(const RecordRows& rows) {
   return true;
 }
 
-// Null when the block is malformed.
+// Parses a header block. Null when the block is malformed.
 rd_kafka_headers_t* HeadersOf(const std::uint8_t* block, std::int32_t length) {
   using layout::RecordHeader;
   rd_kafka_headers_t* headers = rd_kafka_headers_new(4);
@@ -86,7 +86,7 @@ Producer::~Producer() {
   for (const Topic& topic : topics_) rd_kafka_topic_destroy(topic.handle);
   if (queue_ != nullptr) rd_kafka_queue_destroy(queue_);
   if (client_ != nullptr) rd_kafka_destroy(client_);
-  GiveUpRest();
+  FailRest();
 }
 
 void Producer::Wake() { rd_kafka_queue_yield(queue_); }
@@ -102,24 +102,24 @@ rd_kafka_topic_t* Producer::TopicOf(const std::string& name) {
   return handle;
 }
 
-std::uint64_t Producer::OpaqueOf(const Flight* flight, std::uint32_t row) const {
-  const auto found = std::find(flights_.begin(), flights_.end(), flight);
-  const auto place = static_cast<std::uint64_t>(found - flights_.begin());
+std::uint64_t Producer::OpaqueOf(const InFlightBatch* flight, std::uint32_t row) const {
+  const auto found = std::find(batches_.begin(), batches_.end(), flight);
+  const auto place = static_cast<std::uint64_t>(found - batches_.begin());
   return (place << kRowBits) + row;
 }
 
 void Producer::OnReport(rd_kafka_t*, const rd_kafka_message_t* message, void* opaque) {
   auto* self = static_cast<Producer*>(static_cast<Journal*>(opaque));
   const auto bits = reinterpret_cast<std::uintptr_t>(message->_private);
-  Flight* flight = self->flights_[bits >> kRowBits];
+  InFlightBatch* flight = self->batches_[bits >> kRowBits];
   const auto row = static_cast<std::uint32_t>(bits & ((1U << kRowBits) - 1));
-  // rd_kafka_message_errstr is for consumers: here it would give the bytes of the record.
-  self->Settle(flight, row, message->err, message->offset,
-               message->err == 0 ? nullptr : rd_kafka_message_produce_errstr(message));
+  // rd_kafka_message_errstr is for consumers: here it would return the bytes of the record.
+  self->CompleteRow(flight, row, message->err, message->offset,
+                    message->err == 0 ? nullptr : rd_kafka_message_produce_errstr(message));
 }
 
-void Producer::Settle(Flight* flight, std::uint32_t row, int code, std::int64_t offset,
-                      const char* why) {
+void Producer::CompleteRow(InFlightBatch* flight, std::uint32_t row, int code, std::int64_t offset,
+                           const char* why) {
   flight->status[row] = code;
   flight->offset[row] = code == 0 ? offset : layout::kSpanNoOffset;
   if (code != 0) {
@@ -134,12 +134,12 @@ void Producer::Settle(Flight* flight, std::uint32_t row, int code, std::int64_t 
     }
   }
   rows_out_--;
-  if (++flight->settled < flight->batch.row_count) return;
-  std::replace(flights_.begin(), flights_.end(), flight, static_cast<Flight*>(nullptr));
-  host_->Landed(flight->owner);
+  if (++flight->completed < flight->batch.row_count) return;
+  std::replace(batches_.begin(), batches_.end(), flight, static_cast<InFlightBatch*>(nullptr));
+  host_->OnComplete(flight->owner);
 }
 
-bool Producer::Send(Flight* flight) {
+bool Producer::Send(InFlightBatch* flight) {
   const RecordRows& rows = flight->batch;
   if (rows.row_count > (1U << kRowBits) || !SpansInside(rows)) return false;
   for (std::uint32_t row = 0; row < rows.row_count; row++) {
@@ -147,25 +147,25 @@ bool Producer::Send(Flight* flight) {
     if (index < 0 || static_cast<std::size_t>(index) >= flight->topics.size()) return false;
   }
   if (rows.row_count == 0) {
-    host_->Landed(flight->owner);
+    host_->OnComplete(flight->owner);
     return true;
   }
   std::vector<rd_kafka_topic_t*> topics;
   for (const std::string& name : flight->topics) topics.push_back(TopicOf(name));
-  const auto free = std::find(flights_.begin(), flights_.end(), nullptr);
-  if (free == flights_.end()) {
-    flights_.push_back(flight);
+  const auto free = std::find(batches_.begin(), batches_.end(), nullptr);
+  if (free == batches_.end()) {
+    batches_.push_back(flight);
   } else {
     *free = flight;
   }
   rows_out_ += rows.row_count;
   const layout::RecordBatch& batch = rows.at;
-  // The flight may land, and be gone, with its last row; the batch's numbers stay in `count`.
+  // The last row may complete and free the batch, so its row count is copied.
   const std::uint32_t count = rows.row_count;
   for (std::uint32_t row = 0; row < count;) {
     rd_kafka_topic_t* topic = topics[static_cast<std::size_t>(batch.topic_index[row])];
     if (topic == nullptr) {
-      Settle(flight, row++, RD_KAFKA_RESP_ERR__INVALID_ARG, 0, "not a topic name");
+      CompleteRow(flight, row++, RD_KAFKA_RESP_ERR__INVALID_ARG, 0, "not a topic name");
       continue;
     }
     const auto plain = [&](std::uint32_t at) {
@@ -187,8 +187,9 @@ bool Producer::Send(Flight* flight) {
   return true;
 }
 
-// Rows [from, to) of one topic and one partition, without headers and times of their own.
-void Producer::SendRun(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t from,
+// Sends rows [from, to) of one topic and one partition, without headers and timestamps of their
+// own.
+void Producer::SendRun(InFlightBatch* flight, rd_kafka_topic_t* topic, std::uint32_t from,
                        std::uint32_t to) {
   const layout::RecordBatch batch = flight->batch.at;
   const std::uint64_t opaque = OpaqueOf(flight, 0);
@@ -206,7 +207,7 @@ void Producer::SendRun(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t fr
     message.key_len = key < 0 ? 0 : static_cast<std::size_t>(key);
     message._private = reinterpret_cast<void*>(opaque + row);
   }
-  // A full queue refuses a row and all that follow, so going on from the first refused one keeps
+  // A full queue refuses a row and all rows behind it, so resuming at the first refused row keeps
   // the order.
   for (std::uint32_t at = from; at < to;) {
     const auto count = static_cast<int>(to - at);
@@ -219,14 +220,14 @@ void Producer::SendRun(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t fr
         next = row;
         break;
       }
-      Settle(flight, row, code, 0, nullptr);
+      CompleteRow(flight, row, code, 0, nullptr);
     }
     at = next;
     rd_kafka_poll(client_, at < to ? kFullWaitMs : 0);
   }
 }
 
-void Producer::SendRow(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t row) {
+void Producer::SendRow(InFlightBatch* flight, rd_kafka_topic_t* topic, std::uint32_t row) {
   const layout::RecordBatch batch = flight->batch.at;
   const std::int32_t key = batch.key_length[row];
   const std::int32_t value = batch.value_length[row];
@@ -235,7 +236,7 @@ void Producer::SendRow(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t ro
   if (headers_length > 0) {
     headers = HeadersOf(batch.arena + batch.headers_start[row], headers_length);
     if (headers == nullptr) {
-      Settle(flight, row, RD_KAFKA_RESP_ERR__INVALID_ARG, 0, "the header block is malformed");
+      CompleteRow(flight, row, RD_KAFKA_RESP_ERR__INVALID_ARG, 0, "the header block is malformed");
       return;
     }
   }
@@ -270,7 +271,7 @@ void Producer::SendRow(Flight* flight, rd_kafka_topic_t* topic, std::uint32_t ro
       continue;
     }
     if (headers != nullptr) rd_kafka_headers_destroy(headers);
-    Settle(flight, row, code, 0, why.c_str());
+    CompleteRow(flight, row, code, 0, why.c_str());
     return;
   }
   if (row % kRunRows == kRunRows - 1) rd_kafka_poll(client_, 0);
@@ -322,18 +323,18 @@ TransactionOutcome Producer::Transact(TransactionStep step, int timeout_ms) {
 }
 
 void Producer::Purge() {
-  // The reports of what was purged come at once. Rows that a partition takes along from one
-  // broker's thread to another's are met by the next round.
+  // Reports of purged rows arrive immediately. Rows that are moving with their partition from one
+  // broker thread to another are purged in the next round.
   for (int i = 0; i < 50 && rows_out_ > 0; i++) {
     rd_kafka_purge(client_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     rd_kafka_flush(client_, kSliceMs);
   }
 }
 
-void Producer::GiveUpRest() {
-  for (Flight*& place : flights_) {
+void Producer::FailRest() {
+  for (InFlightBatch*& place : batches_) {
     if (place == nullptr) continue;
-    Flight* flight = place;
+    InFlightBatch* flight = place;
     place = nullptr;
     flight->events.push_back(EventOf(RD_KAFKA_RESP_ERR__PURGE_QUEUE));
     for (std::uint32_t row = 0; row < flight->batch.row_count; row++) {
@@ -341,7 +342,7 @@ void Producer::GiveUpRest() {
       flight->status[row] = RD_KAFKA_RESP_ERR__PURGE_QUEUE;
       flight->failed++;
     }
-    host_->Landed(flight->owner);
+    host_->OnComplete(flight->owner);
   }
   rows_out_ = 0;
 }

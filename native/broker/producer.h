@@ -1,9 +1,9 @@
-// The batch producer: columns and arena of the caller go to librdkafka by reference, and one
-// delivery report a row comes back into the caller's status and offset columns.
+// Batch producer: librdkafka reads the caller's columns and arena by reference. One delivery report
+// for each row is written to the caller's status and offset columns.
 //
-// Threads: everything runs on the one producer thread, in the order of the calls, so rows of a
+// Threads: everything runs on the one producer thread in the order of the calls, so rows of a
 // partition keep their order across batches. Ownership: batch, status and offset are borrowed until
-// the flight has landed.
+// every row has its report.
 #pragma once
 
 #include <cstdint>
@@ -23,29 +23,30 @@ namespace millrace::broker {
 
 class ProducerHost : public Waiter {
  public:
-  // Every row of the flight has its report. May be called inside Send and Poll.
-  virtual void Landed(void* flight) = 0;
+  // Called when every row of a batch has its report, possibly inside Send or Poll. `owner` is that
+  // of the batch.
+  virtual void OnComplete(void* flight) = 0;
 };
 
-// One batch on its way.
-struct Flight {
+// One batch in flight.
+struct InFlightBatch {
   RecordRows batch;
   std::vector<std::string> topics;
   std::int32_t* status = nullptr;
   std::int64_t* offset = nullptr;
   void* owner = nullptr;
-  std::uint32_t settled = 0;
+  std::uint32_t completed = 0;
   std::uint32_t failed = 0;
-  std::vector<Event> events;  // one of each code
+  std::vector<Event> events;  // one event for each error code
 };
 
 enum class TransactionStep { kInit, kBegin, kCommit, kAbort };
 
 struct TransactionOutcome {
   Event event;
-  // The same call may be made again.
+  // The same call may be repeated.
   bool retriable = false;
-  // The transaction has to be aborted; the producer is fine.
+  // The transaction must be aborted; the producer remains usable.
   bool abortable = false;
 };
 
@@ -53,19 +54,19 @@ class Producer : public Journal {
  public:
   static std::unique_ptr<Producer> Open(const Properties& properties, ProducerHost* host,
                                         std::string* error);
-  // Rows still on their way are purged and reported.
+  // Purges and reports the rows in flight.
   ~Producer();
 
-  // Hands all rows over, polling where the queue is full. False when a span of the batch leaves its
-  // arena or a topic index its list: then nothing is sent.
-  bool Send(Flight* flight);
-  // Serves delivery reports for at most `wait_ms`, or until woken.
+  // Sends all rows; polls while the queue is full. False, with nothing sent, when a span of the
+  // batch leaves its arena or a topic index its list.
+  bool Send(InFlightBatch* flight);
+  // Serves delivery reports for at most `wait_ms`, or until Wake.
   void Poll(int wait_ms);
   Event Flush(int timeout_ms);
-  // One step of a transaction. A step that ran into its time goes on inside librdkafka, and the
-  // same call takes it up again.
+  // Runs one step of a transaction. A step that timed out continues inside librdkafka; the same
+  // call resumes it.
   TransactionOutcome Transact(TransactionStep step, int timeout_ms);
-  // Reports every row that is still on its way as purged.
+  // Purges all rows in flight; their reports carry the purge error.
   void Purge();
   bool idle() const { return rows_out_ == 0; }
 
@@ -82,20 +83,22 @@ class Producer : public Journal {
   explicit Producer(ProducerHost* host);
   static void OnReport(rd_kafka_s* client, const rd_kafka_message_s* message, void* opaque);
   rd_kafka_topic_s* TopicOf(const std::string& name);
-  void Settle(Flight* flight, std::uint32_t row, int code, std::int64_t offset, const char* why);
-  void SendRun(Flight* flight, rd_kafka_topic_s* topic, std::uint32_t from, std::uint32_t to);
-  void SendRow(Flight* flight, rd_kafka_topic_s* topic, std::uint32_t row);
-  std::uint64_t OpaqueOf(const Flight* flight, std::uint32_t row) const;
-  // Lands what the client took along without a report. A row without an offset is not known to be
-  // acknowledged.
-  void GiveUpRest();
+  void CompleteRow(InFlightBatch* flight, std::uint32_t row, int code, std::int64_t offset,
+                   const char* why);
+  void SendRun(InFlightBatch* flight, rd_kafka_topic_s* topic, std::uint32_t from,
+               std::uint32_t to);
+  void SendRow(InFlightBatch* flight, rd_kafka_topic_s* topic, std::uint32_t row);
+  std::uint64_t OpaqueOf(const InFlightBatch* flight, std::uint32_t row) const;
+  // Fails the batches that the destroyed client left without reports. A row with neither status nor
+  // offset counts as not acknowledged.
+  void FailRest();
 
   ProducerHost* host_;
   rd_kafka_s* client_ = nullptr;
   rd_kafka_queue_s* queue_ = nullptr;
   std::vector<Topic> topics_;
-  // Flights by the number in a message's opaque; a free place is null.
-  std::vector<Flight*> flights_;
+  // Batches in flight; the opaque pointer of a message holds the index. A free slot is null.
+  std::vector<InFlightBatch*> batches_;
   std::uint64_t rows_out_ = 0;
   std::vector<rd_kafka_message_s> run_;
 };

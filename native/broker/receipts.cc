@@ -7,7 +7,7 @@
 namespace millrace::broker {
 namespace {
 
-// Source: Kafka protocol guide.
+// API key of Fetch. Source: Kafka protocol guide.
 constexpr std::int16_t kFetchKey = 1;
 constexpr char kName[] = "millrace receipts";
 
@@ -47,8 +47,7 @@ void Receipts::Received() {
   if (queue_ == nullptr) return;
   const std::uint64_t queued =
       drawing_ ? queued_before_draw_ : drawn_ + rd_kafka_queue_length(queue_);
-  // Marks further back are those of responses without a record, or of records that were thrown
-  // away.
+  // Later marks belong to responses without a record, or to records that were dropped.
   while (!marks_.empty() && marks_.back().queued >= queued) marks_.pop_back();
   if (marks_.size() < kMarksMax) marks_.push_back({queued, now});
 }

@@ -1,4 +1,4 @@
-// One record of librdkafka into a row of a batch.
+// Conversion of one librdkafka record to a row of a batch.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ inline std::size_t HeaderBytes(const rd_kafka_headers_t* headers) {
   return bytes;
 }
 
-// False only where there are none for sure. librdkafka allocates to find out; the wire format says
-// it for less: a record of format 2 (the one with a leader epoch) has the number of its headers
-// right behind its value, and 0 is one zero byte.
+// False only where the record certainly has no headers. librdkafka must allocate to find out; the
+// wire format is cheaper: a record of format 2 (recognized by its leader epoch) has the number of
+// its headers directly behind its value, and 0 is one zero byte.
 inline bool MayHaveHeaders(const rd_kafka_message_t* message) {
-  // The bytes of an empty value are not those of the record.
+  // The pointer of an empty value does not point into the record.
   if (message->payload == nullptr || message->len == 0) return true;
   if (rd_kafka_message_leader_epoch(message) < 0) return true;
   return static_cast<const std::uint8_t*>(message->payload)[message->len] != 0;
@@ -52,7 +52,8 @@ inline void CopyHeaders(const rd_kafka_headers_t* headers, std::uint8_t* to) {
   }
 }
 
-// REQUIRES: the row exists, and the arena has room for key, value and headers from `at` on.
+// Writes one record. REQUIRES: the row exists, and the arena has room for key, value and headers
+// from `at` on.
 inline void WriteRecord(const layout::RecordBatch& batch, std::uint32_t row, std::uint32_t at,
                         const rd_kafka_message_t* message, std::uint32_t topic_index,
                         const rd_kafka_headers_t* headers, std::size_t header_bytes) {

@@ -1,5 +1,5 @@
-// Batches as kernels see them: views over a buffer whose header has been checked against the
-// buffer's real size.
+// Batches as kernels see them: views over a buffer whose header was checked against the buffer's
+// real size.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,23 @@
 
 namespace millrace::kernel {
 
-// What a kernel answers. Bad data is never a status: it goes to the status column of its row.
+// Result of a kernel. Invalid data is never a status of a call: it is written to the status column
+// of its row.
 enum class [[nodiscard]] Status : std::int32_t {
   kOk = 0,
   kNotThisBatch = 1,  // magic, layout id, alignment, or capacities that the buffer does not hold
-  kRowsBeyondCapacity = 2,   // the header says more rows than the batch has
-  kArenaBeyondCapacity = 3,  // the header says more arena bytes than the batch has
-  kTooFewRows = 4,           // the batch to fill has too few rows
-  kSpanOutOfRange = 5,       // a span handed in as an argument leaves its buffer
+  kRowsBeyondCapacity = 2,   // the header states more rows than the batch has
+  kArenaBeyondCapacity = 3,  // the header states more arena bytes than the batch has
+  kTooFewRows = 4,           // the batch to fill, or the output buffer, has too few rows or bytes
+  kSpanOutOfRange = 5,       // a span that was passed as an argument leaves its buffer
   kBadArgument = 6,          // a number outside its range
-  kNoMemory = 7,             // the system gave none; what was being changed is of no more use
-  kTableFull = 8,            // a table has as many keys as one takes
-  kNotReady = 9,             // what has to be done first was not
+  kNoMemory = 7,   // allocation failed; the object that was being changed must not be used any more
+  kTableFull = 8,  // a table has reached its greatest number of keys
+  kNotReady = 9,   // a required earlier call is missing
 };
 
-// A batch and the numbers of its header, read once: memory may be shared with another thread.
+// Batch and the numbers of its header. The header is read once, because its memory may be shared
+// with another thread.
 template <typename L>
 struct Rows {
   L at;
@@ -69,7 +71,7 @@ Status View(Span<std::uint8_t> bytes, Rows<L>* out) {
   return Status::kOk;
 }
 
-// Whether [start, start + length) lies in the first `size` bytes. length >= 0.
+// True when [start, start + length) lies in the first `size` bytes. REQUIRES: length >= 0.
 inline bool Inside(std::uint32_t start, std::int32_t length, std::uint64_t size) {
   return std::uint64_t{start} + static_cast<std::uint64_t>(length) <= size;
 }

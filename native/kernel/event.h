@@ -1,4 +1,4 @@
-// The 256 B input event of the window engine, decoded from record values into columns.
+// Decoder of the window engine's input event, 256 bytes, from record values into columns.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace millrace::kernel {
 
-// Decodes the value of each record into the row of the same number; `decoded` is how many rows are
-// EVENT_STATUS.OK. A value that leaves the arena in use counts as one of a bad length.
+// Decodes the value of each record into the row of the same number. `decoded` is the number of rows
+// with EVENT_STATUS.OK. A value that leaves the used arena is reported as one of a bad length.
 // kTooFewRows when `into` has fewer rows than there are records; then nothing is written.
 Status DecodeEvents(const Rows<layout::RecordBatch>& records, Rows<layout::EventBatch>* into,
                     std::uint32_t* decoded);

@@ -11,7 +11,8 @@ constexpr std::int32_t Unzigzag(std::uint32_t bits) {
   return static_cast<std::int32_t>((bits >> 1) ^ (0U - (bits & 1U)));
 }
 
-// One zigzag varint at *at, which it moves. FRAME_STATUS.OK, TRUNCATED at `end`, BAD_MESSAGE_INDEX.
+// Reads a zigzag varint at *at and advances *at. Returns FRAME_STATUS.OK, TRUNCATED at `end`, or
+// BAD_MESSAGE_INDEX.
 std::int32_t ReadLongVarint(const std::uint8_t** at, const std::uint8_t* end, std::int32_t* value) {
   std::uint32_t bits = 0;
   for (int i = 0; i < kVarintBytesMax; i++) {
@@ -28,7 +29,7 @@ std::int32_t ReadLongVarint(const std::uint8_t** at, const std::uint8_t* end, st
   return layout::kFrameStatusBadMessageIndex;
 }
 
-// The same; nearly every number of a path takes one byte.
+// Fast path of ReadLongVarint: nearly every number of a path has one byte.
 inline std::int32_t ReadVarint(const std::uint8_t** at, const std::uint8_t* end,
                                std::int32_t* value) {
   if (*at != end && **at < 0x80U) [[likely]] {
@@ -178,14 +179,14 @@ Status WriteFrames(Span<const std::uint8_t> payloads, Span<const std::uint32_t> 
   for (; i < count && row < into->row_capacity; i++, row++) {
     const std::uint32_t start = payload_start.data[i];
     const std::int32_t length = payload_length.data[i];
-    // Checked again where it is used: the memory may be shared with a thread that writes it.
+    // Repeats the check: the memory may be shared with a thread that writes it.
     if (length >= 0 && !Inside(start, length, payloads.size)) break;
     const std::uint64_t size = length < 0 ? 0 : prefix.size + static_cast<std::uint64_t>(length);
     if (at + size > into->arena_capacity) break;
     if (length >= 0) {
       std::memcpy(out.arena + at, prefix.bytes, prefix.size);
       if (length > 0) {
-        // The payloads may lie in the same arena.
+        // memmove: the payloads may lie in the same arena.
         std::memmove(out.arena + at + prefix.size, payloads.data + start,
                      static_cast<std::size_t>(length));
       }

@@ -10,15 +10,14 @@ namespace millrace::kernel {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "fields are stored as they stand in memory");
+              "fields are copied from memory to little-endian bytes");
 
 constexpr double kTwo32 = 4294967296.0;
 constexpr double kTwo53 = 9007199254740992.0;
 constexpr std::uint64_t kPadBytes = layout::Event::kBytes - layout::Event::kPadAt;
 constexpr double kDelayMaxMs = 1099511627776.0;
 constexpr double kPerMsMin = 1e-9;
-// A rank is kept with probability above 0.9, so a draw that fails this often comes from a broken
-// table.
+// A rank is accepted with probability above 0.9, so this many rejections mean a damaged table.
 constexpr std::uint32_t kAttemptsMax = 1000;
 
 inline void Draw(const GenParams& params, std::int32_t stream, std::uint64_t seq,
@@ -33,7 +32,7 @@ inline void Draw(const GenParams& params, std::int32_t stream, std::uint64_t seq
   Threefry(key, out);
 }
 
-// The first attempt of four events at once: out[word][lane].
+// Draws the first attempt of four events together: out[word][lane].
 inline void DrawFour(const GenParams& params, std::int32_t stream,
                      const std::uint64_t (&seqs)[kLanes], Words (&out)[4]) {
   const std::uint32_t key[4] = {params.seed_low, params.seed_high,
@@ -48,13 +47,13 @@ inline void DrawFour(const GenParams& params, std::int32_t stream,
   Threefry(key, out);
 }
 
-// floor of a number that is not negative; from 2^53 on it is whole anyway. Without the instruction
-// of newer processors std::floor is a call, and conversions of unsigned numbers take a branch.
+// Floor of a number >= 0; from 2^53 on every double is whole. std::floor is a call without SSE4.1,
+// and unsigned conversions take a branch.
 inline double Floor(double number) {
   return number < kTwo53 ? static_cast<double>(static_cast<std::int64_t>(number)) : number;
 }
 
-// A whole number below 2^53.
+// Converts a whole number below 2^53.
 inline double ToDouble(std::uint64_t number) {
   return static_cast<double>(static_cast<std::int64_t>(number));
 }
@@ -70,7 +69,7 @@ double PowerOf(const GenParams& params, double base) {
   return power;
 }
 
-// The rank that four words lead to, 0 for none. False when the table is broken.
+// Rank that four random words select; 0 when they are rejected. False when the table is damaged.
 inline bool RankOfWords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
                         const std::uint32_t (&words)[4], std::uint64_t* rank) {
   const layout::ZipfTable& table = zipf.at;
@@ -102,7 +101,8 @@ inline double SinceBase(const GenParams& params, std::uint64_t seq) {
   return Floor(ToDouble(seq) / params.per_ms);
 }
 
-// Fields of `count` events, at most kLanes. False for a number that is no event, or a broken table.
+// Computes the fields of `count` events, at most kLanes. False for a number that is no event, or a
+// damaged table.
 inline bool ComputeFields(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
                           const double* numbers, std::size_t count, Fields (&out)[kLanes]) {
   std::uint64_t seqs[kLanes] = {};
@@ -151,7 +151,8 @@ double DelayOf(const GenParams& params, std::uint64_t seq) {
   return params.tail_max_ms + Floor(u * (params.straggler_max_ms - params.tail_max_ms + 1));
 }
 
-// The arrival queue while a call runs. Times are whole ms after the first event.
+// Arrival queue during one call: a hierarchical timing wheel of three levels. Times are whole ms
+// after the first event.
 class Queue {
  public:
   Queue(Rows<layout::ArrivalWheel>* wheel, Rows<layout::ArrivalPool>* pool)
@@ -184,17 +185,18 @@ class Queue {
     return true;
   }
 
-  // Called when the clock reaches a new millisecond.
+  // Cascades the lists of higher levels. REQUIRES: called for every millisecond that NextStop
+  // returns.
   bool Advance(std::uint64_t clock) {
     if ((clock & kMask) != 0) return true;
     if ((clock & ((kSlots << kBits) - 1)) == 0 &&
-        !Spread(2 * kSlots + ((clock >> (2 * kBits)) & kMask), clock)) {
+        !Cascade(2 * kSlots + ((clock >> (2 * kBits)) & kMask), clock)) {
       return false;
     }
-    return Spread(kSlots + ((clock >> kBits) & kMask), clock);
+    return Cascade(kSlots + ((clock >> kBits) & kMask), clock);
   }
 
-  // The next millisecond after `clock` with something to do: an arrival, a slot to hand down, or
+  // Next millisecond after `clock` at which something happens: an arrival, a list to cascade, or
   // the event due at `due_ms`.
   std::uint64_t NextStop(std::uint64_t clock, double due_ms) const {
     const auto due = static_cast<std::uint64_t>(due_ms < kTwo53 ? due_ms : kTwo53);
@@ -219,7 +221,7 @@ class Queue {
   static constexpr std::uint64_t kSpanMs = kSlots << (2 * kBits);
 
  private:
-  bool Spread(std::uint64_t list, std::uint64_t clock) {
+  bool Cascade(std::uint64_t list, std::uint64_t clock) {
     std::int32_t row = head_[list];
     head_[list] = -1;
     for (std::uint32_t steps = 0; row != -1; steps++) {
@@ -312,13 +314,13 @@ Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::Arr
   auto free_head = static_cast<std::int32_t>(free_cell);
   bool pool_full = false;
   std::size_t out = 0;
-  // The clock when something last came or went: what waits is never further away than the wheel
-  // spans.
+  // Clock of the last insertion or removal. A queued event is never further away than the span of
+  // the wheel.
   std::uint64_t moved = clock;
   while (out < seqs.size) {
     if (pending == 0) {
       if (next_seq >= count) break;
-      // Nothing waits, so no list needs handing down: the clock may jump.
+      // The queue is empty, so no list needs a cascade and the clock may jump.
       const double since = SinceBase(params, next_seq);
       if (!(since < kTwo53)) return Status::kBadArgument;
       clock = static_cast<std::uint64_t>(since);

@@ -1,7 +1,7 @@
-// The event generator: events as a pure function of parameters and a number, and the order in which
-// delayed events arrive. Byte for byte the twin in src/addon/reference/gen.ts; docs/generator.md
-// is the definition. Floating-point operations stand in the order of the definition and must not be
-// fused.
+// Event generator: events as a pure function of parameters and a number, and the order in which
+// delayed events arrive. Equal byte for byte to the TypeScript reference implementation,
+// src/addon/reference/gen.ts; docs/reference/generator.md is the definition. Floating-point
+// operations follow the order of the definition and must not be fused.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace millrace::kernel {
 
-// Checked parameters: every conversion to an integer that follows from them is defined.
+// Checked parameters: every conversion to an integer that depends on them is defined.
 struct GenParams {
   std::uint32_t seed_low = 0;
   std::uint32_t seed_high = 0;
@@ -35,13 +35,13 @@ struct GenParams {
 // Reads layout::GenParams. kBadArgument when a cell is outside its range.
 Status ReadGenParams(Span<double> cells, GenParams* out);
 
-// Fills `seqs` with the next events in the order of arrival; `written` says how many.
-// REQUIRES: state is layout::ArrivalState. Rows that the lists name are checked, so a broken queue
-// is a status.
+// Fills `seqs` with the next events in the order of arrival; `written` is their number. REQUIRES:
+// state is layout::ArrivalState. kSpanOutOfRange when a list names a row outside the pool: the
+// queue is damaged.
 Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::ArrivalWheel>* wheel,
                    Rows<layout::ArrivalPool>* pool, Span<double> seqs, std::size_t* written);
 
-// Replaces the content of `into` by records of the events seqs[0..count).
+// Replaces the content of `into` by records of the events seqs[0, count).
 Status GenRecords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
                   Span<std::uint8_t> noise, Span<double> seqs, std::size_t count,
                   Rows<layout::RecordBatch>* into);

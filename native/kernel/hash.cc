@@ -42,7 +42,7 @@ Status ShardOf(const Rows<layout::EventBatch>& events, std::uint32_t shards,
     }
     return Status::kOk;
   }
-  // The remainder without a division: exact for every 32-bit number. Source: Lemire, Kaser, Kurz,
+  // Remainder without a division, exact for every 32-bit number. Source: Lemire, Kaser, Kurz,
   // "Faster remainder by direct computation", 2019.
   const std::uint64_t inverse = UINT64_MAX / shards + 1;
   for (std::uint32_t row = 0; row < rows; row++) {

@@ -32,7 +32,7 @@ bool MoreReader::Open(const std::uint8_t** left, const std::uint8_t* end, std::s
          sum_high_.Open(left, end, more);
 }
 
-bool MoreReader::Take(std::uint64_t others, Accumulator* row) {
+bool MoreReader::Complete(std::uint64_t others, Accumulator* row) {
   const std::uint64_t width = width_.Next();
   UnsignedWide sum = sum_low_.Next();
   sum |= UnsignedWide{sum_high_.Next()} << 64;

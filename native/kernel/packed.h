@@ -1,6 +1,6 @@
-// Columns of packed integers: how rows stand in the changelog. A column is ceil(n / 2) bytes of
-// 4-bit lengths, the low half first, then each integer little-endian without its leading zero
-// bytes, so that every column has one encoding.
+// Columns of packed integers: the encoding of rows in the changelog. A column is ceil(n / 2) bytes
+// of 4-bit lengths, the low half first. Then follows each integer, little-endian without its
+// leading zero bytes, so that every column has exactly one encoding.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,17 @@ static_assert(std::endian::native == std::endian::little, "encodings are little-
 __extension__ using Wide = __int128;
 __extension__ using UnsignedWide = unsigned __int128;
 
-inline constexpr std::size_t kPackedBytesMax = 8;  // the most an integer takes
+inline constexpr std::size_t kPackedBytesMax = 8;  // greatest length of an integer
 // Greatest count of a delta.
 inline constexpr std::uint64_t kDeltaCountMax = std::uint64_t{1} << 53;
 
-// Rows in several pieces, one after the other.
+// Rows in several spans, in order.
 using RowParts = Span<const Span<const Accumulator>>;
 
 // Bytes of the lengths of a column.
 inline std::size_t LengthBytes(std::size_t count) { return (count + 1) / 2; }
-// Room that is enough for a column; a writer may write up to kPackedBytesMax - 1 bytes behind it.
+// Upper bound of the bytes of a column. A writer may write up to kPackedBytesMax - 1 bytes behind
+// it.
 inline std::size_t ColumnBytesMax(std::size_t count) {
   return LengthBytes(count) + count * kPackedBytesMax;
 }
@@ -60,7 +61,7 @@ T Load(const std::uint8_t* at) {
   return value;
 }
 
-// Writes a column of packed integers. May write up to 7 bytes behind what it says.
+// Writes a column of packed integers. May write up to 7 bytes behind end().
 class ColumnWriter {
  public:
   ColumnWriter(std::uint8_t* at, std::size_t count) : lengths_(at), at_(at + LengthBytes(count)) {
@@ -82,7 +83,7 @@ class ColumnWriter {
   std::size_t number_ = 0;
 };
 
-// Writes what `each` makes of the rows, of all or only of those with more than one event.
+// Writes each(row) for all rows, or only for rows with more than one event.
 template <typename Each>
 std::uint8_t* WriteColumn(const RowParts& parts, std::uint8_t* at, std::size_t count,
                           bool only_more, const Each& each) {
@@ -99,8 +100,8 @@ std::uint8_t* WriteColumn(const RowParts& parts, std::uint8_t* at, std::size_t c
 // Reads a column that Open has checked.
 class ColumnReader {
  public:
-  // Takes a column of `count` integers off the front of what is left. False when it is cut short,
-  // has a length above 8, a leading zero byte, or a length too many.
+  // Consumes a column of `count` integers from the front of [*left, end). False when the column is
+  // truncated, or has a length above 8, a leading zero byte, or a length too many.
   bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count) {
     const std::size_t length_bytes = LengthBytes(count);
     if (static_cast<std::size_t>(end - *left) < length_bytes) return false;
@@ -132,26 +133,26 @@ class ColumnReader {
   std::size_t number_ = 0;
 };
 
-// Rows of all parts, and those with more than one event.
+// Numbers of rows in all parts, and of rows with more than one event.
 struct RowCounts {
   std::size_t all = 0;
   std::size_t more = 0;
 };
-// kBadArgument for more than `rows_max` rows or a count above kDeltaCountMax.
+// Counts rows. kBadArgument for more than `rows_max` rows or a count above kDeltaCountMax.
 Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts);
 
-// The aggregates of deltas with more than one event as three columns: greatest - least value, and
-// the halves of the sum.
+// Aggregates of deltas with more than one event as three columns: greatest - least value, and the
+// two halves of the sum.
 inline constexpr std::size_t kMoreColumns = 3;
 std::uint8_t* WriteMore(const RowParts& parts, std::uint8_t* at, std::size_t more);
 
 class MoreReader {
  public:
-  // As ColumnReader.
+  // Consumes the three columns, as ColumnReader::Open does.
   bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t more);
-  // Makes a row of `others` + 1 events of one that holds its least value. False when no events make
-  // it.
-  bool Take(std::uint64_t others, Accumulator* row);
+  // Completes a row that holds its least value to a row of `others` + 1 events. False when no
+  // events have these aggregates.
+  bool Complete(std::uint64_t others, Accumulator* row);
 
  private:
   ColumnReader width_;

@@ -1,4 +1,4 @@
-// A pointer and how many cells may be touched behind it. LIFETIME: borrowed.
+// Pointer and number of cells that may be accessed behind it. LIFETIME: borrowed.
 #pragma once
 
 #include <cstddef>

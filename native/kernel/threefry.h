@@ -1,6 +1,6 @@
 // Threefry-4x32-20: random words as a pure function of a key and a counter. Source: Salmon, Moraes,
-// Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). The twin is
-// src/core/random/threefry.ts.
+// Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). The TypeScript reference
+// implementation is src/core/random/threefry.ts.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace millrace::kernel {
 
 inline constexpr std::uint32_t kThreefryParity = 0x1bd11bda;
 
-// Four words side by side; the rounds are written once for one and for four.
+// Four words in one vector register; the round functions work on one word and on four.
 inline constexpr std::size_t kLanes = 4;
 typedef std::uint32_t Words __attribute__((vector_size(kLanes * sizeof(std::uint32_t))));
 
@@ -54,7 +54,7 @@ inline void FourRounds(W (&x)[4], const std::uint32_t (&key)[5]) {
   x[3] += key[(kInjection + 3) % 5] + kInjection;
 }
 
-// Threefry-4x32-20 of counters in `x`, in place.
+// Replaces the counters in `x` by their Threefry-4x32-20 words.
 template <typename W>
 inline void Threefry(const std::uint32_t (&key)[4], W (&x)[4]) {
   const std::uint32_t five[5] = {key[0], key[1], key[2], key[3],

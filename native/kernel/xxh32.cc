@@ -18,7 +18,7 @@ inline std::uint32_t Lane(std::uint32_t lane, const std::uint8_t* bytes) {
   std::uint32_t word;
   std::memcpy(&word, bytes, sizeof word);
   lane = std::rotl(lane + word * kPrime2, 13) * kPrime1;
-  // Keeps the lane in a register of its own: packed 32-bit multiplication is slower where it is
+  // Keeps the lane in a scalar register: vectorized 32-bit multiplication is slower where it is
   // emulated.
   __asm__("" : "+r"(lane));
   return lane;

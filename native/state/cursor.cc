@@ -25,7 +25,7 @@ Status Cursor::Start() {
   }
   char* error = nullptr;
   rocksdb_iter_get_error(iterator_.get(), &error);
-  return Taken(error);
+  return StatusOf(error);
 }
 
 Status Cursor::Next(kernel::Span<std::uint8_t> page, kernel::Span<std::uint32_t> ends,
@@ -75,7 +75,7 @@ Status Cursor::Next(kernel::Span<std::uint8_t> page, kernel::Span<std::uint32_t>
   }
   char* error = nullptr;
   rocksdb_iter_get_error(at, &error);
-  if (error != nullptr) return Taken(error);
+  if (error != nullptr) return StatusOf(error);
   *rows = count;
   return {};
 }

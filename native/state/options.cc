@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1U << 20;
 constexpr std::uint64_t kMemtableBytesMax = 256 * kMiB;
-// Below this the library takes its own least.
+// Least size that the library accepts.
 constexpr std::uint64_t kFamilyMemtableBytesMin = 64U << 10;
-// A memtable that fills while one is written out.
+// A second memtable fills while the first is flushed.
 constexpr int kMemtables = 2;
 
 constexpr std::size_t kRunBlockBytes = 32U << 10;
@@ -23,7 +23,7 @@ constexpr std::size_t kLogBytesMax = kMiB;
 constexpr std::size_t kManifestBytesMax = 16 * kMiB;
 constexpr std::uint64_t kRowFileBytes = 64 * kMiB;
 
-// Values of enumerations that the C interface takes as numbers.
+// Values of enumerations that the C interface passes as numbers.
 constexpr int kWarnings = 2;
 constexpr int kTolerateCutTail = 0;
 constexpr char kXxh3 = 4;
@@ -42,8 +42,7 @@ Options MakeOptions(Use use, const Budget& budget, std::size_t families, rocksdb
   Options made(rocksdb_options_create());
   rocksdb_options_t* options = made.get();
 
-  // Memory. Each family's memtables are bounded, so that their sum is, whatever is written how
-  // fast.
+  // Memory. Each family's memtables are bounded, so their sum is bounded at any write rate.
   const std::uint64_t memtable = std::max(
       budget.memtable_bytes / (kMemtables * std::uint64_t{families}), kFamilyMemtableBytesMin);
   rocksdb_options_set_db_write_buffer_size(options, budget.memtable_bytes);
@@ -52,7 +51,7 @@ Options MakeOptions(Use use, const Budget& budget, std::size_t families, rocksdb
   rocksdb_options_set_max_open_files(options, kOpenFilesMax);
   rocksdb_options_compaction_readahead_size(options, kCompactionReadBytes);
 
-  // Files. The log and the manifest are bounded; what is not needed is deleted as it falls free.
+  // Files. Log and manifest are bounded; obsolete files are deleted immediately.
   rocksdb_options_set_bytes_per_sync(options, kSyncEveryBytes);
   rocksdb_options_set_info_log_level(options, kWarnings);
   rocksdb_options_set_max_log_file_size(options, kLogBytesMax);
@@ -62,8 +61,8 @@ Options MakeOptions(Use use, const Budget& budget, std::size_t families, rocksdb
   rocksdb_options_set_stats_persist_period_sec(options, 0);
   rocksdb_options_set_skip_stats_update_on_db_open(options, 1);
   rocksdb_options_set_advise_random_on_open(options, 0);
-  // Damage in the middle of the write-ahead log is an error; a cut last record is how a crash
-  // looks.
+  // Damage in the middle of the write-ahead log is an error; a truncated last record is the normal
+  // trace of a crash.
   rocksdb_options_set_wal_recovery_mode(options, kTolerateCutTail);
 
   rocksdb_options_set_max_background_jobs(options, 2);
@@ -72,7 +71,7 @@ Options MakeOptions(Use use, const Budget& budget, std::size_t families, rocksdb
   rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
   rocksdb_options_set_target_file_size_base(options, kRowFileBytes);
 
-  // Index and filters live in the cache, in parts, so that they count against the budget.
+  // Index and filters are partitioned and live in the cache, so that they count against the budget.
   const TableOptions table_held(rocksdb_block_based_options_create());
   rocksdb_block_based_table_options_t* table = table_held.get();
   rocksdb_block_based_options_set_block_cache(table, cache);

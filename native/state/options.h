@@ -1,4 +1,4 @@
-// How the store is tuned: one bound on memory, and two kinds of families.
+// Tuning of the store: one memory budget, and two kinds of families.
 #pragma once
 
 #include <rocksdb/c.h>
@@ -10,7 +10,7 @@
 
 namespace millrace::state {
 
-// Frees by the function that the library has for it.
+// Deleter that calls the library's own function.
 template <auto Free>
 struct Freed {
   template <typename T>
@@ -26,8 +26,8 @@ using TableOptions = Held<rocksdb_block_based_table_options_t, rocksdb_block_bas
 using Cache = Held<rocksdb_cache_t, rocksdb_cache_destroy>;
 
 enum class Use : std::uint8_t {
-  kRuns = 0,  // ingested sorted, scanned, dropped by range; never compacted, no filters
-  kRows = 1,  // put and ingested, read by key; filters, and compacted as usual
+  kRuns = 0,  // ingested sorted, scanned, dropped by range; not compacted, no filters
+  kRows = 1,  // put and ingested, read by key; compacted, with Bloom filters
 };
 
 struct FamilySpec {
@@ -39,15 +39,15 @@ inline constexpr std::uint64_t kBudgetBytesMin = 8U << 20;
 inline constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 inline constexpr std::size_t kFamiliesMax = 16;
 
-// How the budget is split: the blocks that were read, and the rows that wait to be written.
+// Split of the budget: the block cache, and the memtables.
 struct Budget {
   std::uint64_t cache_bytes = 0;
   std::uint64_t memtable_bytes = 0;
 };
 Budget SplitBudget(std::uint64_t bytes);
 
-// Options of one family; the first family's are those of the database too. `families` share the
-// memtables.
+// Options of one family. Those of the first family also apply to the database. `families` is the
+// number of families that share the memtables.
 Options MakeOptions(Use use, const Budget& budget, std::size_t families, rocksdb_cache_t* cache);
 
 }  // namespace millrace::state

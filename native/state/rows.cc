@@ -107,7 +107,7 @@ bool RowReader::NextRecords(Bytes* key, Bytes* value) {
 }
 
 Status Keys::Check() const {
-  // An empty array may have no memory at all.
+  // An empty array may have no memory.
   if (count == 0) return {};
   if (ends.data != nullptr) {
     if (ends.size >= count) return {};

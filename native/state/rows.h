@@ -1,7 +1,7 @@
-// Rows in one piece of memory, as src/core/rows.ts describes their three shapes.
+// Rows in one block of memory, in the three shapes of src/core/rows.ts.
 //
-// The memory belongs to JavaScript, which may write to it while it is read: every number is read
-// once and checked before it is used.
+// The memory belongs to JavaScript, which may write to it during a read: every number is read once
+// and checked before it is used.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace millrace::state {
 
 inline constexpr std::uint32_t kKeyBytesMax = 4096;
 inline constexpr std::uint32_t kValueBytesMax = 64U << 20;
-// The little-endian word of a record that ends its key.
+// Bytes of the little-endian word of a record that ends its key.
 inline constexpr std::uint32_t kWordBytes = 8;
 
 enum class Shape : std::int32_t { kSpans = 0, kFixed = 1, kRecords = 2 };
@@ -28,27 +28,28 @@ struct Bytes {
 struct Rows {
   Shape shape = Shape::kSpans;
   kernel::Span<std::uint8_t> bytes;
-  kernel::Span<std::uint32_t> ends;  // kSpans: where the key and where the value of a row end
+  kernel::Span<std::uint32_t> ends;  // kSpans: for each row the end of its key and of its value
   std::uint32_t count = 0;
   std::uint32_t key_bytes = 0;    // kFixed
   std::uint32_t value_bytes = 0;  // kFixed: of a value, kRecords: of a record
   std::uint32_t word_at = 0;      // kRecords
-  std::uint32_t per_value = 1;    // kRecords: records in one value, the last may have fewer
-  std::string prefix;             // kRecords
+  // kRecords: number of records in one value; the last value may have fewer
+  std::uint32_t per_value = 1;
+  std::string prefix;  // kRecords
 
-  // Whether the counts fit the memory. What `ends` holds is checked row by row.
+  // Checks that the counts fit the memory. The content of `ends` is checked row by row.
   Status Check() const;
 };
 
-// Walks over rows in order.
+// Iterator over rows.
 class RowReader {
  public:
-  // `rows` outlives the reader and has been checked.
+  // REQUIRES: `rows` outlives the reader and Check() succeeded.
   explicit RowReader(const Rows& rows) : rows_(rows), key_(rows.prefix) {
     key_.resize(rows.prefix.size() + kWordBytes);
   }
-  // False at the end, and at a row that is not what it should be, which `status` then says. The
-  // bytes of the key live until the next call.
+  // Reads the next row. False at the end, and at an invalid row, whose error is in status().
+  // LIFETIME: the bytes of the key are valid until the next call.
   bool Next(Bytes* key, Bytes* value);
   const Status& status() const { return status_; }
 
@@ -65,15 +66,15 @@ class RowReader {
   Status status_;
 };
 
-// Keys alone, of one size or by their ends.
+// Keys without values, of one size or delimited by their ends.
 struct Keys {
   kernel::Span<std::uint8_t> bytes;
-  kernel::Span<std::uint32_t> ends;  // one a key; empty where all have `key_bytes`
+  kernel::Span<std::uint32_t> ends;  // end of each key; empty where all keys have `key_bytes`
   std::uint32_t count = 0;
   std::uint32_t key_bytes = 0;
 
   Status Check() const;
-  // False where a key leaves its bounds.
+  // Reads a key and advances *start. False where a key is outside its bounds.
   bool At(std::uint32_t row, std::size_t* start, Bytes* key) const;
 };
 

@@ -7,9 +7,10 @@
 namespace millrace::state {
 namespace {
 
-// Payload of a file, before compression; a run of more has several.
+// Payload of a file, before compression; a larger run has several files.
 constexpr std::uint64_t kFilePayloadBytes = 64U << 20;
-// The folder, inside the store's own so that a link suffices; emptied whenever the store is opened.
+// Folder of unfinished runs, inside the store's own folder so that ingestion can link the files. It
+// is emptied whenever the store is opened.
 constexpr char kIncoming[] = "/incoming/";
 
 }  // namespace
@@ -29,13 +30,13 @@ Status Run::NextFile() {
   file_payload_ = 0;
   char* error = nullptr;
   rocksdb_sstfilewriter_open(writer_.get(), files_.back().c_str(), &error);
-  return Taken(error);
+  return StatusOf(error);
 }
 
 Status Run::EndFile() {
   char* error = nullptr;
   rocksdb_sstfilewriter_finish(writer_.get(), &error);
-  Status status = Taken(error);
+  Status status = StatusOf(error);
   if (status.ok()) {
     std::uint64_t bytes = 0;
     rocksdb_sstfilewriter_file_size(writer_.get(), &bytes);
@@ -53,13 +54,13 @@ Status Run::Add(const Rows& rows) {
     if (writer_ == nullptr) {
       Status status = NextFile();
       if (!status.ok()) return status;
-      // Inside a file the writer sees to the order.
+      // Inside a file the writer checks the order.
       if (std::string_view(key.data, key.size) <= last_key_)
         return {Code::kUnsorted, "a run's keys must ascend from page to page"};
     }
     char* error = nullptr;
     rocksdb_sstfilewriter_put(writer_.get(), key.data, key.size, value.data, value.size, &error);
-    if (error != nullptr) return Taken(error);
+    if (error != nullptr) return StatusOf(error);
     file_payload_ += key.size + value.size;
     if (file_payload_ < kFilePayloadBytes) continue;
     last_key_.assign(key.data, key.size);
@@ -88,12 +89,12 @@ Status Run::Finish(RunReport* report) {
     char* error = nullptr;
     rocksdb_ingest_external_file_cf(store_->db(), store_->handle(family_), names.data(),
                                     names.size(), options.get(), &error);
-    status_ = Taken(error);
+    status_ = StatusOf(error);
     if (!status_.ok()) return status_;
   }
   report_.files = static_cast<std::uint32_t>(files_.size());
   *report = report_;
-  status_ = {Code::kInternal, "the run has been taken in"};
+  status_ = {Code::kInternal, "the run was finished already"};
   return {};
 }
 

@@ -1,4 +1,4 @@
-// A run: rows in ascending order, written to files beside the store and taken in as a whole.
+// Run: rows in ascending order, written to files beside the store and ingested as a whole.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,23 @@ namespace millrace::state {
 
 struct RunReport {
   std::uint64_t rows = 0;
-  std::uint64_t bytes = 0;  // of its files
+  std::uint64_t bytes = 0;  // bytes of its files
   std::uint32_t files = 0;
 };
 
-// For one thread at a time. The first failure ends the run: every later call answers with it.
+// Not thread-safe: one thread at a time. The first failure ends the run: every later call returns
+// it.
 class Run {
  public:
   Run(std::shared_ptr<Store> store, std::size_t family);
-  // Removes the files of a run that was not taken in.
+  // Deletes the files of a run that was not ingested.
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Rows of a record count one each, whatever number of them one value holds.
+  // Appends rows. The report counts every record, however many records one value holds.
   Status Append(const Rows& rows);
-  // All rows are visible, and durable, once this answers; nobody sees a part of them.
+  // Ingests the files. Afterwards all rows are visible and durable; a partial run is never visible.
   Status Finish(RunReport* report);
 
  private:
@@ -42,7 +43,7 @@ class Run {
   Writer writer_;
   std::uint64_t file_payload_ = 0;
   std::vector<std::string> files_;
-  std::string last_key_;  // of the file before
+  std::string last_key_;  // last key of the previous file
   RunReport report_;
   Status status_;
 };

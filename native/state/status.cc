@@ -15,7 +15,7 @@ bool HasOneOf(std::string_view text, std::initializer_list<std::string_view> par
   return false;
 }
 
-// The C interface answers with text alone, so the kind is read from it.
+// Derives the code from the text, because the C interface returns nothing else.
 Code CodeOf(std::string_view text) {
   const bool is_io = text.starts_with("IO error");
   if (is_io && HasOneOf(text, {"No space left on device", "Disk quota exceeded", "File too large",
@@ -23,7 +23,7 @@ Code CodeOf(std::string_view text) {
     return Code::kFull;
   }
   if (is_io && HasOneOf(text, {"lock hold by", "While lock file"})) return Code::kLocked;
-  // A file that the manifest lists and the folder lacks.
+  // A file that the manifest lists is missing in the folder.
   if (is_io && HasOneOf(text, {"No such file"}) && HasOneOf(text, {".sst", "MANIFEST", "CURRENT"}))
     return Code::kCorrupt;
   if (is_io) return Code::kIo;
@@ -40,11 +40,11 @@ Code CodeOf(std::string_view text) {
 
 }  // namespace
 
-Status Taken(char* error) {
+Status StatusOf(char* error) {
   if (error == nullptr) return {};
   Status status{CodeOf(error), error};
   rocksdb_free(error);
-  // The library tries an old ending last, and names a missing file by it.
+  // The library tries an old file extension last, and names a missing file by it.
   constexpr std::string_view kOld = ".ldb: No such file";
   const std::size_t at = status.message.find(kOld);
   if (at != std::string::npos) status.message.replace(at, 4, ".sst");

@@ -1,4 +1,4 @@
-// What went wrong in the store, as a value.
+// Result of a store operation, as a value.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 
 namespace millrace::state {
 
-// The order of KV_CODES in src/io/rocksdb/port.ts.
+// Error codes, in the order of KV_CODES in src/io/rocksdb/port.ts.
 enum class Code : std::int32_t {
   kOk = 0,
-  kCorrupt = 1,   // a file of the store is damaged, cut or gone; the message names it
+  kCorrupt = 1,   // a file of the store is damaged, truncated or missing; the message names it
   kFull = 2,      // no space left for a write
   kLocked = 3,    // another process, or this one, has the folder open
-  kVersion = 4,   // made by a version of the store, or with families, that this one does not know
+  kVersion = 4,   // made by an unknown version of the store, or with unknown families
   kIo = 5,        // any other failure of the disk
   kMissing = 6,   // no store in the folder
-  kExists = 7,    // the folder of a checkpoint is there already
+  kExists = 7,    // the folder of a checkpoint exists already
   kUnsorted = 8,  // keys of a run do not ascend
-  kTooLarge = 9,  // a row does not fit the page it is read into
+  kTooLarge = 9,  // a row does not fit the page that it is read into
   kBadRows = 10,  // a span leaves its buffer, or a key or value is outside its bounds
   kInternal = 11,
 };
@@ -29,7 +29,7 @@ struct [[nodiscard]] Status {
   bool ok() const { return code == Code::kOk; }
 };
 
-// Takes over and frees the text that the library answered with; null means none.
-Status Taken(char* error);
+// Status of a call into the library. Frees `error`, the text of the failure; null means success.
+Status StatusOf(char* error);
 
 }  // namespace millrace::state

@@ -16,15 +16,15 @@ using WriteOptions = Held<rocksdb_writeoptions_t, rocksdb_writeoptions_destroy>;
 using WriteBatch = Held<rocksdb_writebatch_t, rocksdb_writebatch_destroy>;
 using Iterator = Held<rocksdb_iterator_t, rocksdb_iter_destroy>;
 
-// The family that every database has; ours have names of their own.
+// Family that every RocksDB database has; the families of this store have other names.
 constexpr char kBaseFamily[] = "default";
-// Keys that are looked up together.
+// Number of keys that are looked up together.
 constexpr std::uint32_t kLookupKeys = 128;
 
 const char* CText(const std::string& text) { return text.c_str(); }
 
-// The greatest bound that lies below `to` for keys of at most kKeyBytesMax bytes. The library
-// deletes files by a range that holds its upper end.
+// Greatest bound below `to` for keys of at most kKeyBytesMax bytes: the library deletes files by a
+// range that includes its upper end.
 std::string Below(std::string to) {
   const char last = to.back();
   to.pop_back();
@@ -34,12 +34,12 @@ std::string Below(std::string to) {
   return to;
 }
 
-// Families of the store that are not asked for would be left without options.
+// Refuses families of the store that the settings do not name: they would have no options.
 Status CheckFamilies(const rocksdb_options_t* options, const Settings& settings) {
   std::size_t count = 0;
   char* error = nullptr;
   char** names = rocksdb_list_column_families(options, CText(settings.folder), &count, &error);
-  if (error != nullptr) return Taken(error);
+  if (error != nullptr) return StatusOf(error);
   Status status;
   for (std::size_t i = 0; i < count; i++) {
     const std::string name = names[i];
@@ -61,7 +61,7 @@ FolderLock::~FolderLock() {
   if (fd_ >= 0) close(fd_);
 }
 
-Status FolderLock::Take(const std::string& folder) {
+Status FolderLock::Acquire(const std::string& folder) {
   fd_ = open(CText(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd_ < 0 || flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
   return {Code::kLocked, "it is open already, in this process or another"};
@@ -71,7 +71,7 @@ Status Store::Open(const Settings& settings, std::shared_ptr<Store>* out) {
   const Budget budget = SplitBudget(settings.budget_bytes);
   std::shared_ptr<Store> store(new Store());
   store->folder_ = settings.folder;
-  const Status locked = store->lock_.Take(settings.folder);
+  const Status locked = store->lock_.Acquire(settings.folder);
   if (!locked.ok()) return locked;
   store->cache_.reset(rocksdb_cache_create_lru(budget.cache_bytes));
   const std::size_t shares = settings.families.size();
@@ -97,7 +97,7 @@ Status Store::Open(const Settings& settings, std::shared_ptr<Store>* out) {
                                             options.data(), handles.data(), &error);
   if (error != nullptr) {
     store->db_ = nullptr;
-    return Taken(error);
+    return StatusOf(error);
   }
   store->base_handle_ = handles[0];
   for (std::size_t i = 0; i < store->families_.size(); i++) {
@@ -121,7 +121,7 @@ Status Store::Write(rocksdb_writebatch_t* batch, Wal wal) {
   rocksdb_writeoptions_set_sync(options.get(), wal == Wal::kSync ? 1 : 0);
   char* error = nullptr;
   rocksdb_write(db_, options.get(), batch, &error);
-  return Taken(error);
+  return StatusOf(error);
 }
 
 Status Store::Put(std::size_t family, const Rows& rows, Wal wal) {
@@ -159,7 +159,7 @@ Status Store::Get(std::size_t family, const Keys& keys, Values* out) {
                                  size.data(), found.data(), errors.data(), false);
     Status status;
     for (std::uint32_t i = 0; i < count; i++) {
-      Status one = Taken(errors[i]);
+      Status one = StatusOf(errors[i]);
       if (status.ok()) status = std::move(one);
       std::int32_t length = -1;
       out->start.push_back(static_cast<std::uint32_t>(out->bytes.size()));
@@ -189,7 +189,7 @@ Status Store::DeleteRange(std::size_t family, const Bound& from, const Bound& to
   char* error = nullptr;
   rocksdb_delete_file_in_range_cf(db_, in, from.has_value() ? low.data() : nullptr, low.size(),
                                   to.has_value() ? last.data() : nullptr, last.size(), &error);
-  if (error != nullptr) return Taken(error);
+  if (error != nullptr) return StatusOf(error);
 
   const ReadOptions options(rocksdb_readoptions_create());
   rocksdb_readoptions_set_fill_cache(options.get(), 0);
@@ -198,7 +198,7 @@ Status Store::DeleteRange(std::size_t family, const Bound& from, const Bound& to
   const Iterator left(rocksdb_create_iterator_cf(db_, options.get(), in));
   rocksdb_iter_seek(left.get(), low.data(), low.size());
   rocksdb_iter_get_error(left.get(), &error);
-  if (error != nullptr) return Taken(error);
+  if (error != nullptr) return StatusOf(error);
   if (rocksdb_iter_valid(left.get()) == 0) return {};
   std::string end;
   if (to.has_value()) {
@@ -206,7 +206,7 @@ Status Store::DeleteRange(std::size_t family, const Bound& from, const Bound& to
   } else {
     rocksdb_iter_seek_to_last(left.get());
     rocksdb_iter_get_error(left.get(), &error);
-    if (error != nullptr) return Taken(error);
+    if (error != nullptr) return StatusOf(error);
     std::size_t size = 0;
     const char* key = rocksdb_iter_key(left.get(), &size);
     end.assign(key, size);
@@ -225,7 +225,7 @@ Status Store::Flush() {
   for (const Family& family : families_) {
     char* error = nullptr;
     rocksdb_flush_cf(db_, options.get(), family.handle, &error);
-    if (error != nullptr) return Taken(error);
+    if (error != nullptr) return StatusOf(error);
   }
   return {};
 }
@@ -234,10 +234,10 @@ Status Store::Checkpoint(const std::string& folder) {
   char* error = nullptr;
   const Held<rocksdb_checkpoint_t, rocksdb_checkpoint_object_destroy> checkpoint(
       rocksdb_checkpoint_object_create(db_, &error));
-  if (error != nullptr) return Taken(error);
-  // 0: memtables are written out first, also those that no log holds.
+  if (error != nullptr) return StatusOf(error);
+  // 0: the memtables are flushed first, including those without a write-ahead log.
   rocksdb_checkpoint_create(checkpoint.get(), CText(folder), 0, &error);
-  return Taken(error);
+  return StatusOf(error);
 }
 
 double Store::Property(std::size_t family, const char* name) {

@@ -1,7 +1,7 @@
-// The embedded store: families of sorted rows in one folder, under one bound on memory.
+// Embedded store (RocksDB): families of sorted rows in one folder, under one memory budget.
 //
-// Everything here may be called from any thread but is meant for threads that may wait. Runs and
-// cursors share the store's ownership, so the folder stays open until the last of them is gone.
+// All functions are thread-safe and may block. Runs and cursors share the ownership of the store,
+// so the folder stays open until the last of them is destroyed.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,9 @@
 
 namespace millrace::state {
 
-// A folder for one opener, in this process or any other. The library takes its own lock only after
-// it has put the store's LOG aside and read the manifest, which disturbs who has it open.
+// Exclusive lock on a folder, against this process and others. The library acquires its own lock
+// too late: it has renamed the store's LOG and read the manifest before, which disturbs the process
+// that has the store open.
 class FolderLock {
  public:
   FolderLock() = default;
@@ -25,8 +26,9 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // kLocked while another has it. Where the disk knows no such lock, the library's alone stands.
-  Status Take(const std::string& folder);
+  // kLocked while another opener holds the lock. Where the file system has no such lock, only the
+  // library's lock protects the folder.
+  Status Acquire(const std::string& folder);
 
  private:
   int fd_ = -1;
@@ -36,26 +38,26 @@ struct Settings {
   std::string folder;
   std::uint64_t budget_bytes = 0;
   std::vector<FamilySpec> families;
-  bool make = true;  // whether a folder without a store gets one
+  bool make = true;  // true: creates a store in a folder without one
 };
 
-// What a put leaves behind when the process dies before the next flush.
+// Durability of a put when the process dies before the next flush.
 enum class Wal : std::uint8_t {
-  kOff = 0,   // nothing: the caller has a log of its own
-  kOn = 1,    // everything, unless the machine dies too
-  kSync = 2,  // everything
+  kOff = 0,   // lost: the caller has a log of its own
+  kOn = 1,    // kept, unless the machine crashes too
+  kSync = 2,  // kept in every case
 };
 
-// An edge of a range of keys; none means no edge.
+// Bound of a range of keys; no value means unbounded.
 using Bound = std::optional<std::string>;
 
 struct Values {
   std::string bytes;
   std::vector<std::uint32_t> start;
-  std::vector<std::int32_t> length;  // -1: no such key
+  std::vector<std::int32_t> length;  // -1: the key does not exist
 };
 
-// Bytes, in the order of KV_STATS in src/io/rocksdb/addon.ts.
+// Sizes in bytes, in the order of KV_STATS in src/io/rocksdb/addon.ts.
 struct Stats {
   double cache = 0;
   double pinned = 0;
@@ -63,7 +65,7 @@ struct Stats {
   double table_readers = 0;
   double disk = 0;
   double pending_compaction = 0;
-  double files = 0;  // a count
+  double files = 0;  // a number of files
 };
 
 class Store {
@@ -76,18 +78,20 @@ class Store {
   std::size_t families() const { return families_.size(); }
   const std::string& folder() const { return folder_; }
 
-  // All rows or, after a crash, none.
+  // Writes all rows atomically.
   Status Put(std::size_t family, const Rows& rows, Wal wal);
   Status Get(std::size_t family, const Keys& keys, Values* out);
-  // Files that lie in [from, to) as a whole at once, then a mark over the rest if there is one.
+  // Deletes the files that lie completely in [from, to), then writes a range tombstone over the
+  // rest, if there is a rest.
   Status DeleteRange(std::size_t family, const Bound& from, const Bound& to, Wal wal);
-  // What was put is in files, durably.
+  // Writes the memtables to files, durably.
   Status Flush();
-  // A store of its own in a folder that is not there yet: hard links where the disk has them.
+  // Makes a store of its own in a folder that does not exist yet, with hard links where the file
+  // system has them.
   Status Checkpoint(const std::string& folder);
   Stats Measure();
 
-  // For runs and cursors.
+  // Access for runs and cursors.
   rocksdb_t* db() { return db_; }
   rocksdb_column_family_handle_t* handle(std::size_t family) { return families_[family].handle; }
   const rocksdb_options_t* options(std::size_t family) { return families_[family].options.get(); }
@@ -104,7 +108,7 @@ class Store {
   double Property(std::size_t family, const char* name);
 
   std::string folder_;
-  FolderLock lock_;  // before what it protects, so that it goes last
+  FolderLock lock_;  // before the members that it protects, so that it is destroyed last
   Cache cache_;
   Options base_;
   rocksdb_t* db_ = nullptr;

@@ -1,6 +1,6 @@
-// The arrival queue with broken state. Input: u8 usual parameters when even, else 16 doubles; u8
-// pool rows; 8 doubles of state (all zero: a fresh queue); u8 pairs, then for each u16 list and i32
-// row as head and tail; then for each pool row a double arrival and an i32 next.
+// Fuzzes the arrival queue with damaged state. Input: u8 usual parameters when even, else 16
+// doubles; u8 pool rows; 8 doubles of state (all zero: a fresh queue); u8 pairs, then for each u16
+// list and i32 row as head and tail; then for each pool row a double arrival and an i32 next.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// Event decode and shard hash over hostile batches. Input: u32 shards, a batch (input.h).
+// Fuzzes event decode and shard hash with hostile batches. Input: u32 shards, a batch (input.h).
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// Frame scan and write over hostile batches. Input: u8 (bit 0: Protobuf), u16 bytes of the arena to
-// write into, a batch (input.h).
+// Fuzzes frame scan and frame write with hostile batches. Input: u8 (bit 0: Protobuf), u16 bytes of
+// the output arena, a batch (input.h).
 #include <cstdio>
 #include <cstdlib>
 
@@ -33,7 +33,7 @@ void CheckScan(const kernel::Rows<layout::RecordBatch>& records,
   MILLRACE_CHECK(good == framed);
 }
 
-// What was written reads back as it was.
+// Checks that written frames read back unchanged.
 void CheckWritten(const kernel::Rows<layout::RecordBatch>& source,
                   const kernel::Rows<layout::RecordBatch>& written, bool protobuf) {
   test::Buffer buffer = test::EmptyBatch<layout::FrameBatch>(written.row_count);

@@ -1,5 +1,5 @@
-// The generator over hostile parameters, noise and digests. Input: 16 doubles (a zero one takes a
-// usual value), u8 rows, u16 arena bytes, doubles as event numbers, then bytes to digest.
+// Fuzzes the generator with hostile parameters, noise and digests. Input: 16 doubles (zero selects
+// a usual value), u8 rows, u16 arena bytes, doubles as event numbers, then bytes to digest.
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,7 +15,7 @@ using kernel::Status;
 
 constexpr std::size_t kParams = layout::GenParams::kBytes / sizeof(double);
 
-// One run of `ranks` ranks that accepts every draw.
+// Table with one run of `ranks` ranks that accepts every draw.
 test::Buffer UniformRanks(std::uint32_t ranks) {
   test::Buffer buffer = test::EmptyBatch<layout::ZipfTable>(1);
   reinterpret_cast<layout::BatchHeader*>(buffer.data())->row_count = 1;

@@ -1,11 +1,10 @@
-// Hostile input as numbers and bytes, and batches built from it in buffers of exactly their size,
-// so that the sanitizers see every byte too far.
+// Hostile input as numbers and bytes, and batches built from it. Buffers have exactly the size of
+// their batch, so that the sanitizers detect every access outside.
 //
-// Grammar of a batch: u8 lie (0 none, else header word 1 + (lie - 1) % 7 is overwritten by the u32
-// that follows), u8 cut (bytes missing at the end of the buffer), u8 spare rows, u8 rows,
-// u16 arena bytes, u16 arena bytes not in use, then for each row u32 start and i32 length, then the
-// arena. What is missing reads as zero. Numbers are little-endian; corpora do not depend on
-// layouts.
+// Grammar of a batch: u8 lie (0: none; else the u32 that follows overwrites header word 1 + (lie -
+// 1) % 7), u8 cut (bytes missing at the end of the buffer), u8 spare rows, u8 rows, u16 arena
+// bytes, u16 unused arena bytes. Then follow u32 start and i32 length for each row, then the arena.
+// Missing input reads as zero. Numbers are little-endian; corpora do not depend on layouts.
 #pragma once
 
 #include <sanitizer/asan_interface.h>
@@ -44,7 +43,7 @@ class Input {
   const std::uint8_t* end_;
 };
 
-// A buffer of exactly `size` bytes, zeroed, aligned to 16.
+// Buffer of exactly `size` bytes, zeroed, aligned to 16.
 class Buffer {
  public:
   explicit Buffer(std::size_t size) : bytes_(new std::uint8_t[size]()), size_(size) {}
@@ -79,7 +78,7 @@ inline Buffer EmptyRecords(std::uint32_t row_capacity, std::uint32_t arena_capac
   return buffer;
 }
 
-// A record batch as the input describes it.
+// Reads a record batch from the input.
 inline Buffer TakeRecords(Input* input) {
   const auto lie = input->Take<std::uint8_t>();
   const auto lie_value = lie == 0 ? 0U : input->Take<std::uint32_t>();
@@ -107,7 +106,7 @@ inline Buffer TakeRecords(Input* input) {
   return out;
 }
 
-// Makes the arena that is not in use untouchable while it lives.
+// Makes the unused arena inaccessible while the object lives.
 class Fence {
  public:
   explicit Fence(const kernel::Rows<layout::RecordBatch>& records)
@@ -126,7 +125,7 @@ class Fence {
 
 }  // namespace millrace::test
 
-// A broken promise of a kernel ends the process, as a sanitizer's finding does.
+// Ends the process when a kernel breaks a promise, as a finding of a sanitizer does.
 #define MILLRACE_CHECK(condition)                                                    \
   do {                                                                               \
     if (!(condition)) {                                                              \

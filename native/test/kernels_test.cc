@@ -1,4 +1,4 @@
-// Unit checks of the kernels that need no corpus: boundaries of views, vectors of the hash,
+// Unit checks of the kernels that need no corpus: boundaries of views, vectors of the hash, frame
 // prefixes.
 #include <cstdio>
 #include <cstdlib>

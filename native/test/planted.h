@@ -1,4 +1,4 @@
-// Faults that are asked for by name, which prove that the sanitizers are awake.
+// Faults that are requested by name: they prove that the sanitizers are active.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace millrace::test {
 
-// What a program that was asked for a fault ends with, where no sanitizer stopped it; nothing when
-// it was not asked.
+// Plants the fault that the arguments request. Returns the exit code where no sanitizer stopped the
+// program; no value when no fault was requested.
 inline std::optional<int> PlantedFault(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "overrun") == 0) {
-    // A read one byte too far.
+    // Reads one byte beyond the buffer.
     Buffer buffer(64);
     const volatile std::uint8_t* bytes = buffer.data();
     return bytes[64];

@@ -1,4 +1,4 @@
-// What the unit checks draw and compare.
+// Random numbers and comparisons of the unit checks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Runs a libFuzzer entry point without libFuzzer: every file of the corpus, then a stated number of
-// mutations of them, the same ones for the same seed.
+// Runs a libFuzzer entry point without libFuzzer: every file of the corpus, then a given number of
+// mutations of them. The same seed gives the same mutations.
 //   NAME_fuzz CORPUS_DIR [RUNS [SEED]]
 // The last line of stdout is `inputs=N mutations=N`. A failing mutation is kept in the file
 // `crash-NAME` of the working folder, to become a corpus file.

@@ -1,8 +1,8 @@
-// The decoder of partial sessions over hostile bytes, and the tables that take what it lets pass.
-// Input: u8 way, u32 gap (0 counts as 1); way even: the rest are the encoded bytes; way odd: the
-// rest behind a head whose length and gap are put right, so that mutations reach the columns. What
-// decodes must encode to the same bytes again, and come out of the tables as sessions a gap apart
-// that hold every event.
+// Fuzzes the decoder of partial sessions with hostile bytes, and the tables with what it accepts.
+// Input: u8 mode, u32 gap (0 counts as 1). Mode even: the rest is the encoding. Mode odd: the rest
+// follows a head with correct length and gap, so that mutations reach the columns. Accepted bytes
+// must encode to the same bytes again. The tables must hold the accepted rows as sessions a gap
+// apart that contain every event.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

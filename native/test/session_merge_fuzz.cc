@@ -1,7 +1,7 @@
-// The merge of sessions over hostile rows and cursors, and over rows that are put right. Input: u8
-// way, u8 gap, u8 rows of a page, u8 room, then rows of 6 bytes: run, key, i16 start, u16 length.
-// Way even: rows, cursors and what stands open are what they are; way odd: runs are sorted and
-// without a row twice, and must merge, page by page, into what a list of intervals makes of them.
+// Fuzzes the merge of sessions with hostile rows and cursors, and with valid rows. Input: u8 mode,
+// u8 gap, u8 rows of a page, u8 room, then rows of 6 bytes: run, key, i16 start, u16 length. Mode
+// even: rows, cursors and the open row are used as they are. Mode odd: runs are sorted and without
+// duplicates, and must merge, page by page, into the result of a list of intervals.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -64,7 +64,7 @@ std::vector<Accumulator> Merged(const Runs& runs, std::int64_t gap_ms, std::size
   }
 }
 
-// Joins what is near until nothing is.
+// Expected result: joins sessions of a key until none are less than a gap apart.
 std::vector<Accumulator> Joined(const Runs& runs, std::int64_t gap_ms) {
   std::map<std::uint64_t, std::vector<Accumulator>> keys;
   for (const auto& run : runs) {

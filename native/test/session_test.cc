@@ -1,5 +1,5 @@
-// Unit checks of the session kernel that need no corpus: against intervals in a list, and over many
-// keys while parts split.
+// Unit checks of the session kernel that need no corpus: against a list of intervals, and over many
+// keys while buckets split.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ Accumulator OneSession(std::uint64_t key, std::int64_t value, std::int64_t event
   return row;
 }
 
-// Intervals in a list a key; whatever lies less than a gap from an event becomes one with it.
+// Model: a list of intervals for each key. An event joins all intervals less than a gap away.
 class Intervals {
  public:
   void Add(Accumulator event) {
@@ -48,11 +48,11 @@ class Intervals {
     event.spare = static_cast<std::uint64_t>(start);
     mine.push_back(event);
   }
-  std::vector<Accumulator> Fire(std::int64_t frontier) {
+  std::vector<Accumulator> Fire(std::int64_t watermark) {
     std::vector<Accumulator> fired;
     for (auto& [key, mine] : keys_) {
       const auto over = std::partition(mine.begin(), mine.end(), [=](const Accumulator& one) {
-        return one.last_update_ts + kGapMs > frontier;
+        return one.last_update_ts + kGapMs > watermark;
       });
       fired.insert(fired.end(), over, mine.end());
       mine.erase(over, mine.end());
@@ -90,9 +90,9 @@ struct World {
   Rows<layout::AdmittedBatch> admitted;
 };
 
-std::vector<Accumulator> Fired(kernel::SessionTables* tables, std::int64_t frontier) {
+std::vector<Accumulator> Fired(kernel::SessionTables* tables, std::int64_t watermark) {
   std::unique_ptr<kernel::SortedRun> run;
-  MILLRACE_CHECK(tables->Fire(frontier, &run) == Status::kOk);
+  MILLRACE_CHECK(tables->Fire(watermark, &run) == Status::kOk);
   run->Sort();
   std::vector<Accumulator> rows(run->row_count());
   MILLRACE_CHECK(run->Read(0, {rows.data(), rows.size()}) == rows.size());
@@ -104,8 +104,8 @@ void CheckSame(const std::vector<Accumulator>& rows, const std::vector<Accumulat
   for (std::size_t i = 0; i < rows.size(); i++) MILLRACE_CHECK(Same(rows[i], expected[i]));
 }
 
-// Random batches into tables of several shards, against the list; beside them tables that live from
-// the deltas alone, and in the end one that is loaded from a copy.
+// Compares tables of several shards with the list over random batches. Other tables are rebuilt
+// from the deltas alone, and one is loaded from a copy at the end.
 void SessionsEqualIntervals(std::uint32_t shards) {
   constexpr std::uint32_t kRows = 3000;
   Random random(shards);
@@ -117,12 +117,12 @@ void SessionsEqualIntervals(std::uint32_t shards) {
     MILLRACE_CHECK(each->Open() == Status::kOk);
   }
   Intervals expected;
-  std::int64_t frontier = -1000;
+  std::int64_t watermark = -1000;
   for (int batch = 0; batch < 12; batch++) {
     for (std::uint32_t row = 0; row < kRows; row++) {
       const std::uint64_t key = random.Below(10) < 3 ? random.Below(4) : random.Below(500) << 40;
       const auto value = static_cast<std::int64_t>(random.Next());
-      const auto event_ts = frontier + static_cast<std::int64_t>(random.Below(4000));
+      const auto event_ts = watermark + static_cast<std::int64_t>(random.Below(4000));
       world.events.at.account_id[row] = key;
       world.events.at.value[row] = value;
       world.events.at.event_ts[row] = event_ts;
@@ -138,11 +138,11 @@ void SessionsEqualIntervals(std::uint32_t shards) {
     MILLRACE_CHECK(replayed.ApplyDeltas({bytes.data(), written}, {}, &verdict) == Status::kOk);
     MILLRACE_CHECK(verdict == layout::kDeltaStatusOk);
     MILLRACE_CHECK(tables.session_count() == expected.size());
-    frontier += static_cast<std::int64_t>(random.Below(900));
-    const std::vector<Accumulator> fired = Fired(&tables, frontier);
-    CheckSame(Fired(&replayed, frontier), fired);
-    CheckSame(fired, expected.Fire(frontier));
-    MILLRACE_CHECK(tables.least_end() > frontier && replayed.least_end() > frontier);
+    watermark += static_cast<std::int64_t>(random.Below(900));
+    const std::vector<Accumulator> fired = Fired(&tables, watermark);
+    CheckSame(Fired(&replayed, watermark), fired);
+    CheckSame(fired, expected.Fire(watermark));
+    MILLRACE_CHECK(tables.least_end() > watermark && replayed.least_end() > watermark);
   }
   MILLRACE_CHECK(tables.merged_count() > 0);
   std::vector<Accumulator> page(7);
@@ -160,7 +160,7 @@ void SessionsEqualIntervals(std::uint32_t shards) {
   }
 }
 
-// Parts split while sessions come; all are found, and so are those that are left when half went.
+// Buckets split while sessions arrive; all are found, also those that remain after half have fired.
 void ManySessionsAreFound() {
   constexpr std::uint64_t kKeys = 250'000;
   kernel::SessionTables tables(kGapMs, 1);
@@ -190,7 +190,7 @@ void ManySessionsAreFound() {
   }
 }
 
-// What is taken out again and again, in parts, merges into the sessions of one table.
+// Parts that are detached repeatedly merge into the sessions of one table.
 void PartsMergeIntoSessions() {
   constexpr std::size_t kParts = 7;
   Random random(5);
@@ -241,7 +241,8 @@ void PartsMergeIntoSessions() {
   CheckSame(merged, expected);
 }
 
-// Most of many sessions end: what leaves and what stays is what it is when they go one by one.
+// Most of many sessions end together: the fired and the remaining sessions equal those of a firing
+// one by one.
 void MostOfManyFire() {
   constexpr std::uint64_t kKeys = 200'000;
   for (const std::uint64_t one_in : {3U, 50U}) {

@@ -1,8 +1,8 @@
-// Admission over hostile clocks, progress and rows, once in whole batches and once row by row: both
-// must end alike. Input: u8 flags (1: the clock is 16 doubles of the input, 2: global watermark, 4:
-// bounded future, 8: sessions), u8 slide, u8 slices of a window, u8 delay, u8 partitions, for each
-// u8 limit and u8 idle, then rows: u8 partition, u8 kind (0-199: i16 event_ts; then i64 event_ts),
-// u8 offset step, u8 status, i16 timestamp.
+// Fuzzes admission with hostile clocks, progress and rows, once in whole batches and once row by
+// row: both must end in the same state. Input: u8 flags (1: the clock is 16 doubles of the input,
+// 2: global watermark, 4: bounded future, 8: sessions), u8 slide, u8 slices of a window, u8 delay,
+// u8 partitions, u8 limit and u8 idle for each partition. Then rows: u8 partition, u8 kind (below
+// 200: i16 event_ts; else i64 event_ts), u8 offset step, u8 status, i16 timestamp.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,7 +40,7 @@ std::uint32_t RowCount(test::Buffer* buffer, std::uint32_t rows) {
   return std::exchange(reinterpret_cast<layout::BatchHeader*>(buffer->data())->row_count, rows);
 }
 
-// Admits the batches in pieces of `step` rows; what is due fires at once.
+// Admits the batches in blocks of `step` rows; due windows fire immediately.
 void Run(test::Buffer* record_buffer, test::Buffer* event_buffer, std::uint32_t step,
          World* world) {
   const std::uint32_t rows = RowCount(record_buffer, 0);
@@ -86,8 +86,8 @@ void Run(test::Buffer* record_buffer, test::Buffer* event_buffer, std::uint32_t 
       }
       from += taken;
       double& next_end = Cell(&world->clock, Clock::kNextEndAt);
-      const double frontier = Cell(&world->clock, Clock::kFrontierAt);
-      if (frontier >= next_end) {
+      const double watermark = Cell(&world->clock, Clock::kFrontierAt);
+      if (watermark >= next_end) {
         next_end = kInfinity;
       } else {
         MILLRACE_CHECK(world->status != Status::kOk || from == end);
@@ -141,7 +141,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto kind = input.Take<std::uint8_t>();
     events.event_ts[row] = kind < 200 ? input.Take<std::int16_t>() : input.Take<std::int64_t>();
     const auto step = input.Take<std::uint8_t>();
-    // Most partitions are there, most offsets ascend.
+    // Most partitions exist, and most offsets ascend.
     records.partition[row] = partition == 255   ? -1
                              : partition == 254 ? 99
                                                 : static_cast<std::int32_t>(partition % partitions);
@@ -166,7 +166,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const World* other : {&by_row, &by_seven}) {
     MILLRACE_CHECK(other->status == world.status);
     MILLRACE_CHECK(other->rows == world.rows && other->slices == world.slices);
-    // A hostile clock holds cells that are equal to nothing, so bytes are compared.
+    // Bytes are compared, because a hostile clock may hold NaN cells.
     MILLRACE_CHECK(std::memcmp(other->clock.data(), world.clock.data(), kClock * 8) == 0);
     MILLRACE_CHECK(
         std::memcmp(other->progress.data(), world.progress.data(), world.progress.size() * 8) == 0);

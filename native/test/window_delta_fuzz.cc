@@ -1,6 +1,6 @@
-// The delta decoder over hostile bytes. Input: u8 way, u32 slice width (0 counts as 1); way even:
-// the rest are the encoded bytes; way odd: the rest after the head, whose length and width are put
-// right, so that mutations reach behind them. What decodes must encode to the same bytes again.
+// Fuzzes the delta decoder with hostile bytes. Input: u8 mode, u32 slice width (0 counts as 1).
+// Mode even: the rest is the encoding. Mode odd: the rest follows a head with correct length and
+// width, so that mutations reach the columns. Accepted bytes must encode to the same bytes again.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Unit checks of the window kernels that need no corpus: the table against a map, admission at its
-// borders, sorted runs, merges, and deltas there and back.
+// borders, sorted runs, merges, and deltas encoded and decoded.
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -25,7 +25,7 @@ using kernel::Status;
 using test::Random;
 using test::Same;
 
-// A batch of events with its records and room for admission, all of one partition.
+// Batch of events with its records and room for admission, all of one partition.
 struct World {
   explicit World(std::uint32_t rows)
       : record_buffer(test::EmptyRecords(rows, 0)),
@@ -98,7 +98,7 @@ void AdmissionStopsWhereAWindowIsDue() {
   MILLRACE_CHECK(times.progress[layout::PartitionProgress::kInvalidAt / 8] == 2);
 }
 
-void AdmissionRefusesWhatItCannotTake() {
+void AdmissionRefusesInvalidRows() {
   World world(4);
   Times times(100, 10);
   std::uint32_t taken = 7;
@@ -115,7 +115,7 @@ void AdmissionRefusesWhatItCannotTake() {
   world.records.at.partition[2] = -1;
   MILLRACE_CHECK(admit(2) == Status::kBadArgument && taken == 0);
   world.records.at.partition[2] = 0;
-  MILLRACE_CHECK(admit(1) == Status::kBadArgument);  // its offset was taken before
+  MILLRACE_CHECK(admit(1) == Status::kBadArgument);  // the offset was processed before
   MILLRACE_CHECK(admit(5) == Status::kBadArgument);
   MILLRACE_CHECK(admit(4) == Status::kOk && taken == 0);
   for (std::size_t cell = 0; cell <= layout::WindowClock::kFrontierAt / 8; cell++) {
@@ -133,7 +133,7 @@ void AdmissionRefusesWhatItCannotTake() {
   MILLRACE_CHECK(admit(4) == Status::kOk);
 }
 
-// Random batches into tables of several shards, against a map with the plain fold.
+// Compares tables of several shards with a map and a plain fold over random batches.
 void TablesEqualAMap(std::uint32_t shards) {
   constexpr std::uint32_t kRows = 5000;
   constexpr std::int64_t kSliceMs = 1000;
@@ -199,14 +199,14 @@ void TablesEqualAMap(std::uint32_t shards) {
 }
 
 constexpr std::size_t kSegment = kernel::AccumulatorTable::kSegmentRows * sizeof(Accumulator);
-constexpr std::size_t kPart = kernel::kPartBytes<kernel::KeyEntry>;
+constexpr std::size_t kBucket = kernel::kBucketBytes<kernel::KeyEntry>;
 
-// Growth from the heap to mapped memory and on: every key stays where it is found.
+// Tables grow from the heap to mapped memory and beyond: every key is found afterwards.
 void TablesGrowWithoutLoss() {
   constexpr std::uint64_t kKeys = 200'000;
   kernel::WindowTables tables(1, 1);
   std::vector<Accumulator> rows;
-  // Half of the keys are small numbers, half have only their high bits.
+  // Half of the keys are small numbers, half have only high bits.
   for (std::uint64_t i = 0; i < kKeys; i++) {
     rows.push_back(kernel::OneEvent(i % 2 == 0 ? i : i << 46, static_cast<std::int64_t>(i), 5));
   }
@@ -214,9 +214,9 @@ void TablesGrowWithoutLoss() {
     MILLRACE_CHECK(tables.Load(5, rows.data(), rows.size()) == Status::kOk);
     MILLRACE_CHECK(tables.key_count() == kKeys);
   }
-  // Two segments; two parts of the index, and some that are ready.
-  MILLRACE_CHECK(tables.bytes() >= 2 * kSegment + 2 * kPart);
-  MILLRACE_CHECK(tables.bytes() <= 2 * kSegment + (2 + kernel::RowPool::kAhead) * kPart);
+  // Two segments, two buckets of the index, and the buckets that the pool keeps ready.
+  MILLRACE_CHECK(tables.bytes() >= 2 * kSegment + 2 * kBucket);
+  MILLRACE_CHECK(tables.bytes() <= 2 * kSegment + (2 + kernel::RowPool::kAhead) * kBucket);
   std::size_t in_ranges = 0;
   std::vector<Accumulator> page(100);
   for (std::uint32_t range = 0; range < kernel::kCoverRanges; range++) {
@@ -245,8 +245,8 @@ void TablesGrowWithoutLoss() {
   MILLRACE_CHECK(sum == kKeys * (kKeys - 1));
 }
 
-// The memory of a slice that was let go serves the next one, which may have fewer rows: none of
-// those before are among them.
+// The memory of a dropped slice serves the next slice, which may have fewer rows: it holds no row
+// of the dropped slice.
 void SlicesShareMemory() {
   constexpr std::uint64_t kKeys = 300'000;
   kernel::WindowTables tables(1, 1);
@@ -265,18 +265,17 @@ void SlicesShareMemory() {
     }
     std::vector<Accumulator> read(count + 1);
     MILLRACE_CHECK(run->Read(0, {read.data(), read.size()}) == count);
-    MILLRACE_CHECK(tables.bytes() <= 3 * kSegment + (4 + kernel::RowPool::kAhead) * kPart);
+    MILLRACE_CHECK(tables.bytes() <= 3 * kSegment + (4 + kernel::RowPool::kAhead) * kBucket);
   }
-  // The last run is back.
-  MILLRACE_CHECK(tables.bytes() >= 2 * kSegment + kPart);
+  // The memory of the last run is back in the pool.
+  MILLRACE_CHECK(tables.bytes() >= 2 * kSegment + kBucket);
   tables.Trim();
-  // A part that is under way goes when that is done.
+  // The pool frees the block that its thread is zeroing afterwards.
   while (tables.bytes() != 0) std::this_thread::yield();
 }
 
-// A part of the index that shares as many bits as one may, and keys that all belong in it: it
-// doubles.
-void APartOfOneRangeDoubles() {
+// An index bucket at its greatest local depth whose keys all share its bits doubles.
+void ABucketOfOneRangeDoubles() {
   constexpr std::size_t kKeys = 190'000;
   kernel::AccumulatorTable table;
   MILLRACE_CHECK(table.Open(std::size_t{100} << 20, {}) == Status::kOk);
@@ -286,7 +285,7 @@ void APartOfOneRangeDoubles() {
     if (kernel::RangeOf(key) == 77) rows.push_back(kernel::OneEvent(key, 1, 0));
   }
   for (const Accumulator& row : rows) MILLRACE_CHECK(table.Add(row) == Status::kOk);
-  MILLRACE_CHECK(table.bytes() - bytes == kPart + kSegment);
+  MILLRACE_CHECK(table.bytes() - bytes == kBucket + kSegment);
   for (const Accumulator& row : rows) MILLRACE_CHECK(Same(*table.Row(row.account_id), row));
   std::vector<Accumulator> page(kKeys + 1);
   std::size_t copied = 0;
@@ -298,19 +297,19 @@ void APartOfOneRangeDoubles() {
   MILLRACE_CHECK(copied == kKeys && table.key_count() == kKeys);
 }
 
-// What was pushed around the end of a part goes with its keys when the part splits.
-void ASplitTakesWhatWentAroundTheEnd() {
+// Rows that wrapped around the end of a bucket move with their keys when the bucket splits.
+void ASplitMovesRowsAroundTheEnd() {
   constexpr std::size_t kPushed = 200;
   constexpr std::uint32_t kLastSlots = 50;
-  constexpr std::size_t kKeys = kernel::KeyIndex::kPartSlots * 4 / 5;
+  constexpr std::size_t kKeys = kernel::KeyIndex::kBucketSlots * 4 / 5;
   kernel::AccumulatorTable table;
   MILLRACE_CHECK(table.Open(kKeys / 2, {}) == Status::kOk);
   const std::size_t bytes = table.bytes();
   std::vector<Accumulator> rows;
-  const std::uint64_t slots = kernel::KeyIndex::kPartSlots;
+  const std::uint64_t slots = kernel::KeyIndex::kBucketSlots;
   std::uint64_t key = 0;
   for (; rows.size() < kPushed; key++) {
-    if ((kernel::SpreadKey(key) * slots) >> 32 >= slots - kLastSlots) {
+    if ((kernel::TableHash(key) * slots) >> 32 >= slots - kLastSlots) {
       rows.push_back(kernel::OneEvent(key, 1, 0));
     }
   }
@@ -319,22 +318,22 @@ void ASplitTakesWhatWentAroundTheEnd() {
     for (const Accumulator& row : rows) MILLRACE_CHECK(table.Add(row) == Status::kOk);
     MILLRACE_CHECK(table.key_count() == kKeys);
   }
-  MILLRACE_CHECK(table.bytes() >= bytes + kPart);
+  MILLRACE_CHECK(table.bytes() >= bytes + kBucket);
 }
 
-// Keys of one spread are told apart by their rows, also where an index grew since they were looked
-// for.
-void KeysOfOneSpreadAreApart() {
+// Keys with the same hash are distinguished by their rows, also after the index grew since the
+// hint.
+void KeysOfOneHashAreApart() {
   constexpr std::uint32_t kRows = 64;
-  // Every low word has one high word whose product makes that of the low one zero.
+  // Every low word has one high word for which both products cancel.
   std::uint32_t inverse = 0x85ebca77U;
   for (int i = 0; i < 5; i++) inverse *= 2 - 0x85ebca77U * inverse;
   std::vector<std::uint64_t> keys;
-  const std::uint32_t wanted = kernel::SpreadKey(0);
+  const std::uint32_t wanted = kernel::TableHash(0);
   for (std::uint32_t low = 0; keys.size() < kRows; low++) {
     const std::uint32_t high = ((low * 0x9e3779b1U) * inverse) ^ (low >> 15);
     keys.push_back((std::uint64_t{high} << 32) | low);
-    MILLRACE_CHECK(kernel::SpreadKey(keys.back()) == wanted);
+    MILLRACE_CHECK(kernel::TableHash(keys.back()) == wanted);
   }
   World world(kRows * 2);
   auto* header = reinterpret_cast<layout::BatchHeader*>(world.admitted_buffer.data());
@@ -378,7 +377,7 @@ void TablesRefuseRowsThatAreNone() {
   MILLRACE_CHECK(tables.Load(5, &empty, 0) == Status::kBadArgument);
 }
 
-// Runs cut into small pages, merged into small pages, against a map.
+// Merges runs in small pages into small pages, and compares with a map.
 void MergesEqualAMap() {
   Random random(9);
   for (std::size_t runs = 0; runs < 12; runs++) {
@@ -444,12 +443,12 @@ void MergesEqualAMap() {
 int main(int argc, char** argv) {
   if (const auto code = test::PlantedFault(argc, argv)) return *code;
   AdmissionStopsWhereAWindowIsDue();
-  AdmissionRefusesWhatItCannotTake();
+  AdmissionRefusesInvalidRows();
   for (const std::uint32_t shards : {1U, 2U, 7U}) TablesEqualAMap(shards);
   TablesGrowWithoutLoss();
-  APartOfOneRangeDoubles();
-  ASplitTakesWhatWentAroundTheEnd();
-  KeysOfOneSpreadAreApart();
+  ABucketOfOneRangeDoubles();
+  ASplitMovesRowsAroundTheEnd();
+  KeysOfOneHashAreApart();
   SlicesShareMemory();
   TablesRefuseRowsThatAreNone();
   MergesEqualAMap();

@@ -1,25 +1,25 @@
-/** The broker client's part of the addon. Only the librdkafka driver calls it.
+/** Functions of the broker client in the addon. Only the librdkafka driver calls them.
  *
- *  Lists cross as flat arrays: places as topics, partitions and offsets of one length. Answers are promises; an error of
- *  the broker is a value in them. A batch, and the status and offset columns, are borrowed until the promise settles.
- */
+ *  Lists cross as flat arrays: topic partitions as topics, partitions and offsets of equal length.
+ *  Results are promises; a broker's error is a value in them. A batch, and the status and offset
+ *  columns, are borrowed until the promise settles. */
 import type { BatchBytes } from './bytes.ts';
 
 /** code, message, fatal, topic, partition (-1: none) */
 export type NativeEvent = readonly [number, string, boolean, string | null, number];
 /** topic, partition, offset */
 export type NativePlace = readonly [string, number, bigint];
-/** What a control call resolves to: its error or null, and the places it is about. */
+/** Result of a control call: its error or null, and the topic partitions it concerns. */
 export type NativeAnswer = readonly [NativeEvent | null, readonly NativePlace[] | null];
 
-/** Type-tagged; closed explicitly, once or more often. */
+/** Handles have a type tag; closing one again has no effect. */
 export type ConsumerHandle = object & { readonly __consumer?: never };
 export type ProducerHandle = object & { readonly __producer?: never };
 
 type Places = readonly [topics: readonly string[], partitions: Int32Array, offsets: BigInt64Array];
 
 export interface BrokerFunctions {
-  /** Version, builtin.features, and the error table of the librdkafka that is loaded. */
+  /** Version, builtin.features, and the error table of the loaded librdkafka. */
   brokerLibrary(): readonly [string, string, ReadonlyArray<readonly [number, string, string]>];
 
   /** `onRebalance` is called in the middle of a rebalance, which waits for brokerConsumerAnswer. */
@@ -28,8 +28,9 @@ export interface BrokerFunctions {
     onRebalance: (kind: 'assigned' | 'revoked' | 'lost', places: readonly NativePlace[]) => void,
   ): ConsumerHandle;
   brokerConsumerConnect(handle: ConsumerHandle, timeoutMs: number): Promise<NativeAnswer>;
-  /** Rows, ends, events, the names of topics met since the last call, the milliseconds it took, and runs of rows that were
-   *  received together: how many rows, how many milliseconds before the end of the call, and so on. */
+  /** Rows, ends, events, names of topics that are new since the last call, the duration in ms, and
+   *  receipts: pairs of a number of rows that were received together and their age in ms at the end
+   *  of the call. */
   brokerConsumerConsume(
     handle: ConsumerHandle,
     into: BatchBytes,
@@ -60,21 +61,21 @@ export interface BrokerFunctions {
     handle: ConsumerHandle,
     ...within: readonly [...Places, timeoutMs: number]
   ): Promise<NativeAnswer>;
-  /** Two places for each: low offset, high offset. */
+  /** Two entries for each partition: low offset, high offset. */
   brokerConsumerWatermarks(
     handle: ConsumerHandle,
     ...within: readonly [...Places, timeoutMs: number]
   ): Promise<NativeAnswer>;
-  /** The assigned partitions and the next offset of each. */
+  /** Assigned partitions and the next offset of each. */
   brokerConsumerPositions(handle: ConsumerHandle): Promise<NativeAnswer>;
   brokerConsumerAnswer(handle: ConsumerHandle): void;
-  /** Gives the partitions back and leaves the group; after it only close may follow. */
+  /** Returns the partitions and leaves the group; only close may follow. */
   brokerConsumerLeave(handle: ConsumerHandle): Promise<NativeAnswer>;
   brokerConsumerClose(handle: ConsumerHandle): void;
 
   brokerProducerOpen(properties: readonly string[]): ProducerHandle;
   brokerProducerConnect(handle: ProducerHandle, timeoutMs: number): Promise<NativeAnswer>;
-  /** Failed rows and their distinct errors, once every row has its report. */
+  /** Number of failed rows and their distinct errors, once every row has its report. */
   brokerProducerProduce(
     handle: ProducerHandle,
     batch: BatchBytes,
@@ -82,16 +83,17 @@ export interface BrokerFunctions {
     status: Int32Array,
     offset: BigInt64Array,
   ): Promise<readonly [number, readonly NativeEvent[]]>;
-  /** Steps: 0 init, 1 begin, 2 commit, 3 abort. Answers with its error or null, and retriable 1 + abortable 2. */
+  /** Steps: 0 init, 1 begin, 2 commit, 3 abort. Result: error or null, and retriable 1 + abortable
+   *  2. */
   brokerProducerTransact(
     handle: ProducerHandle,
     step: number,
     timeoutMs: number,
   ): Promise<readonly [NativeEvent | null, number]>;
   brokerProducerFlush(handle: ProducerHandle, timeoutMs: number): Promise<NativeAnswer>;
-  /** The error that ended the client, or null. */
+  /** Fatal error of the client, or null. */
   brokerProducerFatal(handle: ProducerHandle): NativeEvent | null;
-  /** Flushes, gives up what is left, frees the client; after it only close may follow. */
+  /** Flushes, purges the rows that are left, and frees the client; only close may follow. */
   brokerProducerLeave(handle: ProducerHandle, timeoutMs: number): Promise<NativeAnswer>;
   brokerProducerClose(handle: ProducerHandle): void;
 }

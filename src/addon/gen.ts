@@ -1,4 +1,4 @@
-/** The generator's kernels: those of the addon, or their twins. */
+/** Selects the generator's kernels: the addon or the TypeScript reference implementation. */
 import type { ArrivalQueue } from '../core/layout/arrival-queue.ts';
 import type { GenKernels } from './gen-surface.ts';
 import { callAddon, loadAddon, type NativeMode } from './load.ts';
@@ -23,7 +23,7 @@ function nativeGenKernels(addon: Addon): GenKernels {
   };
 }
 
-/** @throws layout_mismatch as `loadAddon` does */
+/** Selects the generator's kernels. @throws layout_mismatch as `loadAddon` does */
 export function loadGenKernels(mode: NativeMode): GenKernels {
   return mode === 'native' ? nativeGenKernels(loadAddon()) : referenceGenKernels;
 }

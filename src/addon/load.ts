@@ -1,8 +1,8 @@
-/** The only door to the addon: finds it, checks its identity, and gives the kernels a choice of two.
+/** Loads the addon: finds it, checks its identity, and selects between it and the TypeScript
+ *  reference implementation.
  *
- *  There is no silent fallback. `on` demands the addon, `off` never touches it, and only where nothing is said and no
- *  addon was built do the twins stand in, with a reason for the log.
- */
+ *  There is no silent fallback. `on` requires the addon, `off` never loads it. Only `auto` without
+ *  a built addon falls back to the reference implementation, with a reason for the log. */
 import { existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -19,47 +19,50 @@ export type NativeMode = 'native' | 'reference';
 
 export interface NativeChoice {
   readonly mode: NativeMode;
-  /** Why, for the log. */
+  /** Reason of the choice, for the log. */
   readonly reason: string;
-  /** Whether the user should be told: the twins run though nobody asked for them. */
+  /** True when the user should be warned: the reference implementation runs without a request. */
   readonly warn: boolean;
 }
 
-const BUILD = 'run `npm run build:native`, or set MILLRACE_NATIVE=off to run on the TypeScript twins';
+const BUILD =
+  'run `npm run build:native`, or set MILLRACE_NATIVE=off to run on the TypeScript reference implementation';
 
-/** The nearest folder above this file that holds package.json: sources and compiled files lie at different depths. */
+/** Nearest folder above this file that holds package.json: sources and compiled files have
+ *  different depths. */
 function packageRoot(): string {
   let at = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(at, 'package.json')) && at !== dirname(at)) at = dirname(at);
   return at;
 }
 
-/** The C library of this process, as node-pre-gyp names it. */
+/** C library of this process, as node-pre-gyp names it. */
 function libc(): string {
   if (process.platform !== 'linux') return 'unknown';
   const { header } = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
   return header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc';
 }
 
-/** The installed build of this machine, `prebuilds/linux-x64-glibc/millrace.node`. */
+/** Installed build for this machine, for example `prebuilds/linux-x64-glibc/millrace.node`. */
 function findInstalled(folder: string, file: string): string | undefined {
   if (!existsSync(folder)) return undefined;
   const machine = `${process.platform}-${process.arch}-`;
   const names = readdirSync(folder).filter(
     (name) => name.startsWith(machine) && existsSync(join(folder, name, file)),
   );
-  // A process report is slow, so it is asked only where there is a choice.
+  // A process report is slow, so it is made only where there are several builds.
   const name = names.length > 1 ? names.find((one) => one === `${machine}${libc()}`) : names[0];
   return name === undefined ? undefined : join(folder, name, file);
 }
 
-/** Where the addon is: the installed build first, then what node-gyp left. Null when it was not built. */
+/** Path of the addon: the installed build, or else the output of node-gyp. Null when it was not
+ *  built. */
 export function findAddon(root: string = packageRoot(), file = 'millrace.node'): string | null {
   const built = join(root, 'build', 'Release', file);
   return findInstalled(join(root, 'prebuilds'), file) ?? (existsSync(built) ? built : null);
 }
 
-/** What MILLRACE_NATIVE means: `on`, `off`, or nothing (`auto`). @throws bad_value */
+/** Reads MILLRACE_NATIVE: `on`, `off`, or `auto` (also when empty). @throws bad_value */
 export function chooseNative(setting: string | undefined, found: string | null = findAddon()): NativeChoice {
   switch (setting) {
     case 'on':
@@ -79,8 +82,9 @@ export function chooseNative(setting: string | undefined, found: string | null =
 
 const loaded = new Map<string, Addon>();
 
-/** The addon, loaded once a thread.
- *  @throws addon_missing when it was not built or does not load, addon_mismatch when built from other sources */
+/** Loads the addon, once in each thread.
+ *  @throws addon_missing when it was not built or does not load
+ *  @throws addon_mismatch when it was built from other sources */
 export function loadAddon(path: string | null = findAddon()): Addon {
   if (path === null) throw coreError('addon_missing', 'the native addon is not built', { next: BUILD });
   const known = loaded.get(path);
@@ -105,7 +109,8 @@ export function loadAddon(path: string | null = findAddon()): Addon {
 
 const hex = (word: number | undefined): string => (word === undefined ? 'none' : `0x${word.toString(16)}`);
 
-/** Runs a call of the addon and turns its coded errors into ours; a TypeError is a bug of the caller and stays one. */
+/** Runs a call of the addon and converts its coded errors to MillraceError. A TypeError is a bug of
+ *  the caller and stays unchanged. */
 export function callAddon<T>(call: () => T): T {
   try {
     return call();
@@ -118,7 +123,7 @@ export function callAddon<T>(call: () => T): T {
   }
 }
 
-/** A batch as its bytes, once views and header agree. */
+/** Bytes of a batch, after a check that views and header agree. */
 function checked(batch: Parameters<typeof demandHeader>[0], name: string): BatchBytes {
   demandHeader(batch, name);
   return batchBytes(batch);
@@ -139,7 +144,8 @@ function nativeKernels(addon: Addon): Kernels {
   };
 }
 
-/** The kernels of the addon, or their twins. @throws addon_missing, addon_mismatch as `loadAddon` does */
+/** Selects the kernels: the addon or the reference implementation.
+ *  @throws addon_missing, addon_mismatch as `loadAddon` does */
 export function loadKernels(mode: NativeMode): Kernels {
   return mode === 'native' ? nativeKernels(loadAddon()) : referenceKernels;
 }

@@ -1,17 +1,16 @@
-/** The raw addon, in the order of native/binding: identity, kernels, generator, windows, locks,
- *  broker client.
+/** Functions of the addon, in the order of native/binding: identity, kernels, generator, windows,
+ *  locks, broker client.
  *
- *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over all of a SharedArrayBuffer. Every call
- *  checks what it gets: a wrong type is a TypeError, everything else an Error with a code of core/errors.ts. Only
- *  load.ts and the drivers see this surface.
- */
+ *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over a whole
+ *  SharedArrayBuffer. Every call checks its arguments: a wrong type is a TypeError, every other
+ *  error has a code of core/errors.ts. Only load.ts and the drivers use this interface. */
 import type { BrokerFunctions } from './broker-functions.ts';
 import type { BatchBytes } from './bytes.ts';
 
 interface Identity {
-  /** LAYOUT_FINGERPRINT of the sources the addon was built from. */
+  /** LAYOUT_FINGERPRINT of the sources that the addon was built from. */
   readonly layoutFingerprint: number;
-  /** ADDON_ABI of the same. */
+  /** ADDON_ABI of these sources. */
   readonly abi: number;
 }
 
@@ -56,7 +55,7 @@ interface GenFunctions {
   genDigest(state: Uint32Array, records: BatchBytes): void;
 }
 
-/** Type-tagged; closed explicitly, once or more often. */
+/** Handles have a type tag; closing one again has no effect. */
 export type WindowStateHandle = object & { readonly __windowState?: never };
 export type SortedRunHandle = object & { readonly __sortedRun?: never };
 export type SessionStateHandle = object & { readonly __sessionState?: never };
@@ -132,7 +131,7 @@ interface SessionFunctions {
   sessionCopy(state: SessionStateHandle, cursor: Float64Array, into: BatchBytes): number;
   sessionCopyRange(state: SessionStateHandle, range: number, cursor: Float64Array, into: BatchBytes): number;
   sessionFind(state: SessionStateHandle, accountId: bigint, into: BatchBytes): number;
-  sessionFire(state: SessionStateHandle, frontier: number): SortedRunHandle;
+  sessionFire(state: SessionStateHandle, watermark: number): SortedRunHandle;
   sessionDetach(state: SessionStateHandle): SortedRunHandle;
   sessionTrim(state: SessionStateHandle): void;
   sessionLeastEnd(state: SessionStateHandle): number;
@@ -142,7 +141,7 @@ interface SessionFunctions {
 }
 
 interface LockFunctions {
-  /** Takes an exclusive flock(2) on an open file without waiting. Returns 0 or the errno. */
+  /** Acquires an exclusive flock(2) on an open file without waiting. Returns 0 or the errno. */
   tryLockFile(fd: number): number;
 }
 
@@ -155,10 +154,12 @@ export interface Addon
     LockFunctions,
     BrokerFunctions {}
 
-/** Grows when a function of the addon changes its meaning; native/binding/addon.cc has the same number. */
+/** ABI number. It grows when a function of the addon changes its meaning; native/binding/addon.cc
+ *  has the same number. */
 export const ADDON_ABI = 3;
 
-/** The form in which a batch crosses: Node-API can look into an ArrayBuffer, into shared memory only through a view. */
+/** Bytes of a batch for the addon. Node-API reads an ArrayBuffer directly, and shared memory only
+ *  through a view. */
 export function batchBytes(batch: { readonly buffer: ArrayBufferLike }): BatchBytes {
   return batch.buffer instanceof ArrayBuffer ? batch.buffer : new Uint8Array(batch.buffer);
 }

@@ -1,13 +1,12 @@
-/** The raw state addon, in the order of native/binding/state. Only its driver calls it.
+/** Functions of the state addon, in the order of native/binding/state. Only its driver calls them.
  *
- *  Answers are promises of an error or null, and a payload; a wrong call throws. Memory is borrowed until the promise
- *  settles.
- */
+ *  Results are promises of an error or null, and a payload; an invalid call throws. Memory is
+ *  borrowed until the promise settles. */
 
 /** [code, message] or null; payload. Codes are those of native/state/status.h. */
 export type StateAnswer<T> = readonly [readonly [number, string] | null, T];
 
-/** Type-tagged; closed explicitly, once or more often. */
+/** Handles have a type tag; closing one again has no effect. */
 export type StoreHandle = object & { readonly __store?: never };
 export type RunHandle = object & { readonly __run?: never };
 export type ScanHandle = object & { readonly __scan?: never };
@@ -24,7 +23,7 @@ export type RowsArguments = readonly [
 ];
 
 export interface StateAddon {
-  /** STATE_ABI of the sources it was built from. */
+  /** STATE_ABI of the sources that the addon was built from. */
   readonly stateAbi: number;
   stateOpen(
     folder: string,
@@ -59,7 +58,7 @@ export interface StateAddon {
   stateFlush(store: StoreHandle): Promise<StateAnswer<null>>;
   stateCheckpoint(store: StoreHandle, folder: string): Promise<StateAnswer<null>>;
   stateStats(store: StoreHandle): Promise<StateAnswer<Float64Array>>;
-  /** Makes durable what was put and lets go of the folder; after it only close may follow. */
+  /** Flushes the memtables and releases the folder; only close may follow. */
   stateLeave(store: StoreHandle): Promise<StateAnswer<null>>;
   stateClose(store: StoreHandle): void;
 
@@ -84,5 +83,6 @@ export interface StateAddon {
   stateScanClose(scan: ScanHandle): void;
 }
 
-/** Grows when a function changes its meaning; native/binding/state/addon.cc has the same number. */
+/** ABI number. It grows when a function changes its meaning; native/binding/state/addon.cc has the
+ *  same number. */
 export const STATE_ABI = 1;

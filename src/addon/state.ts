@@ -1,4 +1,5 @@
-/** The door to the state addon: the embedded store, built apart from the kernels because its library may be missing. */
+/** Loads the state addon: the embedded store, built apart from the kernels because its library may
+ *  be missing. */
 import { createRequire } from 'node:module';
 import { coreError } from '../core/errors.ts';
 import { findAddon } from './load.ts';
@@ -7,15 +8,16 @@ import { STATE_ABI, type StateAddon } from './state-functions.ts';
 const FILE = 'millrace_state.node';
 const BUILD = 'install librocksdb-dev (brew: rocksdb) and run `npm run build:native`';
 
-/** Where the state addon is; null when it was not built. */
+/** Path of the state addon; null when it was not built. */
 export function findStateAddon(root?: string): string | null {
   return findAddon(root, FILE);
 }
 
 const loaded = new Map<string, StateAddon>();
 
-/** The state addon, loaded once a thread.
- *  @throws addon_missing when it was not built or does not load, addon_mismatch when built from other sources */
+/** Loads the state addon, once in each thread.
+ *  @throws addon_missing when it was not built or does not load
+ *  @throws addon_mismatch when it was built from other sources */
 export function loadStateAddon(path: string | null = findStateAddon()): StateAddon {
   if (path === null) throw coreError('addon_missing', 'the state addon is not built', { next: BUILD });
   const known = loaded.get(path);

@@ -1,4 +1,5 @@
-/** The kernels of the window engine: those of the addon, or their twins. */
+/** Selects the kernels of the window engine: the addon or the TypeScript reference implementation.
+ */
 
 import type { BatchBytes } from './bytes.ts';
 import { callAddon, loadAddon, type NativeMode } from './load.ts';
@@ -14,7 +15,7 @@ function checked(batch: Parameters<typeof demandHeader>[0], name: string): Batch
 
 type Run = ReturnType<Addon['windowSeal']>;
 
-/** A run once it is in order. */
+/** Sorts a run and wraps it. */
 async function sorted(addon: Addon, run: Run): Promise<RowRun> {
   const rowCount = callAddon(() => addon.windowRunRows(run));
   await callAddon(() => addon.windowRunSort(run));
@@ -67,8 +68,8 @@ function openState(addon: Addon, sliceMs: number, shards: number): WindowState {
   };
 }
 
-async function taken(addon: Addon, take: () => Run): Promise<RowRun> {
-  return sorted(addon, callAddon(take));
+async function sortedFrom(addon: Addon, create: () => Run): Promise<RowRun> {
+  return sorted(addon, callAddon(create));
 }
 
 function openSessions(addon: Addon, gapMs: number, shards: number): SessionState {
@@ -87,8 +88,8 @@ function openSessions(addon: Addon, gapMs: number, shards: number): SessionState
     copy: (cursor, into) => callAddon(() => addon.sessionCopy(state, cursor, into)),
     copyRange: (range, cursor, into) => callAddon(() => addon.sessionCopyRange(state, range, cursor, into)),
     find: (accountId, into) => callAddon(() => addon.sessionFind(state, accountId, into)),
-    fire: (frontier) => taken(addon, () => addon.sessionFire(state, frontier)),
-    detach: () => taken(addon, () => addon.sessionDetach(state)),
+    fire: (watermark) => sortedFrom(addon, () => addon.sessionFire(state, watermark)),
+    detach: () => sortedFrom(addon, () => addon.sessionDetach(state)),
     trim: () => callAddon(() => addon.sessionTrim(state)),
     leastEnd: () => callAddon(() => addon.sessionLeastEnd(state)),
     sessionCount: () => callAddon(() => addon.sessionCount(state)),
@@ -121,7 +122,7 @@ function nativeWindowKernels(addon: Addon): WindowKernels {
   };
 }
 
-/** @throws addon_missing, addon_mismatch as `loadAddon` does */
+/** Selects the kernels. @throws addon_missing, addon_mismatch as `loadAddon` does */
 export function loadWindowKernels(mode: NativeMode): WindowKernels {
   return mode === 'native' ? nativeWindowKernels(loadAddon()) : referenceWindowKernels;
 }

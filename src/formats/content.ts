@@ -1,4 +1,5 @@
-/** What a schema is to the registry: a text of a format, and all that counts for its identity. */
+/** Content of a schema in the registry: a text of a format, and everything else that determines its
+ *  identity. */
 import type { SchemaFormat } from './format.ts';
 
 export interface Reference {
@@ -8,27 +9,27 @@ export interface Reference {
   readonly version: number;
 }
 
-/** Kept and returned as it came. */
+/** JSON that is stored and returned unchanged. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
 export interface SchemaContent {
   readonly format: SchemaFormat;
-  /** Canonical, or normalised where the client asked for that. */
+  /** Canonical text, or normalized text where the client requested it. */
   readonly text: string;
   readonly references: readonly Reference[];
   readonly metadata?: Json;
   readonly ruleSet?: Json;
 }
 
-/** A schema that another one refers to, with its text: what a parser needs to resolve a name or an import. */
+/** Referenced schema with its text: the input of a parser to resolve a name or an import. */
 export interface ResolvedReference extends Reference {
   readonly format: SchemaFormat;
   readonly text: string;
-  /** What this text refers to in turn; the same object where a reference is met twice. */
+  /** References of this text; the same object where a reference occurs twice. */
   readonly references: readonly ResolvedReference[];
 }
 
-/** References inside references; a longer chain is refused before it is parsed. */
+/** Greatest nesting of references; a longer chain is refused before it is parsed. */
 export const REFERENCE_DEPTH_MAX = 32;
-/** Distinct schemas one schema may draw in, all levels together. */
+/** Greatest number of distinct schemas that one schema may reference, over all levels. */
 export const REFERENCE_COUNT_MAX = 1_000;

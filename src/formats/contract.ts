@@ -1,11 +1,11 @@
-/** Metadata and rules of a schema, in the one form in which they are stored, answered and compared.
+/** Metadata and rules of a schema, in the normal form that is stored, answered and compared.
  *
- *  What is not known, null and empty goes, and a rule's defaults are written out: two documents that mean the same are
- *  the same. Lists of words are sets, so they are sorted, as are the keys of maps. An empty document stays one: it says
- *  that there is nothing, where none at all says nothing.
- *  Source: client/src/main/java/.../rest/entities/{Metadata,RuleSet,Rule,RuleMode}.java of confluentinc/schema-registry
- *  (facts only).
- */
+ *  Unknown, null and empty properties are dropped, and a rule's defaults are written explicitly:
+ *  two documents with one meaning are equal. Lists of words are sets, so they are sorted, as are
+ *  the keys of maps. An empty document is kept: it states that there are no rules, whereas an
+ *  absent document states nothing. Source:
+ *  client/src/main/java/.../rest/entities/{Metadata,RuleSet,Rule,RuleMode}.java of
+ *  confluentinc/schema-registry (facts only). */
 
 import type { Json } from './content.ts';
 import { formatError } from './errors.ts';
@@ -15,17 +15,17 @@ const RULE_NAME = /^[\p{L}_][\p{L}\p{Nd}_-]*$/u;
 const RULE_KINDS = ['TRANSFORM', 'CONDITION'];
 const MIGRATION_MODES = ['UPGRADE', 'DOWNGRADE', 'UPDOWN'];
 const DATA_MODES = ['WRITE', 'READ', 'WRITEREAD'];
-/** The lists of a rule set, and the modes of their rules. */
+/** Lists of a rule set, and the modes of their rules. */
 const RULE_LISTS: ReadonlyArray<readonly [name: string, modes: readonly string[]]> = [
   ['migrationRules', MIGRATION_MODES],
   ['domainRules', DATA_MODES],
   ['encodingRules', DATA_MODES],
 ];
-/** Modes with two sides, for which two actions may be named. */
+/** Modes with two sides, which may have two actions. */
 const TWO_SIDED = ['WRITEREAD', 'UPDOWN'];
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
-/** Characters of a stranger's text in a message. */
+/** Characters of a client's text in a message. */
 const SHOWN_CHARS_MAX = 64;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -58,7 +58,7 @@ function listOf(value: unknown, where: string, refuse: Refuse): readonly unknown
   return Array.isArray(value) ? (value as unknown[]) : refuse(`${where} is not a list`);
 }
 
-/** Words in the order of their UTF-16 units, each once. */
+/** Words, sorted by UTF-16 units, without duplicates. */
 function wordsOf(value: unknown, where: string, refuse: Refuse): string[] {
   const words = listOf(value, where, refuse).map((word, i) => textOf(word, `${where}[${i}]`, refuse));
   return [...new Set(words)].sort();
@@ -83,7 +83,7 @@ function mapOf<T extends Json>(
 const isEmpty = (value: Json): boolean =>
   value === '' || (typeof value === 'object' && value !== null && Object.keys(value).length === 0);
 
-/** Adds a property that says something. */
+/** Adds a property unless its value is empty. */
 function put(
   into: Record<string, Json>,
   from: Fields,
@@ -97,7 +97,7 @@ function put(
   if (!isEmpty(known)) into[name] = known;
 }
 
-/** @param name what the document is called where it was sent
+/** Reads metadata. @param name of the document in the request
  *  @throws malformed_request */
 export function readMetadata(value: unknown, name = 'metadata'): Json {
   const from = objectOf(value, name, badMetadata);
@@ -110,7 +110,7 @@ export function readMetadata(value: unknown, name = 'metadata'): Json {
   return metadata;
 }
 
-/** @param name what the document is called where it was sent
+/** Reads a rule set. @param name of the document in the request
  *  @throws invalid_rule_set */
 export function readRuleSet(value: unknown, name = 'ruleSet'): Json {
   const from = objectOf(value, name, badRuleSet);
@@ -170,7 +170,7 @@ function ruleName(value: unknown, where: string): string {
   return name;
 }
 
-/** The document in its one form; as it is where it has none, because another registry wrote it. */
+/** Normal form of a document; unchanged where it has none, because another registry wrote it. */
 export function sameForm(value: Json | undefined, read: (value: unknown) => Json): Json | undefined {
   if (value === undefined) return undefined;
   try {

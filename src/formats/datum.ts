@@ -1,10 +1,11 @@
-/** Values of a schema with nothing left out: which branch of a union, which fields are there. Witnesses are made of
- *  them; what a consumer's program sees is a plainer form of the same.
+/** Explicit values of a schema: they include the branch of a union and the presence of fields.
+ *  Witness events consist of them; the values in a consumer's program are a simpler form.
  *
- *  Each is read along its type, so a number alone does not say whether it is an int or an enum's index.
- */
+ *  A datum is interpreted along its type, so a number alone does not state whether it is an int or
+ *  an enum's index. */
 
-/** null; boolean; int, float, double: number; long: bigint; bytes, fixed: Uint8Array; string, enum symbol: string. */
+/** Avro value. null; boolean; int, float, double: number; long: bigint; bytes, fixed: Uint8Array;
+ *  string, enum symbol: string. */
 export type AvroDatum =
   | null
   | boolean
@@ -18,7 +19,7 @@ export type AvroDatum =
   | AvroBranchDatum;
 
 export interface AvroRecordDatum {
-  /** In the order of the schema. */
+  /** Values in the order of the schema. */
   readonly fields: readonly AvroDatum[];
 }
 
@@ -28,12 +29,13 @@ export interface AvroBranchDatum {
   readonly value: AvroDatum;
 }
 
-/** A message: what is written of it, by field number. An absent field has no entry; a default that has one is written,
- *  whatever the field's presence. */
+/** Message: the written fields, by field number. An absent field has no entry; a default value with
+ *  an entry is written, whatever the field's presence. */
 export type ProtoDatum = ReadonlyMap<number, ProtoFieldDatum>;
 
-/** 64-bit integers: bigint; other numbers and enums: number; bool: boolean; string; bytes: Uint8Array; a message; a
- *  list of these for a repeated field; pairs of key and value, in order, for a map. */
+/** Value of a field. 64-bit integers: bigint; other numbers and enums: number; bool: boolean;
+ *  string; bytes: Uint8Array; a message; a list of these for a repeated field; ordered pairs of key
+ *  and value for a map. */
 export type ProtoFieldDatum =
   | ProtoValueDatum
   | readonly ProtoValueDatum[]

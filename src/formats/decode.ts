@@ -1,7 +1,7 @@
-/** A compiled pair of writer and reader. */
+/** Compiled encoders of a schema and decoders of a pair of schemas. */
 import type { Payloads } from './payloads.ts';
 
-/** Appends the encoded form of one value. @throws value_refused, and then nothing was appended */
+/** Appends the encoded form of one value. @throws value_refused, with nothing appended */
 export type Encode = (value: unknown, into: Payloads) => void;
 
 export interface WriterCodec {
@@ -10,6 +10,7 @@ export interface WriterCodec {
   readonly messageIndexes: Int32Array | null;
 }
 
-/** Reads the payload in `bytes[start, end)`. 64-bit integers are bigint, absent optional values null.
- *  @throws malformed_payload, whose details say `at`, the byte of the payload, and `path`; never reads outside the span */
+/** Reads the payload in `bytes[start, end)`. 64-bit integers are bigint, absent optional values
+ *  null. Never reads outside the span.
+ *  @throws malformed_payload with the details `at`, the byte of the payload, and `path` */
 export type Decode = (bytes: Buffer, start: number, end: number) => unknown;

@@ -1,14 +1,14 @@
-/** Errors of schema texts and of the values that are written and read by them. Columns: src/core/errors.ts; `number` is the
- *  error_code of a registry's HTTP body. */
+/** Errors of schema texts, and of values written and read with schemas. Columns:
+ *  src/core/errors.ts; `number` is the error_code in the registry's HTTP body. */
 import { type ErrorTable, errorRow, errorsOf } from '../core/errors.ts';
 
 export const FORMAT_ERRORS = {
   invalid_schema: errorRow('invalid', { http: 422, number: 42201 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
-  /** Rules that go with a schema; they are kept, and clients run them. */
+  /** The rules of a schema are invalid. Rules are stored; clients run them. */
   invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
   malformed_request: errorRow('invalid', { number: 400 }),
-  /** A value does not fit the schema it is written with. */
+  /** A value does not fit the schema that it is written with. */
   value_refused: errorRow('invalid'),
   bad_message_index: errorRow('corrupt', { reason: 'bad_message_index' }),
   incompatible_schema: errorRow('corrupt', { reason: 'incompatible_schema' }),

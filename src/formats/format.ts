@@ -1,15 +1,17 @@
-/** The schema formats and the limits that hold for any text before it is parsed. */
+/** Schema formats, and the limits that apply to any text before it is parsed. */
 
 export const SCHEMA_FORMATS = ['AVRO', 'PROTOBUF', 'JSON'] as const;
 export type SchemaFormat = (typeof SCHEMA_FORMATS)[number];
 
-/** Characters of a schema text; a larger one is refused before it is parsed. */
+/** Greatest number of characters of a schema text; a larger text is refused before it is parsed. */
 export const SCHEMA_TEXT_CHARS_MAX = 512 * 1024;
-/** Types inside types; bounds the recursion of every walk over a tree. Its name in messages is `schema-depth`. */
+/** Greatest nesting of types; it bounds the recursion of every walk over a tree. Its name in
+ *  messages is `schema-depth`. */
 export const SCHEMA_DEPTH_MAX = 64;
-/** Nodes of one tree: types, fields, values, options. Its name in messages is `schema-nodes`. */
+/** Greatest number of nodes of one tree: types, fields, values, options. Its name in messages is
+ *  `schema-nodes`. */
 export const SCHEMA_NODES_MAX = 20_000;
-/** What stands behind a count in a message; neither can be set. */
+/** Suffixes behind a count in a message; neither limit can be configured. */
 export const DEPTH_LIMIT = '(the limit schema-depth)';
 export const NODES_LIMIT = '(the limit schema-nodes)';
 

@@ -1,10 +1,10 @@
-/** The guid of a schema: a name for its content that is the same in every registry.
+/** Guid of a schema: a name for its content that is the same in every registry.
  *
- *  It is the MD5 of the text and of what counts beside it, printed as a UUID. The schema type is not hashed. Strings
- *  are hashed as UTF-8 and one after the other, maps and sets by their sorted keys; metadata and rule set follow a
- *  byte 1 that tells an empty one from none.
- *  Source: client/src/main/java/.../rest/entities/{Schema,Metadata,RuleSet,Rule}.java of confluentinc/schema-registry.
- */
+ *  It is the MD5 of the text, references, metadata and rules, printed as a UUID. The schema type is
+ *  not hashed. Strings are hashed as UTF-8 one after the other, maps and sets by their sorted keys.
+ *  A byte 1 precedes metadata and rule set, so that an empty one differs from an absent one.
+ *  Source: client/src/main/java/.../rest/entities/{Schema,Metadata,RuleSet,Rule}.java of
+ *  confluentinc/schema-registry. */
 import { createHash, type Hash } from 'node:crypto';
 import type { Json, SchemaContent } from './content.ts';
 
@@ -16,14 +16,14 @@ const objectOf = (value: Json | undefined): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {};
 const listOf = (value: Json | undefined): readonly Json[] =>
   Array.isArray(value) ? (value as readonly Json[]) : [];
-/** In the order of UTF-16 units, as Java's sorted sets and maps have them. */
+/** Sorted by UTF-16 units, as Java's sorted sets and maps. */
 const sorted = (values: Iterable<string>): string[] => [...new Set(values)].sort();
 
 const LONE_SURROGATE = /\p{Surrogate}/gu;
 
 function put(hash: Hash, value: Json | undefined): void {
   if (value === undefined || value === null || typeof value === 'object') return;
-  // Half a surrogate pair has no UTF-8; Java writes a question mark for it.
+  // A lone surrogate has no UTF-8 encoding; Java writes a question mark for it.
   hash.update(String(value).replace(LONE_SURROGATE, '?'), 'utf8');
 }
 
@@ -58,7 +58,7 @@ function putRule(hash: Hash, rule: JsonObject): void {
   if (rule['disabled'] === true) hash.update(ONE);
 }
 
-/** 32 hex digits in the grouping of a UUID. */
+/** Guid of a content: 32 hex digits in the grouping of a UUID. */
 export function guidOf(content: SchemaContent): string {
   const hash = createHash('md5');
   put(hash, content.text);

@@ -1,20 +1,23 @@
-/** What a caller may ask of a parser and of a stored text, the same for every format. */
+/** Options of parsers and forms of stored texts, the same for every format. */
 import type { ResolvedReference } from './content.ts';
 
 export interface ParseOptions {
-  /** What the schema refers to, in its own order. Avro: their types are known by name. Protobuf: their files by path. */
+  /** References of the schema, in its order. Avro: their types are known by name. Protobuf: their
+   *  files by path. */
   readonly references?: readonly ResolvedReference[];
-  /** The text becomes one that more spellings share; the tree is the same. */
+  /** True: the text is normalized, so that more spellings share it; the tree is the same. */
   readonly normalize?: boolean;
-  /** For a text that a registry once accepted: what can be read is read, though no schema like it may be registered. */
+  /** True for a text that a registry accepted earlier: everything readable is read, although no
+   *  such schema may be registered now. */
   readonly lenient?: boolean;
-  /** A new Avro text may have defaults that do not fit and namespaces that are no names, as with the existing registries
-   *  up to release 7.9. */
+  /** True: a new Avro text may have defaults that do not fit and invalid namespaces, as in the
+   *  existing registries up to release 7.9. */
   readonly unvalidated?: boolean;
-  /** A new Protobuf text may import files that no reference has, use options that nothing defines, and name well-known
-   *  types without their import, as with the existing registries. The type of every field is still resolved. */
+  /** True: a new Protobuf text may import files that no reference has, and use undefined options.
+   *  It may also name well-known types without their import, as in the existing registries. The
+   *  type of every field is still resolved. */
   readonly looseImports?: boolean;
 }
 
-/** How a stored text may be asked for; what a format does not know is the text itself. */
+/** Form of a stored text in an answer; a form that the format does not have is the text itself. */
 export type TextForm = 'resolved' | 'serialized' | 'ignore_extensions';

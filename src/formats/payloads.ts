@@ -1,7 +1,7 @@
-/** Encoded payloads one after the other in one growing buffer, as the frame kernel takes them. */
+/** Encoded payloads one after the other in one growing buffer, as input of the frame kernel. */
 import { invariant } from '../core/errors.ts';
 
-/** One payload must fit a broker record with room to spare. */
+/** Greatest number of bytes of a payload, below the limit of a broker record. */
 const PAYLOAD_BYTES_MAX = 64 << 20;
 
 export class Payloads {
@@ -22,7 +22,7 @@ export class Payloads {
     this.used = 0;
   }
 
-  /** Room for `more` bytes behind what is used; what is used stays. */
+  /** Makes room for `more` bytes behind the used ones, which are kept. */
   grow(more: number): void {
     invariant(this.used + more <= PAYLOAD_BYTES_MAX * 2, 'encoded payloads stay below their limit');
     const grown = Buffer.allocUnsafeSlow(Math.max(this.bytes.length * 2, this.used + more));
@@ -30,7 +30,7 @@ export class Payloads {
     this.bytes = grown;
   }
 
-  /** Takes the bytes from `used` to `end` as the next payload. */
+  /** Appends the bytes from `used` to `end` as the next payload. */
   push(end: number): void {
     this.start[this.count] = this.used;
     this.length[this.count] = end - this.used;

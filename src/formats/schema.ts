@@ -1,4 +1,5 @@
-/** A parsed schema of any format, with the text that is stored and the identity that dedup uses. */
+/** Parsed schema of any format, with the text that is stored and the identity that deduplication
+ *  uses. */
 import { createHash } from 'node:crypto';
 import { parseAvroSchema, resolvedAvroText } from './avro/schema.ts';
 import type { AvroNode } from './avro/syntax/tree.ts';
@@ -11,13 +12,14 @@ import { protoTextForm } from './protobuf/form.ts';
 import { type ProtoFile, parseProto } from './protobuf/tree.ts';
 
 interface Parsed {
-  /** Canonical or normalised: what is stored, answered and compared. */
+  /** Canonical or normalized text: it is stored, answered and compared. */
   readonly text: string;
-  /** Equal for texts that are one schema to a look-up, though they are kept as they are; absent: the text. */
+  /** Equal for texts that a lookup treats as one schema, although they are stored unchanged;
+   *  absent: the text. */
   readonly lookupText?: string;
-  /** What was parsed; the places that a tree knows are in it. */
+  /** Text that was parsed; the positions in the tree refer to it. */
   readonly source: string;
-  /** Equal exactly when format, text and all that the references bring in are. */
+  /** Equal exactly when format, text and all referenced texts are equal. */
   readonly identity: string;
   readonly references: readonly ResolvedReference[];
 }
@@ -37,7 +39,7 @@ export type { ParseOptions, TextForm } from './options.ts';
 export type Schema = AvroSchema | ProtoSchema | JsonSchema;
 
 function identityOf(format: SchemaFormat, text: string, references: readonly ResolvedReference[]): string {
-  // Most refer to nothing: then the text says it all.
+  // Most schemas have no references: then the text identifies them.
   if (references.length === 0) return `${format}\n${text}`;
   const hash = createHash('sha256').update(`${format}\n${text}`);
   const seen = new Set<ResolvedReference>();
@@ -53,7 +55,7 @@ function identityOf(format: SchemaFormat, text: string, references: readonly Res
   return hash.digest('hex');
 }
 
-/** @throws invalid_schema, schema_too_large */
+/** Parses a schema. @throws invalid_schema, schema_too_large */
 export function parseSchema(format: SchemaFormat, source: string, options: ParseOptions = {}): Schema {
   const references = options.references ?? [];
   switch (format) {
@@ -72,10 +74,11 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
   }
 }
 
-/** The text that a look-up compares. */
+/** Text that a lookup compares. */
 export const lookupTextOf = (schema: Schema): string => schema.lookupText ?? schema.text;
 
-/** The text in another form. @throws invalid_schema where a reference lacks what the form needs */
+/** Text in another form.
+ *  @throws invalid_schema where a reference lacks a type that the form requires */
 export function schemaText(schema: Schema, form: TextForm): string {
   if (schema.format === 'PROTOBUF') return protoTextForm(schema, form);
   if (schema.format === 'AVRO' && form === 'resolved')

@@ -2,7 +2,8 @@
 
 const SHOWN_CHARS_MAX = 64;
 
-/** Objects are shown by their kind: they may be large, circular, or hold values that JSON lacks. */
+/** Objects are shown by their kind: they may be large, circular, or contain values that JSON lacks.
+ */
 export function shownOf(value: unknown): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'string') return JSON.stringify(value.slice(0, SHOWN_CHARS_MAX));

@@ -24,7 +24,7 @@ function seqsOf(options: EventOptions, batchRows: readonly number[]): number[] {
   return seqs;
 }
 
-/** The delayed order by its definition: delays drawn one by one, then a stable sort. */
+/** Delayed order by its definition: delays drawn one by one, then a stable sort. */
 function delayedByDefinition(options: EventOptions): number[] {
   const random = new RandomStream(seedOf(options.seed), GEN_STREAM.DELAY);
   const { tail, stragglers, typicalMaxMs, tailMaxMs, stragglerMaxMs } = options.delays;
@@ -100,7 +100,8 @@ describe('delayed order', () => {
 });
 
 describe('Zipf ranks', () => {
-  /** Draws, then compares counts with exact probabilities: ranks with enough expected draws each, the rest together. */
+  /** Draws ranks, then compares their counts with exact probabilities. Ranks with too few expected
+   *  draws are counted together. */
   function chiSquare(
     ranks: number,
     s: number,

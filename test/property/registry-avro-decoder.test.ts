@@ -12,7 +12,7 @@ import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
-/** Ten times what the widest schemas of these draws take for six short payloads. */
+/** Ten times the steps of the widest of these schemas for six short payloads. */
 const STEPS_MAX = 10_000_000;
 
 const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
@@ -68,7 +68,7 @@ describe('Avro decoder against avsc', () => {
   });
 });
 
-/** A value, or an error of ours that says where; the same whatever stands around the payload. */
+/** A value, or a Millrace error with its position; bytes around the payload must not matter. */
 function outcome(reader: AvroNode, writer: AvroNode, payload: Uint8Array): string {
   const decode = avroDecoder(reader, writer);
   const outcomes = [0x00, 0x02, 0xff].map((fill) => {

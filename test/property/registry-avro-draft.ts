@@ -1,9 +1,10 @@
-/** Random drafts of Avro schemas: unions, namespaces, logical types, enums with and without a default symbol, recursion,
- *  nesting. Named types stand once, so that a draft is easily changed. */
+/** Random drafts of Avro schemas: unions, namespaces, logical types, enums with and without a
+ *  default symbol, recursion, nesting. A named type occurs once, so that a draft is easy to change.
+ */
 
 export type Random = () => number;
 
-/** Mulberry32. */
+/** Random numbers by Mulberry32. */
 export function randomOf(seed: number): Random {
   let state = seed | 0;
   return () => {
@@ -162,7 +163,7 @@ export class Maker {
     return { kind: 'union', branches };
   }
 
-  /** Undefined: none that ends soon. */
+  /** Default of a type; undefined where a default would not end within `depth`. */
   defaultOf(draft: Draft, type: Type, depth: number): unknown {
     if (depth <= 0) return undefined;
     if (typeof type === 'string') return this.plainDefault(type);
@@ -211,7 +212,7 @@ export const keyOf = (type: Type): string =>
         ? type.type
         : type.kind;
 
-/** The JSON, each named type where it is first used. */
+/** JSON of a draft, with each named type at its first use. */
 export function render({ root, named }: Draft): unknown {
   const done = new Set<string>();
   const type = (one: Type): unknown => {

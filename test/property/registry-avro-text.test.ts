@@ -15,7 +15,8 @@ const normal = (source: string): string => parseAvroSchema(source, { normalize: 
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The same schema with the keys of its types and fields the other way round. Objects inside properties keep theirs. */
+/** The same schema with the keys of its types and fields in reverse order. Objects inside
+ *  properties keep their order. */
 function turned(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(turned);
   if (!isObject(schema)) return schema;
@@ -31,7 +32,7 @@ function turned(schema: unknown): unknown {
   );
 }
 
-/** Every type of a tree, each named one once. */
+/** Every type of a tree, each named type once. */
 function nodesOf(root: AvroNode): AvroNode[] {
   const seen = new Set<AvroNode>();
   const visit = (node: AvroNode): void => {
@@ -89,8 +90,8 @@ describe('canonical Avro text', () => {
   });
 });
 
-describe('normalised Avro text', () => {
-  it('the normalised text is the same for all orders of keys, and normalises to itself', () => {
+describe('normalized Avro text', () => {
+  it('the normalized text is the same for all orders of keys, and normalizes to itself', () => {
     fc.assert(
       fc.property(avroSchema, (schema) => {
         const source = JSON.stringify(schema);
@@ -129,7 +130,7 @@ describe('places in Avro texts', () => {
   });
 
   it('the place of an error is where its cause is', () => {
-    /** Paths of all the types in the JSON of a schema. */
+    /** Paths of all types in the JSON of a schema. */
     const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
       if (typeof schema === 'string') return [path];
       if (Array.isArray(schema)) return schema.flatMap((item, i) => paths(item, [...path, i]));
@@ -175,7 +176,7 @@ describe('places in Avro texts', () => {
 });
 
 describe('Avro references', () => {
-  /** Takes the first nested named types out into texts of their own. */
+  /** Moves the first nested named types to texts of their own. */
   it('a schema with references resolves to the same text as the whole schema', () => {
     let judged = 0;
     fc.assert(
@@ -205,7 +206,7 @@ describe('Avro references', () => {
                 }
               : {}),
           };
-          // What uses itself, or has no namespace to be found by, stays.
+          // A type that uses itself, or has no namespace for a reference, is not moved.
           const full = `${own}.${name}`;
           const inside = JSON.stringify(shallow['fields' as keyof typeof shallow] ?? '');
           if (top || own === '' || new RegExp(`"(${name}|${full.replaceAll('.', '\\.')})"`).test(inside))
@@ -225,7 +226,7 @@ describe('Avro references', () => {
         try {
           text = parseAvroSchema(main, { references }).text;
         } catch (thrown) {
-          // A type that was taken out may use one that stands before it in the rest.
+          // A moved type may use a type that is defined before it in the rest.
           if (/is not defined before it/.test((thrown as Error).message)) return;
           throw thrown;
         }

@@ -1,5 +1,5 @@
-/** Decoder and encoder over random schemas and values: against what the value itself says, and against protobufjs,
- *  which shares no code with them. */
+/** Decoder and encoder over random schemas and values: against the expected result of the value,
+ *  and against protobufjs, which shares no code with them. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
@@ -19,7 +19,7 @@ import { type Plain, plainFrom, typeOf } from './registry-proto-decoder-oracle.t
 const SCHEMAS = 60;
 const EVENTS = 4;
 
-/** Runs for each random schema, and says which it was. */
+/** Runs a check for each random schema, and reports the schema of a failure. */
 function forSchemas(
   syntax: Syntax,
   options: SchemaOptions,
@@ -93,7 +93,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
   });
 });
 
-/** An unknown field, or a known number in a wire type that it does not have. */
+/** An unknown field, or a known number with a wire type that the field does not have. */
 function noise(random: (below: number) => number, message: ProtoMessage): Buffer {
   const VALUES = ['8101', '0102030405060708', '03ffffff', '', '', '01020304'];
   const known = message.fields[random(message.fields.length)] as ProtoField;

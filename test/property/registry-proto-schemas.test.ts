@@ -1,5 +1,5 @@
-/** Generated Protobuf schemas: their texts are fixed points, their descriptors come back, and protobufjs' own parser,
- *  which has no part in any of it, reads the same messages out of what is stored. */
+/** Generated Protobuf schemas: their texts are fixed points, their descriptors convert back, and
+ *  protobufjs' parser, which is independent, reads the same messages from the stored text. */
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
@@ -44,7 +44,8 @@ const file: fc.Arbitrary<File> = fc.record({
   messages: fc.array(message, { minLength: 1, maxLength: 3 }),
 });
 
-/** Statements of a message, each a line, so that a test may shuffle those whose order means nothing. */
+/** Statements of a message, each on a line, so that a test may shuffle those without a significant
+ *  order. */
 function statements(
   one: Message,
   name: string,
@@ -133,7 +134,7 @@ describe('generated Protobuf schemas', () => {
     );
   });
 
-  it('a generated schema normalises to one text whatever the order of statements inside its messages', () => {
+  it('a generated schema normalizes to one text whatever the order of statements inside its messages', () => {
     fc.assert(
       fc.property(file, fc.integer(), (one, seed) => {
         let state = seed >>> 0;

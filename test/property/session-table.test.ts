@@ -1,4 +1,5 @@
-/** The table of open sessions against a list of intervals a key: the same sessions leave, once each and no later. */
+/** The table of open sessions against a list of intervals for each key: the same sessions fire,
+ *  once each and not late. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SessionTable } from '../../src/addon/reference/session/table.ts';
@@ -31,7 +32,7 @@ function sessionOf(rows: Int32Array, at: number): Session {
   };
 }
 
-/** Intervals in a list; whatever lies less than a gap from the event becomes one. */
+/** Model: intervals in a list. An event joins all intervals less than a gap away. */
 class Model {
   sessions: Session[] = [];
   private readonly gap: bigint;
@@ -55,8 +56,8 @@ class Model {
     this.sessions = [...this.sessions.filter((one) => !near(one)), made];
   }
 
-  fire(frontier: bigint): Session[] {
-    const ended = (one: Session): boolean => one.last + this.gap <= frontier;
+  fire(watermark: bigint): Session[] {
+    const ended = (one: Session): boolean => one.last + this.gap <= watermark;
     const fired = this.sessions.filter(ended);
     this.sessions = this.sessions.filter((one) => !ended(one));
     return fired;
@@ -66,13 +67,13 @@ class Model {
 const inOrder = (sessions: readonly Session[]): Session[] =>
   [...sessions].sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : a.start < b.start ? -1 : 1));
 
-/** Words of the partial session that one event makes. */
+/** Words of the partial session of one event. */
 function eventRow(key: bigint, value: bigint, ts: bigint): Int32Array {
   const cells = [key, 1n, value, value >> 63n, value, value, ts, ts];
   return new Int32Array(BigUint64Array.from(cells, (cell) => BigInt.asUintN(64, cell)).buffer);
 }
 
-/** Copies of the rows that a table holds. */
+/** Copies of the rows of a table. */
 function heldBy(table: SessionTable): Int32Array[] {
   const rows: Int32Array[] = [];
   for (let at = 0; at < table.rows.length; at += ROW_WORDS)
@@ -85,9 +86,9 @@ const steps = fc.array(
   fc.record({
     key: fc.oneof(fc.bigInt({ min: 0n, max: 3n }), fc.constantFrom(2n ** 64n - 1n, 2n ** 32n)),
     value: fc.oneof(fc.bigInt({ min: -9n, max: 9n }), fc.constantFrom(-I64, I64 - 1n)),
-    /** Ahead of the frontier. */
+    /** Time of the event ahead of the watermark. */
     ahead: fc.bigInt({ min: 0n, max: 60n }),
-    /** By how much the frontier rises after it. */
+    /** Rise of the watermark after the event. */
     rise: fc.oneof(
       { weight: 3, arbitrary: fc.constant(0n) },
       { weight: 1, arbitrary: fc.bigInt({ min: 1n, max: 30n }) },
@@ -105,19 +106,19 @@ describe('table of open sessions', () => {
       fc.property(steps, gaps, bases, (events, gapMs, base) => {
         let table = new SessionTable(gapMs);
         const model = new Model(BigInt(gapMs));
-        let frontier = base;
+        let watermark = base;
         for (const { key, value, ahead, rise, moved } of events) {
-          const ts = frontier + ahead;
+          const ts = watermark + ahead;
           table.fold(eventRow(key, value, ts), 0);
           model.add(key, value, ts);
-          frontier += rise;
+          watermark += rise;
           expect(table.leastEnd).toBeLessThanOrEqual(
             Number(model.sessions.reduce((least, one) => (one.last < least ? one.last : least), I64)) + gapMs,
           );
           if (rise > 0n) {
             const fired: Session[] = [];
-            table.fire(Number(frontier), (rows, at) => fired.push(sessionOf(rows, at)));
-            expect(inOrder(fired)).toEqual(inOrder(model.fire(frontier)));
+            table.fire(Number(watermark), (rows, at) => fired.push(sessionOf(rows, at)));
+            expect(inOrder(fired)).toEqual(inOrder(model.fire(watermark)));
           }
           if (moved) {
             const rows = heldBy(table);

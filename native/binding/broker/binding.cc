@@ -1,4 +1,4 @@
-// The broker client's functions of the addon.
+// Exported functions of the broker client.
 #include "binding/args.h"
 #include "binding/broker/values.h"
 #include "binding/register.h"
@@ -11,10 +11,10 @@ void RegisterProducer(napi_env env, napi_value exports);
 
 namespace {
 
-// () -> [version, features, [[code, name, text], …]] of the librdkafka that is loaded
+// () -> [version, features, [[code, name, text], …]] of the loaded librdkafka
 napi_value BrokerLibrary(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(0)) return nullptr;
+  if (!call.HasArguments(0)) return nullptr;
   const std::vector<broker::ErrorRow> rows = broker::ErrorTable();
   napi_value list = nullptr;
   napi_value table = nullptr;

@@ -1,4 +1,4 @@
-// The batch consumer as a handle: one thread reads, one asks the broker questions that must not
+// Handle of the batch consumer. One thread reads; another sends the broker queries that must not
 // delay reading.
 #include "broker/consumer.h"
 
@@ -19,11 +19,11 @@ using broker::Place;
 
 constexpr HandleType kConsumerType = {{0x6d5f3f0c1b7a4e21U, 0x9c8e2f4417d0ab35U}, "consumer"};
 
-// A rebalance that the application does not answer is completed after this.
+// Time after which a rebalance is completed without the application's answer.
 constexpr std::int64_t kRebalanceAnswerMs = 120'000;
 
-// How long a consumer waits for the group to let it go: as long as librdkafka for an answer to its
-// LeaveGroup. Amid a rebalance that others hold up the broker does not even read that request.
+// Timeout of leaving the group, equal to librdkafka's timeout of a LeaveGroup request. During a
+// rebalance that other members delay, the broker does not even read that request.
 constexpr int kLeaveMs = 5000;
 
 const char* NameOf(broker::RebalanceKind kind) {
@@ -38,8 +38,9 @@ const char* NameOf(broker::RebalanceKind kind) {
   return "lost";
 }
 
-// The application's function, referred to weakly: it knows the handle, and would keep a forgotten
-// consumer from being collected. It goes with its consumer, on the environment's thread.
+// Weak reference to the application's function. The function refers to the handle; a strong
+// reference would keep an unused consumer from being collected. Destroyed with its consumer, on the
+// environment's thread.
 class RebalanceFunction {
  public:
   RebalanceFunction(napi_env env, napi_ref reference) : env_(env), reference_(reference) {}
@@ -59,7 +60,7 @@ class ConsumerHandle final : public Resource,
  public:
   ~ConsumerHandle() override { Shut(); }
 
-  // False, and `error` set or a throw pending.
+  // False after a throw, or with `error` set.
   bool Open(napi_env env, const broker::Properties& properties, napi_value on_rebalance,
             std::string* error) {
     if (!channel_->Open(env, "consumer")) return false;
@@ -72,33 +73,34 @@ class ConsumerHandle final : public Resource,
     consumer_ = broker::Consumer::Open(properties, this, error);
     if (consumer_ == nullptr) return false;
     reader_ = std::thread([this] { RunReader(); });
-    asker_ = std::thread([this] { RunAsker(); });
+    query_thread_ = std::thread([this] { RunQueries(); });
     return true;
   }
 
   void Close() override { Shut(); }
 
-  // Reader's jobs.
-  napi_value Read(napi_env env, std::unique_ptr<Job> job) {
+  // Posts a job to the reader thread.
+  napi_value PostRead(napi_env env, std::unique_ptr<Job> job) {
     napi_value promise = Start(env, channel_, reading_, std::move(job));
     WakeReader();
     return promise;
   }
-  napi_value Ask(napi_env env, std::unique_ptr<Job> job) {
-    return Start(env, channel_, asking_, std::move(job));
+  napi_value PostQuery(napi_env env, std::unique_ptr<Job> job) {
+    return Start(env, channel_, queries_, std::move(job));
   }
 
   broker::Consumer* consumer() { return consumer_.get(); }
   void Answer() { answered_.store(true); }
 
-  // On the reader thread: leaves the group and frees the client. One that still waits for the group
-  // would be freed once its last request has timed out, a minute later: nobody waits for that.
+  // Leaves the group and frees the client. Runs on the reader thread. A client that could not leave
+  // in time is freed on a detached thread: its destructor waits for the last request to time out,
+  // about a minute.
   void Leave() {
     const bool left = consumer_->Leave(kLeaveMs);
-    // Nobody may ask a client that is gone.
-    asking_stop_.store(true);
-    Refuse(*channel_, asking_.Close());
-    if (asker_.joinable()) asker_.join();
+    // The query thread must not use a client that is being freed.
+    queries_stopped_.store(true);
+    Refuse(*channel_, queries_.Close());
+    if (query_thread_.joinable()) query_thread_.join();
     std::unique_ptr<broker::Consumer> last;
     {
       const std::lock_guard lock(consumer_mutex_);
@@ -107,8 +109,8 @@ class ConsumerHandle final : public Resource,
     if (!left) std::thread([held = std::move(last)]() mutable { held.reset(); }).detach();
   }
 
-  // ConsumerHost.
-  bool Stopping() override { return stopping_.load() || asking_stop_.load(); }
+  // Implementation of ConsumerHost.
+  bool Stopping() override { return stopping_.load() || queries_stopped_.load(); }
   bool Interrupted() override { return stopping_.load() || reading_.FrontIsExclusive(); }
   void ServeJobs() override {
     while (std::unique_ptr<Job> job = reading_.NextInline()) {
@@ -126,9 +128,9 @@ class ConsumerHandle final : public Resource,
       if (consumer_ == nullptr || job->Run()) channel_->Send(std::move(job));
     }
   }
-  void RunAsker() {
+  void RunQueries() {
     while (!stopping_.load()) {
-      std::unique_ptr<Job> job = asking_.Next(-1);
+      std::unique_ptr<Job> job = queries_.Next(-1);
       if (job == nullptr) break;
       if (job->Run()) channel_->Send(std::move(job));
     }
@@ -141,9 +143,9 @@ class ConsumerHandle final : public Resource,
     stopping_.store(true);
     WakeReader();
     Refuse(*channel_, reading_.Close());
-    Refuse(*channel_, asking_.Close());
+    Refuse(*channel_, queries_.Close());
     if (reader_.joinable()) reader_.join();
-    if (asker_.joinable()) asker_.join();
+    if (query_thread_.joinable()) query_thread_.join();
     consumer_.reset();
     on_rebalance_.reset();
     channel_->Release();
@@ -154,11 +156,11 @@ class ConsumerHandle final : public Resource,
   std::mutex consumer_mutex_;
   std::unique_ptr<broker::Consumer> consumer_;
   JobQueue reading_;
-  JobQueue asking_;
+  JobQueue queries_;
   std::thread reader_;
-  std::thread asker_;
+  std::thread query_thread_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> asking_stop_ = false;
+  std::atomic<bool> queries_stopped_ = false;
   std::atomic<bool> answered_ = false;
 
   friend class RebalanceMessage;
@@ -205,7 +207,7 @@ void ConsumerHandle::OnRebalance(broker::RebalanceKind kind, const std::vector<P
   }
 }
 
-// A job over one consumer.
+// Job that uses one consumer.
 class ConsumerJob : public Job {
  public:
   ConsumerJob(std::shared_ptr<ConsumerHandle> handle, bool is_inline)
@@ -228,7 +230,7 @@ class ConsumeJob final : public ConsumerJob {
     ended_us_ = broker::NowUs();
     return true;
   }
-  // [rows, ends, events, topics, milliseconds it took, receipts: rows, age in ms, rows, …]
+  // [rows, ends, events, topics, duration in ms, receipts: rows, age in ms, rows, …]
   napi_value Result(napi_env env) override {
     napi_value list = nullptr;
     napi_create_array_with_length(env, 6, &list);
@@ -261,7 +263,7 @@ class ConsumeJob final : public ConsumerJob {
   std::int64_t ended_us_ = 0;
 };
 
-// A control call: `act` runs on the thread, `event` and `places` go back.
+// Control call: `act` runs on the thread; `event` and `places` are the result.
 template <typename Act>
 class ControlJob final : public ConsumerJob {
  public:
@@ -280,7 +282,7 @@ class ControlJob final : public ConsumerJob {
   Event event_;
 };
 
-enum class Where { kReader, kReaderAlone, kAsker };
+enum class Where { kReader, kReaderAlone, kQuery };
 
 template <typename Act>
 napi_value Control(const Call& call, std::vector<Place> places, Where where, Act act) {
@@ -288,15 +290,15 @@ napi_value Control(const Call& call, std::vector<Place> places, Where where, Act
   if (handle == nullptr) return nullptr;
   auto job =
       std::make_unique<ControlJob<Act>>(handle, std::move(places), act, where == Where::kReader);
-  return where == Where::kAsker ? handle->Ask(call.env(), std::move(job))
-                                : handle->Read(call.env(), std::move(job));
+  return where == Where::kQuery ? handle->PostQuery(call.env(), std::move(job))
+                                : handle->PostRead(call.env(), std::move(job));
 }
 
 // (properties, onRebalance) -> handle
 napi_value ConsumerOpen(napi_env env, napi_callback_info info) {
   Call call(env, info);
   broker::Properties properties;
-  if (!call.Takes(2) || !PropertiesOf(call, 0, &properties)) return nullptr;
+  if (!call.HasArguments(2) || !PropertiesOf(call, 0, &properties)) return nullptr;
   napi_valuetype type = napi_undefined;
   if (napi_typeof(env, call[1], &type) != napi_ok || type != napi_function) {
     ThrowType(env, "onRebalance: expected a function");
@@ -313,16 +315,17 @@ napi_value ConsumerOpen(napi_env env, napi_callback_info info) {
 
 napi_value ConsumerClose(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (call.Takes(1) && CloseHandle(call, 0, "consumer", kConsumerType)) return Undefined(env);
+  if (call.HasArguments(1) && CloseHandle(call, 0, "consumer", kConsumerType))
+    return Undefined(env);
   return nullptr;
 }
 
-// (handle, batch, waitMs) -> promise of [rows, ends, events, topics]
+// (handle, batch, waitMs) -> promise of [rows, ends, events, topics, duration, receipts]
 napi_value ConsumerConsume(napi_env env, napi_callback_info info) {
   Call call(env, info);
   broker::RecordRows into;
   std::int64_t wait_ms = 0;
-  if (!call.Takes(3) || !call.Batch(1, "batch", &into) ||
+  if (!call.HasArguments(3) || !call.Batch(1, "batch", &into) ||
       !call.Integer(2, "waitMs", 0, INT32_MAX, &wait_ms)) {
     return nullptr;
   }
@@ -330,15 +333,16 @@ napi_value ConsumerConsume(napi_env env, napi_callback_info info) {
   if (handle == nullptr) return nullptr;
   auto job = std::make_unique<ConsumeJob>(handle, into, static_cast<int>(wait_ms));
   job->Keep(env, call[1]);
-  return handle->Read(env, std::move(job));
+  return handle->PostRead(env, std::move(job));
 }
 
 // (handle, timeoutMs) -> promise
 napi_value ConsumerConnect(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t timeout = 0;
-  if (!call.Takes(2) || !call.Integer(1, "timeoutMs", 0, INT32_MAX, &timeout)) return nullptr;
-  return Control(call, {}, Where::kAsker, [timeout](ConsumerHandle& handle, std::vector<Place>*) {
+  if (!call.HasArguments(2) || !call.Integer(1, "timeoutMs", 0, INT32_MAX, &timeout))
+    return nullptr;
+  return Control(call, {}, Where::kQuery, [timeout](ConsumerHandle& handle, std::vector<Place>*) {
     broker::Consumer* consumer = handle.consumer();
     return broker::Connect(consumer->client(), consumer, static_cast<int>(timeout), &handle);
   });
@@ -348,7 +352,7 @@ napi_value ConsumerConnect(napi_env env, napi_callback_info info) {
 napi_value ConsumerSubscribe(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::vector<std::string> topics;
-  if (!call.Takes(2) || !Texts(call, 1, "topics", &topics)) return nullptr;
+  if (!call.HasArguments(2) || !Texts(call, 1, "topics", &topics)) return nullptr;
   return Control(call, {}, Where::kReader, [topics](ConsumerHandle& handle, std::vector<Place>*) {
     return handle.consumer()->Subscribe(topics);
   });
@@ -359,7 +363,7 @@ template <typename Act>
 napi_value OverPlaces(napi_env env, napi_callback_info info, Where where, Act act) {
   Call call(env, info);
   std::vector<Place> places;
-  if (!call.Takes(4) || !PlacesOf(call, 1, &places)) return nullptr;
+  if (!call.HasArguments(4) || !PlacesOf(call, 1, &places)) return nullptr;
   return Control(call, std::move(places), where, act);
 }
 
@@ -368,7 +372,7 @@ napi_value OverPlacesWithin(napi_env env, napi_callback_info info, Where where, 
   Call call(env, info);
   std::vector<Place> places;
   std::int64_t timeout = 0;
-  if (!call.Takes(5) || !PlacesOf(call, 1, &places) ||
+  if (!call.HasArguments(5) || !PlacesOf(call, 1, &places) ||
       !call.Integer(4, "timeoutMs", 0, INT32_MAX, &timeout)) {
     return nullptr;
   }
@@ -409,23 +413,23 @@ napi_value ConsumerSeek(napi_env env, napi_callback_info info) {
 }
 
 napi_value ConsumerCommit(napi_env env, napi_callback_info info) {
-  return OverPlacesWithin(env, info, Where::kAsker,
+  return OverPlacesWithin(env, info, Where::kQuery,
                           [](ConsumerHandle& handle, std::vector<Place>* at, int timeout_ms) {
                             return handle.consumer()->Commit(*at, timeout_ms);
                           });
 }
 
 napi_value ConsumerCommitted(napi_env env, napi_callback_info info) {
-  return OverPlacesWithin(env, info, Where::kAsker,
+  return OverPlacesWithin(env, info, Where::kQuery,
                           [](ConsumerHandle& handle, std::vector<Place>* at, int timeout_ms) {
                             return handle.consumer()->Committed(at, timeout_ms);
                           });
 }
 
-// Two places for each: the first carries the low offset, the second the high one.
+// Two entries for each partition: the first has the low offset, the second the high offset.
 napi_value ConsumerWatermarks(napi_env env, napi_callback_info info) {
   return OverPlacesWithin(
-      env, info, Where::kAsker, [](ConsumerHandle& handle, std::vector<Place>* at, int timeout_ms) {
+      env, info, Where::kQuery, [](ConsumerHandle& handle, std::vector<Place>* at, int timeout_ms) {
         std::vector<Place> out;
         for (const Place& place : *at) {
           Place low = place;
@@ -444,27 +448,27 @@ napi_value ConsumerWatermarks(napi_env env, napi_callback_info info) {
 // (handle) -> promise of the assigned partitions and the next offset of each
 napi_value ConsumerPositions(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   return Control(call, {}, Where::kReader, [](ConsumerHandle& handle, std::vector<Place>* at) {
     *at = handle.consumer()->Positions();
     return Event{};
   });
 }
 
-// (handle): the application has done what a rebalance asks of it
+// (handle): the application has finished its part of a rebalance
 napi_value ConsumerAnswer(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   auto handle = Open<ConsumerHandle>(call, 0, "consumer", kConsumerType);
   if (handle == nullptr) return nullptr;
   handle->Answer();
   return Undefined(env);
 }
 
-// (handle) -> promise; after it only close may follow
+// (handle) -> promise; only close may follow
 napi_value ConsumerLeave(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   return Control(call, {}, Where::kReaderAlone, [](ConsumerHandle& handle, std::vector<Place>*) {
     handle.Leave();
     return Event{};

@@ -1,4 +1,4 @@
-// The batch producer as a handle: one thread hands rows over and collects their reports.
+// Handle of the batch producer. One thread sends rows and collects their delivery reports.
 #include "broker/producer.h"
 
 #include <atomic>
@@ -15,7 +15,7 @@ using broker::Event;
 
 constexpr HandleType kProducerType = {{0x2b94c7e85d1f4a60U, 0xa1f03c5be7724d98U}, "producer"};
 
-// How long the idle thread goes without looking for errors of the connection.
+// Interval at which the idle thread checks for connection errors.
 constexpr int kIdleMs = 500;
 constexpr int kReportWaitMs = 100;
 
@@ -46,7 +46,7 @@ class ProducerHandle final : public Resource, public broker::ProducerHost {
     return producer_ != nullptr && producer_->Fatal(event);
   }
 
-  // On the producer thread: flushes, gives up what is left, frees the client.
+  // Flushes, purges the rows that are left, and frees the client. Runs on the producer thread.
   Event Leave(int timeout_ms) {
     const Event event = producer_->Flush(timeout_ms);
     producer_->Purge();
@@ -58,9 +58,9 @@ class ProducerHandle final : public Resource, public broker::ProducerHost {
     return event;
   }
 
-  // ProducerHost.
+  // Implementation of ProducerHost.
   bool Stopping() override { return stopping_.load(); }
-  void Landed(void* flight) override {
+  void OnComplete(void* flight) override {
     channel_->Send(std::unique_ptr<Message>(static_cast<Job*>(flight)));
   }
 
@@ -101,11 +101,11 @@ class ProducerHandle final : public Resource, public broker::ProducerHost {
 
 class ProduceJob final : public Job {
  public:
-  ProduceJob(std::shared_ptr<ProducerHandle> handle, broker::Flight flight)
+  ProduceJob(std::shared_ptr<ProducerHandle> handle, broker::InFlightBatch flight)
       : handle_(std::move(handle)), flight_(std::move(flight)) {
     flight_.owner = static_cast<Job*>(this);
   }
-  // The job goes back when its flight has landed, which may be inside Send.
+  // The job is delivered when its batch is complete, which may happen inside Send.
   bool Run() override {
     valid_ = true;
     const std::shared_ptr<ProducerHandle> handle = handle_;
@@ -128,7 +128,7 @@ class ProduceJob final : public Job {
 
  private:
   std::shared_ptr<ProducerHandle> handle_;
-  broker::Flight flight_;
+  broker::InFlightBatch flight_;
   bool valid_ = false;
 };
 
@@ -176,7 +176,8 @@ template <typename Act>
 napi_value Within(napi_env env, napi_callback_info info, Act act) {
   Call call(env, info);
   std::int64_t timeout = 0;
-  if (!call.Takes(2) || !call.Integer(1, "timeoutMs", 0, INT32_MAX, &timeout)) return nullptr;
+  if (!call.HasArguments(2) || !call.Integer(1, "timeoutMs", 0, INT32_MAX, &timeout))
+    return nullptr;
   auto handle = Open<ProducerHandle>(call, 0, "producer", kProducerType);
   if (handle == nullptr) return nullptr;
   const int timeout_ms = static_cast<int>(timeout);
@@ -189,7 +190,7 @@ napi_value Within(napi_env env, napi_callback_info info, Act act) {
 napi_value ProducerOpen(napi_env env, napi_callback_info info) {
   Call call(env, info);
   broker::Properties properties;
-  if (!call.Takes(1) || !PropertiesOf(call, 0, &properties)) return nullptr;
+  if (!call.HasArguments(1) || !PropertiesOf(call, 0, &properties)) return nullptr;
   auto handle = std::make_shared<ProducerHandle>();
   std::string error;
   if (!handle->Open(env, properties, &error)) {
@@ -201,17 +202,18 @@ napi_value ProducerOpen(napi_env env, napi_callback_info info) {
 
 napi_value ProducerClose(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (call.Takes(1) && CloseHandle(call, 0, "producer", kProducerType)) return Undefined(env);
+  if (call.HasArguments(1) && CloseHandle(call, 0, "producer", kProducerType))
+    return Undefined(env);
   return nullptr;
 }
 
 // (handle, batch, topics, status, offset) -> promise of [failed, events]
 napi_value ProducerProduce(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  broker::Flight flight;
+  broker::InFlightBatch flight;
   Span<std::int32_t> status;
   Span<std::int64_t> offset;
-  if (!call.Takes(5) || !call.Batch(1, "batch", &flight.batch) ||
+  if (!call.HasArguments(5) || !call.Batch(1, "batch", &flight.batch) ||
       !Texts(call, 2, "topics", &flight.topics) || !call.Array(3, "status", &status) ||
       !call.Array(4, "offset", &offset)) {
     return nullptr;
@@ -243,7 +245,7 @@ napi_value ProducerTransact(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t step = 0;
   std::int64_t timeout = 0;
-  if (!call.Takes(3) || !call.Integer(1, "step", 0, 3, &step) ||
+  if (!call.HasArguments(3) || !call.Integer(1, "step", 0, 3, &step) ||
       !call.Integer(2, "timeoutMs", 0, INT32_MAX, &timeout)) {
     return nullptr;
   }
@@ -265,10 +267,10 @@ napi_value ProducerLeave(napi_env env, napi_callback_info info) {
                 [](ProducerHandle& handle, int timeout_ms) { return handle.Leave(timeout_ms); });
 }
 
-// (handle) -> the error that ended the client, or null
+// (handle) -> the fatal error of the client, or null
 napi_value ProducerFatal(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   auto handle = Open<ProducerHandle>(call, 0, "producer", kProducerType);
   if (handle == nullptr) return nullptr;
   Event event;

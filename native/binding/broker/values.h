@@ -1,4 +1,4 @@
-// Places, events and lists of the broker client, from and to JavaScript.
+// Conversions of the broker client: topic partitions, events and lists, from and to JavaScript.
 #pragma once
 
 #include <node_api.h>
@@ -14,12 +14,12 @@ namespace millrace::binding {
 inline constexpr std::size_t kTopicsMax = 100'000;
 inline constexpr std::size_t kTextBytesMax = 1 << 20;
 
-// An array of strings.
+// Reads an array of strings.
 bool Texts(const Call& call, std::size_t index, const char* name, std::vector<std::string>* out);
-// Names and values in turn.
+// Reads an array that alternates names and values.
 bool PropertiesOf(const Call& call, std::size_t index, broker::Properties* out);
-// Three arguments from `index` on: topics, Int32Array of partitions, BigInt64Array of offsets, of
-// one length.
+// Reads three arguments from `index` on, of equal length: topics, Int32Array of partitions,
+// BigInt64Array of offsets.
 bool PlacesOf(Call& call, std::size_t index, std::vector<broker::Place>* out);
 
 // [code, message, fatal, topic | null, partition]
@@ -38,7 +38,7 @@ napi_value ToList(napi_env env, const std::vector<T>& values) {
   return list;
 }
 
-// [event, payload]: what every control call resolves to.
+// [event, payload]: the result of every control call.
 napi_value ToAnswer(napi_env env, const broker::Event& event, napi_value payload = nullptr);
 
 }  // namespace millrace::binding

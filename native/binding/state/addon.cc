@@ -1,5 +1,5 @@
-// The entry of the state addon: the embedded store behind Node-API. It is an addon of its own, so
-// that a machine without the store's library still loads the kernels.
+// Entry of the state addon: the embedded store behind Node-API. It is a separate addon, so that a
+// machine without the store's library can still load the kernels.
 #include <node_api.h>
 
 #include "binding/args.h"
@@ -8,8 +8,8 @@
 
 namespace {
 
-// Grows when a function of the surface changes its meaning; src/addon/state.ts has the same
-// number.
+// ABI number. It grows when an exported function changes its meaning; src/addon/state.ts has the
+// same number.
 constexpr double kStateAbi = 1;
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What each part of the state addon adds to the exports. The order here is the order of
-// src/addon/state-functions.ts.
+// Registration functions of the state addon's parts, in the order of src/addon/state-functions.ts.
 #pragma once
 
 #include <node_api.h>

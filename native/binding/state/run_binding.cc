@@ -1,4 +1,4 @@
-// The functions of a run.
+// Exported functions of a run.
 #include "binding/state/register.h"
 #include "binding/state/store_handle.h"
 #include "state/run.h"
@@ -12,7 +12,7 @@ class RunHandle final : public Resource {
  public:
   RunHandle(std::shared_ptr<StoreHandle> store, std::shared_ptr<state::Run> run)
       : store_(std::move(store)), run_(std::move(run)) {}
-  // A page that is being written goes on; its run's files go with it.
+  // A page that is being written is completed; the run's files are deleted with the run.
   void Close() override { run_.reset(); }
 
   StoreHandle& store() { return *store_; }
@@ -28,7 +28,7 @@ napi_value StateRunOpen(napi_env env, napi_callback_info info) {
   Call call(env, info);
   OpenStore open;
   std::size_t family = 0;
-  if (!call.Takes(2) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family))
+  if (!call.HasArguments(2) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family))
     return nullptr;
   auto run = std::make_shared<state::Run>(open.store, family);
   return NewHandle(env, kRunType, std::make_shared<RunHandle>(open.handle, std::move(run)));
@@ -38,7 +38,7 @@ napi_value StateRunOpen(napi_env env, napi_callback_info info) {
 napi_value StateRunAppend(napi_env env, napi_callback_info info) {
   Call call(env, info);
   state::Rows rows;
-  if (!call.Takes(1 + kRowsArguments) || !RowsOf(call, 1, &rows)) return nullptr;
+  if (!call.HasArguments(1 + kRowsArguments) || !RowsOf(call, 1, &rows)) return nullptr;
   auto handle = Open<RunHandle>(call, 0, "run", kRunType);
   if (handle == nullptr) return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
@@ -50,7 +50,7 @@ napi_value StateRunAppend(napi_env env, napi_callback_info info) {
 // (run) -> promise of [rows, bytes, files]
 napi_value StateRunFinish(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   auto handle = Open<RunHandle>(call, 0, "run", kRunType);
   if (handle == nullptr) return nullptr;
   const auto make = [](napi_env to, const state::RunReport& report) {
@@ -68,7 +68,7 @@ napi_value StateRunFinish(napi_env env, napi_callback_info info) {
 
 napi_value StateRunClose(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (call.Takes(1) && CloseHandle(call, 0, "run", kRunType)) return Undefined(env);
+  if (call.HasArguments(1) && CloseHandle(call, 0, "run", kRunType)) return Undefined(env);
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// The functions of a scan.
+// Exported functions of a scan.
 #include "binding/state/register.h"
 #include "binding/state/store_handle.h"
 #include "state/cursor.h"
@@ -12,7 +12,7 @@ class ScanHandle final : public Resource {
  public:
   ScanHandle(std::shared_ptr<StoreHandle> store, std::shared_ptr<state::Cursor> cursor)
       : store_(std::move(store)), cursor_(std::move(cursor)) {}
-  // A page that is being filled is filled to its end.
+  // A page that is being filled is completed.
   void Close() override { cursor_.reset(); }
 
   StoreHandle& store() { return *store_; }
@@ -29,8 +29,9 @@ napi_value StateScanOpen(napi_env env, napi_callback_info info) {
   OpenStore open;
   state::ScanSpec spec;
   std::int64_t shape = 0;
-  if (!call.Takes(8) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &spec.family) ||
-      !BoundOf(call, 2, "from", &spec.from) || !BoundOf(call, 3, "to", &spec.to) ||
+  if (!call.HasArguments(8) || !StoreOf(call, &open) ||
+      !FamilyOf(call, 1, *open.handle, &spec.family) || !BoundOf(call, 2, "from", &spec.from) ||
+      !BoundOf(call, 3, "to", &spec.to) ||
       !call.Integer(4, "shape", 0, static_cast<std::int64_t>(state::Shape::kRecords), &shape) ||
       !call.Uint32(5, "keyBytes", &spec.key_bytes) ||
       !call.Uint32(6, "valueBytes", &spec.value_bytes) ||
@@ -49,7 +50,7 @@ napi_value StateScanOpen(napi_env env, napi_callback_info info) {
 // (scan) -> promise; the snapshot is taken here
 napi_value StateScanStart(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   auto handle = Open<ScanHandle>(call, 0, "scan", kScanType);
   if (handle == nullptr) return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
@@ -62,7 +63,7 @@ napi_value StateScanNext(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Span<std::uint8_t> page;
   Span<std::uint32_t> ends;
-  if (!call.Takes(3) || !call.Bytes(1, "page", &page) ||
+  if (!call.HasArguments(3) || !call.Bytes(1, "page", &page) ||
       (!call.IsNull(2) && !call.Array(2, "ends", &ends))) {
     return nullptr;
   }
@@ -83,7 +84,7 @@ napi_value StateScanNext(napi_env env, napi_callback_info info) {
 
 napi_value StateScanClose(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (call.Takes(1) && CloseHandle(call, 0, "scan", kScanType)) return Undefined(env);
+  if (call.HasArguments(1) && CloseHandle(call, 0, "scan", kScanType)) return Undefined(env);
   return nullptr;
 }
 

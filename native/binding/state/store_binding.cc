@@ -1,4 +1,4 @@
-// The functions of a store.
+// Exported functions of a store.
 #include <cstring>
 
 #include "binding/state/register.h"
@@ -12,7 +12,7 @@ using state::Status;
 constexpr std::size_t kPathBytesMax = 4096;
 constexpr std::size_t kNameBytesMax = 64;
 
-// Names of the families and, in an Uint8Array beside them, what each is for.
+// Reads the names of the families and, from the Uint8Array behind them, the use of each.
 bool FamiliesOf(Call& call, std::size_t index, std::vector<state::FamilySpec>* out) {
   const napi_env env = call.env();
   Span<std::uint8_t> uses;
@@ -39,7 +39,8 @@ bool FamiliesOf(Call& call, std::size_t index, std::vector<state::FamilySpec>* o
     }
     const std::uint8_t use = uses.data[i];
     if (use > static_cast<std::uint8_t>(state::Use::kRows)) {
-      Throw(env, kOutOfRange, "uses: %u is no use of a family", static_cast<unsigned>(use));
+      Throw(env, kOutOfRange, "uses: %u is not a known use of a family",
+            static_cast<unsigned>(use));
       return false;
     }
     out->push_back({std::string(name, length), static_cast<state::Use>(use)});
@@ -52,7 +53,7 @@ napi_value StateOpen(napi_env env, napi_callback_info info) {
   Call call(env, info);
   state::Settings settings;
   std::int64_t budget = 0;
-  if (!call.Takes(5) || !call.Text(0, "folder", kPathBytesMax, &settings.folder) ||
+  if (!call.HasArguments(5) || !call.Text(0, "folder", kPathBytesMax, &settings.folder) ||
       !call.Integer(1, "budgetBytes", static_cast<std::int64_t>(state::kBudgetBytesMin),
                     static_cast<std::int64_t>(state::kBudgetBytesMax), &budget) ||
       !FamiliesOf(call, 2, &settings.families) || !call.Boolean(4, "make", &settings.make)) {
@@ -67,7 +68,7 @@ napi_value StateOpen(napi_env env, napi_callback_info info) {
 // (handle) -> promise; opens the folder
 napi_value StateStart(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (!call.Takes(1)) return nullptr;
+  if (!call.HasArguments(1)) return nullptr;
   auto handle = Open<StoreHandle>(call, 0, "store", kStoreType);
   if (handle == nullptr) return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
@@ -95,7 +96,7 @@ napi_value StatePut(napi_env env, napi_callback_info info) {
   std::size_t family = 0;
   state::Wal wal = state::Wal::kOff;
   state::Rows rows;
-  if (!call.Takes(3 + kRowsArguments) || !StoreOf(call, &open) ||
+  if (!call.HasArguments(3 + kRowsArguments) || !StoreOf(call, &open) ||
       !FamilyOf(call, 1, *open.handle, &family) || !WalOf(call, 2, &wal) ||
       !RowsOf(call, 3, &rows)) {
     return nullptr;
@@ -127,7 +128,7 @@ napi_value StateGet(napi_env env, napi_callback_info info) {
   OpenStore open;
   std::size_t family = 0;
   state::Keys keys;
-  if (!call.Takes(6) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family) ||
+  if (!call.HasArguments(6) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family) ||
       !call.Bytes(2, "bytes", &keys.bytes) ||
       (!call.IsNull(3) && !call.Array(3, "ends", &keys.ends)) ||
       !call.Uint32(4, "count", &keys.count) || !call.Uint32(5, "keyBytes", &keys.key_bytes)) {
@@ -166,7 +167,7 @@ napi_value StateDeleteRange(napi_env env, napi_callback_info info) {
   state::Bound from;
   state::Bound to;
   state::Wal wal = state::Wal::kOff;
-  if (!call.Takes(5) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family) ||
+  if (!call.HasArguments(5) || !StoreOf(call, &open) || !FamilyOf(call, 1, *open.handle, &family) ||
       !BoundOf(call, 2, "from", &from) || !BoundOf(call, 3, "to", &to) || !WalOf(call, 4, &wal)) {
     return nullptr;
   }
@@ -181,7 +182,7 @@ napi_value StateDeleteRange(napi_env env, napi_callback_info info) {
 napi_value StateFlush(napi_env env, napi_callback_info info) {
   Call call(env, info);
   OpenStore open;
-  if (!call.Takes(1) || !StoreOf(call, &open)) return nullptr;
+  if (!call.HasArguments(1) || !StoreOf(call, &open)) return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
       [store = open.store](Nothing*) { return store->Flush(); });
   return open.handle->Post(env, Lane::kWrite, std::move(job));
@@ -192,7 +193,8 @@ napi_value StateCheckpoint(napi_env env, napi_callback_info info) {
   Call call(env, info);
   OpenStore open;
   std::string folder;
-  if (!call.Takes(2) || !StoreOf(call, &open) || !call.Text(1, "folder", kPathBytesMax, &folder))
+  if (!call.HasArguments(2) || !StoreOf(call, &open) ||
+      !call.Text(1, "folder", kPathBytesMax, &folder))
     return nullptr;
   auto job = std::make_unique<StateJob<Nothing>>(
       [store = open.store, folder](Nothing*) { return store->Checkpoint(folder); });
@@ -203,7 +205,7 @@ napi_value StateCheckpoint(napi_env env, napi_callback_info info) {
 napi_value StateStats(napi_env env, napi_callback_info info) {
   Call call(env, info);
   OpenStore open;
-  if (!call.Takes(1) || !StoreOf(call, &open)) return nullptr;
+  if (!call.HasArguments(1) || !StoreOf(call, &open)) return nullptr;
   const auto make = [](napi_env to, const state::Stats& stats) {
     const double numbers[] = {stats.cache,         stats.pinned, stats.memtables,
                               stats.table_readers, stats.disk,   stats.pending_compaction,
@@ -219,15 +221,14 @@ napi_value StateStats(napi_env env, napi_callback_info info) {
   return open.handle->Post(env, Lane::kRead, std::move(job));
 }
 
-// (handle) -> promise; writes out what is in memory and lets go of the folder. After it only close
-// may follow.
+// (handle) -> promise; flushes the memtables and releases the folder. Only close may follow.
 napi_value StateLeave(napi_env env, napi_callback_info info) {
   Call call(env, info);
   OpenStore open;
-  if (!call.Takes(1) || !StoreOf(call, &open)) return nullptr;
+  if (!call.HasArguments(1) || !StoreOf(call, &open)) return nullptr;
   open.store.reset();
   auto job = std::make_unique<StateJob<Nothing>>([slot = open.handle->slot()](Nothing*) {
-    const std::shared_ptr<state::Store> last = slot->Take();
+    const std::shared_ptr<state::Store> last = slot->Detach();
     return last == nullptr ? Status() : last->Flush();
   });
   return open.handle->Post(env, Lane::kWrite, std::move(job));
@@ -235,7 +236,7 @@ napi_value StateLeave(napi_env env, napi_callback_info info) {
 
 napi_value StateClose(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  if (call.Takes(1) && CloseHandle(call, 0, "store", kStoreType)) return Undefined(env);
+  if (call.HasArguments(1) && CloseHandle(call, 0, "store", kStoreType)) return Undefined(env);
   return nullptr;
 }
 

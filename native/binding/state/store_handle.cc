@@ -14,7 +14,7 @@ std::shared_ptr<state::Store> StoreSlot::Get() {
   return store_;
 }
 
-std::shared_ptr<state::Store> StoreSlot::Take() {
+std::shared_ptr<state::Store> StoreSlot::Detach() {
   const std::lock_guard lock(mutex_);
   return std::move(store_);
 }
@@ -41,7 +41,7 @@ void StoreHandle::Shut() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
-  slot_->Take();
+  slot_->Detach();
   channel_->Release();
 }
 
@@ -82,7 +82,7 @@ bool BoundOf(Call& call, std::size_t index, const char* name, state::Bound* out)
   if (call.IsNull(index)) return true;
   Span<std::uint8_t> bytes;
   if (!call.Bytes(index, name, &bytes)) return false;
-  // One more than a key, for the key that follows the longest.
+  // One byte more than a key, for the bound that follows the longest key.
   if (bytes.size > state::kKeyBytesMax + 1) {
     Throw(call.env(), kOutOfRange, "%s: %zu bytes, more than a key may have", name, bytes.size);
     return false;

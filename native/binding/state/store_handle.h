@@ -1,8 +1,8 @@
-// A store as a handle: its threads, and the jobs that run on them.
+// Handle of a store: its threads, and the jobs that run on them.
 //
-// Invariants: (1) jobs of one lane run in the order they were posted; lanes run side by side; (2)
-// jobs own the store, never the handle, so no thread can come to join itself; (3) rows, pages and
-// their ends are kept from being collected until the job has been settled.
+// Invariants: (1) jobs of one lane run in the order in which they were posted; lanes run in
+// parallel; (2) jobs own the store, never the handle, so no thread can join itself; (3) rows, pages
+// and their ends are protected from garbage collection until the job is settled.
 #pragma once
 
 #include <array>
@@ -21,17 +21,17 @@ namespace millrace::binding {
 
 enum class Lane : std::size_t {
   kWrite = 0,  // puts, deletions, flushes, checkpoints
-  kRead = 1,   // look-ups and scans
+  kRead = 1,   // lookups and scans
   kRun = 2,    // pages of runs
 };
 inline constexpr std::size_t kLanes = 3;
 
-// The store while it is open; shared by the handle and the jobs that open and close it.
+// Holds the store while it is open; shared by the handle and the jobs that open and close it.
 class StoreSlot {
  public:
   void Set(std::shared_ptr<state::Store> store);
   std::shared_ptr<state::Store> Get();
-  std::shared_ptr<state::Store> Take();
+  std::shared_ptr<state::Store> Detach();
 
  private:
   std::mutex mutex_;
@@ -43,7 +43,7 @@ class StoreHandle final : public Resource {
   explicit StoreHandle(state::Settings settings) : settings_(std::move(settings)) {}
   ~StoreHandle() override { Shut(); }
 
-  // False after a throw.
+  // Opens the channel and starts the threads. False after a throw.
   bool Open(napi_env env);
   void Close() override { Shut(); }
 
@@ -61,7 +61,8 @@ class StoreHandle final : public Resource {
   std::array<std::thread, kLanes> threads_;
 };
 
-// The handle of argument 0 and its store; null after a throw, `closed` where it is not open.
+// Handle of argument 0 and its store. StoreOf returns false after a throw; the error is `closed`
+// where the store is not open.
 struct OpenStore {
   std::shared_ptr<StoreHandle> handle;
   std::shared_ptr<state::Store> store;
@@ -70,12 +71,12 @@ bool StoreOf(Call& call, OpenStore* out);
 
 extern const HandleType kStoreType;
 
-// [null or [code, message], payload or null]: what every call resolves to.
+// [null or [code, message], payload or null]: the result of every call.
 napi_value ToAnswer(napi_env env, const state::Status& status, napi_value payload);
 
 struct Nothing {};
 
-// Runs `act` on a lane; `make` turns what it found into a value.
+// Runs `act` on a lane; `make` converts its result to a JavaScript value.
 template <typename Out>
 class StateJob final : public Job {
  public:
@@ -86,7 +87,7 @@ class StateJob final : public Job {
 
   bool Run() override {
     status_ = act_(&out_);
-    // What the job owned goes on its own thread.
+    // Destroys what the job owned on the job's own thread.
     act_ = nullptr;
     return true;
   }
@@ -103,13 +104,13 @@ class StateJob final : public Job {
   state::Status status_;
 };
 
-// Arguments that several functions take.
+// Arguments that several functions have.
 [[nodiscard]] bool FamilyOf(Call& call, std::size_t index, const StoreHandle& handle,
                             std::size_t* out);
-// A key, or null for no edge.
+// Reads a key, or null: no bound.
 [[nodiscard]] bool BoundOf(Call& call, std::size_t index, const char* name, state::Bound* out);
-// Eight arguments from `index` on: bytes, ends | null, prefix | null, count, keyBytes, valueBytes,
-// wordAt, perValue. Checked as far as the numbers go.
+// Reads eight arguments from `index` on: bytes, ends | null, prefix | null, count, keyBytes,
+// valueBytes, wordAt, perValue. Only the counts are checked, not the content of `ends`.
 inline constexpr std::size_t kRowsArguments = 8;
 [[nodiscard]] bool RowsOf(Call& call, std::size_t index, state::Rows* out);
 void KeepRows(napi_env env, const Call& call, std::size_t index, Job* job);

@@ -1,5 +1,6 @@
-// Admission and the keyed state of tumbling and sliding windows. Signatures: src/addon/raw.ts,
-// with each batch as its buffer. Tables are handles of the thread that made them.
+// Exported functions of admission and of the keyed state of tumbling and sliding windows.
+// Signatures: src/addon/raw.ts, with each batch as its buffer. A state belongs to the thread that
+// opened it.
 #include <memory>
 
 #include "binding/args.h"
@@ -38,9 +39,9 @@ napi_value Admit(napi_env env, napi_callback_info info) {
   std::uint32_t from = 0;
   Rows<layout::AdmittedBatch> admitted;
   Rows<layout::RefusedBatch> refused;
-  if (!call.Takes(7) || !call.Array(0, "clock", &clock) || !call.Array(1, "progress", &progress) ||
-      !call.Batch(2, "records", &records) || !call.Batch(3, "events", &events) ||
-      !call.Batch(5, "admitted", &admitted) ||
+  if (!call.HasArguments(7) || !call.Array(0, "clock", &clock) ||
+      !call.Array(1, "progress", &progress) || !call.Batch(2, "records", &records) ||
+      !call.Batch(3, "events", &events) || !call.Batch(5, "admitted", &admitted) ||
       (!call.IsNull(6) && !call.Batch(6, "refused", &refused)) || !call.Uint32(4, "from", &from)) {
     return nullptr;
   }
@@ -55,7 +56,7 @@ napi_value OpenTables(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t slice_ms = 0;
   std::int64_t shards = 0;
-  if (!call.Takes(2) || !call.Integer(0, "sliceMs", 1, kernel::kDurationMsMax, &slice_ms) ||
+  if (!call.HasArguments(2) || !call.Integer(0, "sliceMs", 1, kernel::kDurationMsMax, &slice_ms) ||
       !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards)) {
     return nullptr;
   }
@@ -69,7 +70,7 @@ napi_value Reserve(napi_env env, napi_callback_info info) {
   std::shared_ptr<TablesResource> state;
   std::int64_t slice_start = 0;
   std::uint32_t rows = 0;
-  if (!call.Takes(3) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
+  if (!call.HasArguments(3) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
       !call.Uint32(2, "rows", &rows)) {
     return nullptr;
   }
@@ -83,7 +84,7 @@ napi_value Load(napi_env env, napi_callback_info info) {
   std::int64_t slice_start = 0;
   Span<Accumulator> rows;
   std::uint32_t count = 0;
-  if (!call.Takes(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
+  if (!call.HasArguments(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
       !RowsOf(&call, 2, "rows", &rows) || !call.Uint32(3, "count", &count)) {
     return nullptr;
   }
@@ -99,7 +100,7 @@ napi_value Copy(napi_env env, napi_callback_info info) {
   std::int64_t slice_start = 0;
   Cursor cursor;
   Span<Accumulator> into;
-  if (!call.Takes(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
+  if (!call.HasArguments(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
       !CursorOf(&call, 2, &cursor) || !RowsOf(&call, 3, "into", &into)) {
     return nullptr;
   }
@@ -115,7 +116,7 @@ napi_value CopyRange(napi_env env, napi_callback_info info) {
   std::int64_t slice_start = 0;
   Cursor cursor;
   Span<Accumulator> into;
-  if (!call.Takes(5) || !Tables(call, &state) || !Range(&call, 1, &range) ||
+  if (!call.HasArguments(5) || !Tables(call, &state) || !Range(&call, 1, &range) ||
       !SliceStart(&call, 2, &slice_start) || !CursorOf(&call, 3, &cursor) ||
       !RowsOf(&call, 4, "into", &into)) {
     return nullptr;
@@ -131,7 +132,7 @@ napi_value Find(napi_env env, napi_callback_info info) {
   std::int64_t slice_start = 0;
   std::uint64_t account_id = 0;
   Span<Accumulator> into;
-  if (!call.Takes(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
+  if (!call.HasArguments(4) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start) ||
       !call.BigUint64(2, "accountId", &account_id) || !RowsOf(&call, 3, "into", &into)) {
     return nullptr;
   }
@@ -143,7 +144,7 @@ napi_value Slices(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<TablesResource> state;
   Span<double> out;
-  if (!call.Takes(2) || !Tables(call, &state) || !call.Array(1, "out", &out)) return nullptr;
+  if (!call.HasArguments(2) || !Tables(call, &state) || !call.Array(1, "out", &out)) return nullptr;
   state->tables->OpenSlices(out);
   return ToNumber(env, static_cast<double>(state->tables->slice_count()));
 }
@@ -153,7 +154,7 @@ napi_value Drop(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<TablesResource> state;
   std::int64_t slice_start = 0;
-  if (!call.Takes(2) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start)) {
+  if (!call.HasArguments(2) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start)) {
     return nullptr;
   }
   state->tables->Drop(slice_start);
@@ -165,7 +166,7 @@ napi_value Seal(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<TablesResource> state;
   std::int64_t slice_start = 0;
-  if (!call.Takes(2) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start)) {
+  if (!call.HasArguments(2) || !Tables(call, &state) || !SliceStart(&call, 1, &slice_start)) {
     return nullptr;
   }
   return NewRun(env, state->tables->Seal(slice_start));

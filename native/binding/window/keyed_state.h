@@ -1,5 +1,5 @@
-// What the bindings of the two keyed states have in common, over the class of the kernel: the
-// handle, the calls that differ in nothing but that class, and plain getters.
+// Common binding of the two keyed states, as a template over the kernel's class: the handle, the
+// calls that only differ in that class, and plain getters.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ struct KeyedState {
     Handle state;
     kernel::Rows<layout::EventBatch> events;
     kernel::Rows<layout::AdmittedBatch> admitted;
-    if (!call.Takes(3) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
+    if (!call.HasArguments(3) || !Of(call, &state) || !call.Batch(1, "events", &events) ||
         !call.Batch(2, "admitted", &admitted)) {
       return nullptr;
     }
@@ -53,7 +53,7 @@ struct KeyedState {
     Call call(env, info);
     Handle state;
     Span<std::uint8_t> out;
-    if (!call.Takes(2) || !Of(call, &state) || !call.Array(1, "out", &out)) return nullptr;
+    if (!call.HasArguments(2) || !Of(call, &state) || !call.Array(1, "out", &out)) return nullptr;
     std::size_t written = 0;
     const kernel::Status status = state->tables->EncodeDeltas(out, &written);
     return AnswerNumber(env, status, "out", written);
@@ -65,7 +65,7 @@ struct KeyedState {
     Handle state;
     Span<std::uint8_t> bytes;
     kernel::Cover cover;
-    if (!call.Takes(4) || !Of(call, &state) || !call.Array(1, "bytes", &bytes) ||
+    if (!call.HasArguments(4) || !Of(call, &state) || !call.Array(1, "bytes", &bytes) ||
         !CoverOf(&call, 2, 3, &cover)) {
       return nullptr;
     }
@@ -75,12 +75,12 @@ struct KeyedState {
     return AnswerNumber(env, status, "state", static_cast<std::size_t>(verdict));
   }
 
-  // (state): what the method of the kernel returns, a number or nothing
+  // (state): the result of the kernel's method, a number or nothing
   template <auto kMethod>
   static napi_value Call0(napi_env env, napi_callback_info info) {
     Call call(env, info);
     Handle state;
-    if (!call.Takes(1) || !Of(call, &state)) return nullptr;
+    if (!call.HasArguments(1) || !Of(call, &state)) return nullptr;
     Kernel& tables = *state->tables;
     if constexpr (std::is_void_v<decltype((tables.*kMethod)())>) {
       (tables.*kMethod)();

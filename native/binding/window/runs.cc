@@ -1,5 +1,5 @@
-// Sorted runs and their merge. Only the sort of a run goes to another thread, and the run is of no
-// use until it is back. Signatures: src/addon/raw.ts.
+// Exported functions of sorted runs and their merge. Only the sort of a run uses another thread;
+// the run is locked until the sort has ended. Signatures: src/addon/raw.ts.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,7 +24,7 @@ class RunResource : public Resource {
   enum class Stage { kNew, kSorting, kSorted, kClosed };
 
   explicit RunResource(std::unique_ptr<kernel::SortedRun> sealed) : run(std::move(sealed)) {}
-  // A sort that is under way keeps the resource, and what it works on, until it is back.
+  // A sort in flight keeps the resource and its rows until it has ended.
   void Close() override {
     if (stage != Stage::kSorting) run.reset();
     stage = Stage::kClosed;
@@ -38,8 +38,8 @@ bool Run(const Call& call, std::shared_ptr<RunResource>* out) {
   return *out != nullptr;
 }
 
-// A sort on a thread of the pool, and the promise that waits for it. It keeps the handle too, for
-// a handle that nobody else keeps would be closed under it by a collection.
+// Sort on a thread of libuv's pool, and the promise of its end. It also keeps the handle: without a
+// reference the garbage collector would close the handle during the sort.
 struct Sort {
   std::shared_ptr<RunResource> resource;
   napi_ref handle = nullptr;
@@ -71,7 +71,7 @@ struct Sort {
 napi_value SortRun(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<RunResource> resource;
-  if (!call.Takes(1) || !Run(call, &resource)) return nullptr;
+  if (!call.HasArguments(1) || !Run(call, &resource)) return nullptr;
   if (resource->stage != RunResource::Stage::kNew) {
     ThrowStatus(env, Status::kBadArgument, "run");
     return nullptr;
@@ -96,7 +96,7 @@ napi_value SortRun(napi_env env, napi_callback_info info) {
 napi_value RunRows(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<RunResource> resource;
-  if (!call.Takes(1) || !Run(call, &resource)) return nullptr;
+  if (!call.HasArguments(1) || !Run(call, &resource)) return nullptr;
   return ToNumber(env, static_cast<double>(resource->run->row_count()));
 }
 
@@ -104,7 +104,7 @@ napi_value RunRows(napi_env env, napi_callback_info info) {
 napi_value RunBytes(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<RunResource> resource;
-  if (!call.Takes(1) || !Run(call, &resource)) return nullptr;
+  if (!call.HasArguments(1) || !Run(call, &resource)) return nullptr;
   if (resource->stage != RunResource::Stage::kSorted) {
     ThrowStatus(env, Status::kNotReady, "run");
     return nullptr;
@@ -118,7 +118,7 @@ napi_value RunRead(napi_env env, napi_callback_info info) {
   std::shared_ptr<RunResource> resource;
   std::int64_t from = 0;
   Span<Accumulator> into;
-  if (!call.Takes(3) || !Run(call, &resource) ||
+  if (!call.HasArguments(3) || !Run(call, &resource) ||
       !call.Integer(1, "from", 0, std::int64_t{1} << 53, &from) ||
       !RowsOf(&call, 2, "into", &into)) {
     return nullptr;
@@ -137,8 +137,8 @@ napi_value RunFind(napi_env env, napi_callback_info info) {
   std::shared_ptr<RunResource> resource;
   std::uint64_t account_id = 0;
   Span<Accumulator> into;
-  if (!call.Takes(3) || !Run(call, &resource) || !call.BigUint64(1, "accountId", &account_id) ||
-      !RowsOf(&call, 2, "into", &into)) {
+  if (!call.HasArguments(3) || !Run(call, &resource) ||
+      !call.BigUint64(1, "accountId", &account_id) || !RowsOf(&call, 2, "into", &into)) {
     return nullptr;
   }
   if (resource->stage != RunResource::Stage::kSorted ||
@@ -155,7 +155,7 @@ napi_value CloseRun(napi_env env, napi_callback_info info) {
   return CloseHandle(call, 0, "run", kRunType) ? Undefined(env) : nullptr;
 }
 
-// The page of each input of a merge.
+// Reads the page of each input of a merge.
 bool PagesOf(Call* call, std::size_t index, std::vector<Span<const Accumulator>>* pages) {
   bool is_array = false;
   std::uint32_t count = 0;
@@ -194,8 +194,8 @@ napi_value Merge(napi_env env, napi_callback_info info) {
   std::vector<Span<const Accumulator>> pages;
   Span<std::uint32_t> cursors;
   Span<Accumulator> into;
-  if (!call.Takes(3) || !call.Array(1, "cursors", &cursors) || !RowsOf(&call, 2, "into", &into) ||
-      !PagesOf(&call, 0, &pages)) {
+  if (!call.HasArguments(3) || !call.Array(1, "cursors", &cursors) ||
+      !RowsOf(&call, 2, "into", &into) || !PagesOf(&call, 0, &pages)) {
     return nullptr;
   }
   std::size_t written = 0;
@@ -211,7 +211,7 @@ napi_value MergeSessionRuns(napi_env env, napi_callback_info info) {
   Span<std::uint32_t> cursors;
   Span<Accumulator> open;
   Span<Accumulator> into;
-  if (!call.Takes(5) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
+  if (!call.HasArguments(5) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
       !call.Array(2, "cursors", &cursors) || !RowsOf(&call, 3, "open", &open) ||
       !RowsOf(&call, 4, "into", &into) || !PagesOf(&call, 1, &pages)) {
     return nullptr;

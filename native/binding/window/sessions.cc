@@ -1,5 +1,6 @@
-// The keyed state of session windows. Signatures: src/addon/raw.ts, with each batch as its
-// buffer. Tables are handles of the thread that made them; what fired is a sorted run.
+// Exported functions of the keyed state of session windows. Signatures: src/addon/raw.ts, with each
+// batch as its buffer. A state belongs to the thread that opened it; fired sessions are a sorted
+// run.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -31,7 +32,7 @@ napi_value OpenSessions(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::int64_t gap_ms = 0;
   std::int64_t shards = 0;
-  if (!call.Takes(2) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
+  if (!call.HasArguments(2) || !call.Integer(0, "gapMs", 1, kernel::kDurationMsMax, &gap_ms) ||
       !call.Integer(1, "shards", 1, kernel::WindowTables::kShardsMax, &shards)) {
     return nullptr;
   }
@@ -49,7 +50,8 @@ napi_value Reserve(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<SessionsResource> state;
   std::uint32_t rows = 0;
-  if (!call.Takes(2) || !Sessions(call, &state) || !call.Uint32(1, "rows", &rows)) return nullptr;
+  if (!call.HasArguments(2) || !Sessions(call, &state) || !call.Uint32(1, "rows", &rows))
+    return nullptr;
   return Answer(env, state->tables->Reserve(rows), "rows");
 }
 
@@ -59,7 +61,7 @@ napi_value Load(napi_env env, napi_callback_info info) {
   std::shared_ptr<SessionsResource> state;
   Span<Accumulator> rows;
   std::uint32_t count = 0;
-  if (!call.Takes(3) || !Sessions(call, &state) || !RowsOf(&call, 1, "rows", &rows) ||
+  if (!call.HasArguments(3) || !Sessions(call, &state) || !RowsOf(&call, 1, "rows", &rows) ||
       !call.Uint32(2, "count", &count)) {
     return nullptr;
   }
@@ -74,7 +76,7 @@ napi_value Copy(napi_env env, napi_callback_info info) {
   std::shared_ptr<SessionsResource> state;
   Cursor cursor;
   Span<Accumulator> into;
-  if (!call.Takes(3) || !Sessions(call, &state) || !CursorOf(&call, 1, &cursor) ||
+  if (!call.HasArguments(3) || !Sessions(call, &state) || !CursorOf(&call, 1, &cursor) ||
       !RowsOf(&call, 2, "into", &into)) {
     return nullptr;
   }
@@ -89,7 +91,7 @@ napi_value CopyRange(napi_env env, napi_callback_info info) {
   std::uint32_t range = 0;
   Cursor cursor;
   Span<Accumulator> into;
-  if (!call.Takes(4) || !Sessions(call, &state) || !Range(&call, 1, &range) ||
+  if (!call.HasArguments(4) || !Sessions(call, &state) || !Range(&call, 1, &range) ||
       !CursorOf(&call, 2, &cursor) || !RowsOf(&call, 3, "into", &into)) {
     return nullptr;
   }
@@ -103,32 +105,32 @@ napi_value Find(napi_env env, napi_callback_info info) {
   std::shared_ptr<SessionsResource> state;
   std::uint64_t account_id = 0;
   Span<Accumulator> into;
-  if (!call.Takes(3) || !Sessions(call, &state) || !call.BigUint64(1, "accountId", &account_id) ||
-      !RowsOf(&call, 2, "into", &into)) {
+  if (!call.HasArguments(3) || !Sessions(call, &state) ||
+      !call.BigUint64(1, "accountId", &account_id) || !RowsOf(&call, 2, "into", &into)) {
     return nullptr;
   }
   return ToNumber(env, static_cast<double>(state->tables->Find(account_id, into)));
 }
 
-// sessionFire(state, frontier): run
+// sessionFire(state, watermark): run
 napi_value Fire(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<SessionsResource> state;
   double number = 0;
-  std::int64_t frontier = 0;
-  if (!call.Takes(2) || !Sessions(call, &state) || !call.Number(1, "frontier", &number)) {
+  std::int64_t watermark = 0;
+  if (!call.HasArguments(2) || !Sessions(call, &state) || !call.Number(1, "watermark", &number)) {
     return nullptr;
   }
   if (std::isinf(number)) {
-    // Every deadline lies between the two.
-    frontier =
+    // Every deadline lies between these two values.
+    watermark =
         number > 0 ? kernel::SessionDeadlines::kForever - 1 : -kernel::SessionDeadlines::kForever;
-  } else if (!call.Integer(1, "frontier", -(std::int64_t{1} << 53), std::int64_t{1} << 53,
-                           &frontier)) {
+  } else if (!call.Integer(1, "watermark", -(std::int64_t{1} << 53), std::int64_t{1} << 53,
+                           &watermark)) {
     return nullptr;
   }
   std::unique_ptr<kernel::SortedRun> run;
-  const Status status = state->tables->Fire(frontier, &run);
+  const Status status = state->tables->Fire(watermark, &run);
   if (status != Status::kOk) {
     ThrowStatus(env, status, "state");
     return nullptr;
@@ -140,7 +142,7 @@ napi_value Fire(napi_env env, napi_callback_info info) {
 napi_value Detach(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<SessionsResource> state;
-  if (!call.Takes(1) || !Sessions(call, &state)) return nullptr;
+  if (!call.HasArguments(1) || !Sessions(call, &state)) return nullptr;
   std::unique_ptr<kernel::SortedRun> run;
   const Status status = state->tables->Detach(&run);
   if (status != Status::kOk) {
@@ -154,7 +156,7 @@ napi_value Detach(napi_env env, napi_callback_info info) {
 napi_value Trim(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<SessionsResource> state;
-  if (!call.Takes(1) || !Sessions(call, &state)) return nullptr;
+  if (!call.HasArguments(1) || !Sessions(call, &state)) return nullptr;
   state->tables->Trim();
   return Undefined(env);
 }
@@ -163,7 +165,7 @@ napi_value Trim(napi_env env, napi_callback_info info) {
 napi_value LeastEnd(napi_env env, napi_callback_info info) {
   Call call(env, info);
   std::shared_ptr<SessionsResource> state;
-  if (!call.Takes(1) || !Sessions(call, &state)) return nullptr;
+  if (!call.HasArguments(1) || !Sessions(call, &state)) return nullptr;
   const std::int64_t least = state->tables->least_end();
   return ToNumber(env, least == kernel::SessionDeadlines::kForever
                            ? std::numeric_limits<double>::infinity()

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Mapped memory that starts at a multiple of the huge page; null when there is none.
+// Mapped memory that starts at a multiple of the huge page size; null when the system has none
+// left.
 void* Map(std::size_t bytes) {
   const std::size_t whole = bytes + kHugePage;
   void* at = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -23,7 +24,7 @@ void* Map(std::size_t bytes) {
   if (head > 0) munmap(base, head);
   if (kHugePage - head > 0) munmap(base + head + bytes, kHugePage - head);
 #ifdef MADV_HUGEPAGE
-  // Refused where the system has no huge pages: then it is ordinary memory.
+  // A failure means that the system has no huge pages; the memory then has ordinary pages.
   static_cast<void>(madvise(base + head, bytes, MADV_HUGEPAGE));
 #endif
   return base + head;
@@ -62,7 +63,7 @@ Status RowMemory::Allocate(std::size_t rows) {
 
 Status RowMemory::Double() {
 #ifdef MREMAP_FIXED
-  // The pages move and nothing is copied; new ones are touched only when they are used.
+  // mremap moves the pages without a copy; new pages are touched only when they are used.
   if (IsMapped(bytes())) {
     void* const target = Map(bytes() * 2);
     if (target == nullptr) return Status::kNoMemory;

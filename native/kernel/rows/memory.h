@@ -1,4 +1,4 @@
-// Memory of tables.
+// Memory of hash tables and of rows.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace millrace::kernel {
 
-// Zeroed rows, aligned to 64 bytes: from the heap when few, else mapped, on huge pages where the
-// system has them.
+// Owning array of zeroed rows, aligned to 64 bytes. Small arrays come from the heap; large ones are
+// mapped, on huge pages where the system has them.
 class RowMemory {
  public:
   RowMemory() = default;
@@ -20,16 +20,17 @@ class RowMemory {
   RowMemory(const RowMemory&) = delete;
   RowMemory& operator=(const RowMemory&) = delete;
 
-  // Replaces what is held. kNoMemory leaves nothing held. REQUIRES: rows is a power of two.
+  // Replaces the array by a zeroed one. kNoMemory leaves the object empty. REQUIRES: rows is a
+  // power of two.
   Status Allocate(std::size_t rows);
-  // Makes room for twice the rows: those that are there stay, the others are zero. kNoMemory leaves
-  // all as it was.
+  // Doubles the size: existing rows keep their content, new rows are zero. kNoMemory leaves the
+  // array unchanged.
   Status Double();
   void Free();
 
   Accumulator* rows() const { return rows_; }
   std::size_t size() const { return size_; }
-  // How many rows from the first one there are to look at: all, unless its owner said less.
+  // Number of leading rows that a reader has to visit: size(), unless Hold() set fewer.
   std::size_t held() const { return held_; }
   void Hold(std::size_t rows) { held_ = rows; }
   std::size_t bytes() const { return size_ * sizeof(Accumulator); }

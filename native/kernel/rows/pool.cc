@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-// Fresh memory is zero, but its pages come only when they are written to.
+// Writes to every page: fresh memory is zero, but its pages are allocated on first write.
 void Touch(const RowMemory& memory) {
   auto* const bytes = reinterpret_cast<volatile std::uint8_t*>(memory.rows());
   for (std::size_t at = 0; at < memory.bytes(); at += kPageBytes) bytes[at] = 0;
@@ -34,13 +34,13 @@ void RowPool::Start() {
   changed_.notify_one();
 }
 
-Status RowPool::Take(RowMemory* out) {
+Status RowPool::Acquire(RowMemory* out) {
   std::unique_lock lock(mutex_);
-  if (hands_ == Hands::kZeroed) {
+  if (reuse_ == Reuse::kZeroed) {
     ahead_ = kAhead;
     Start();
   }
-  // What is under way is sooner there than fresh pages.
+  // Waiting for a block that the thread is zeroing is faster than touching fresh pages.
   cleaned_.wait(lock, [this] { return cleaning_ == 0 || !clean_.empty() || !used_.empty(); });
   if (!clean_.empty()) {
     *out = std::move(clean_.back());
@@ -54,17 +54,17 @@ Status RowPool::Take(RowMemory* out) {
   *out = std::move(used_.back());
   used_.pop_back();
   lock.unlock();
-  if (hands_ == Hands::kZeroed) Zero(*out);
+  if (reuse_ == Reuse::kZeroed) Zero(*out);
   return Status::kOk;
 }
 
-void RowPool::Give(RowMemory memory) {
+void RowPool::Return(RowMemory memory) {
   if (memory.size() != rows_) return;
   const std::lock_guard lock(mutex_);
   if (KeptLocked() >= limit_) return;
   memory.Hold(rows_);
   used_.push_back(std::move(memory));
-  if (hands_ == Hands::kZeroed) Start();
+  if (reuse_ == Reuse::kZeroed) Start();
 }
 
 void RowPool::Limit(std::size_t count) {
@@ -80,7 +80,7 @@ void RowPool::Trim() {
   Free(std::move(lock));
 }
 
-// Frees what is too much, behind the lock.
+// Frees the blocks above the limit, after it has released the lock.
 void RowPool::Free(std::unique_lock<std::mutex> lock) {
   std::vector<RowMemory> freed;
   for (std::vector<RowMemory>* kept : {&used_, &clean_}) {
@@ -117,7 +117,7 @@ void RowPool::Serve() {
     lock.lock();
     cleaning_--;
     if (memory.size() == 0) {
-      ahead_ = 0;  // whoever takes the next finds out
+      ahead_ = 0;  // the next Acquire allocates and reports kNoMemory
     } else if (KeptLocked() < std::max(limit_, ahead_)) {
       clean_.push_back(std::move(memory));
     } else {

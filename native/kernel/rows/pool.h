@@ -1,5 +1,5 @@
-// Memory of large parts, ready before it is needed: what slices leave behind is zeroed, and a few
-// fresh ones are touched, by a thread of its own, so that neither falls into the fold of a batch.
+// Pool of large memory blocks. A thread of its own zeroes released blocks and touches the pages of
+// a few fresh ones. So neither cost falls into the fold of a batch.
 #pragma once
 
 #include <algorithm>
@@ -14,32 +14,32 @@
 
 namespace millrace::kernel {
 
-// Of memory of one size. From any thread.
+// Pool of RowMemory of one size. Thread-safe.
 class RowPool {
  public:
-  // So many are kept ready once the first was taken.
+  // Number of blocks that are kept ready after the first Acquire.
   static constexpr std::size_t kAhead = 4;
 
-  // What Take hands out that was given before: zeroed, or as it is, which needs no thread and
-  // touches nothing ahead.
-  enum class Hands { kZeroed, kAsIs };
+  // State in which Acquire returns a released block: zeroed, or as it was released. kAsIs needs no
+  // thread and touches no fresh pages ahead.
+  enum class Reuse { kZeroed, kAsIs };
 
-  explicit RowPool(std::size_t rows, Hands hands = Hands::kZeroed) : rows_(rows), hands_(hands) {}
+  explicit RowPool(std::size_t rows, Reuse reuse = Reuse::kZeroed) : rows_(rows), reuse_(reuse) {}
   ~RowPool();
   RowPool(const RowPool&) = delete;
   RowPool& operator=(const RowPool&) = delete;
 
-  // Memory, fresh or given before.
-  Status Take(RowMemory* out);
-  // Memory that is not needed any more; what is of another size, or too many, is freed.
-  void Give(RowMemory memory);
-  // Keeps at most so many of what is given, from here on.
+  // Returns a released block, or a fresh one.
+  Status Acquire(RowMemory* out);
+  // Releases a block to the pool. A block of another size, or above the limit, is freed.
+  void Return(RowMemory memory);
+  // Sets the greatest number of released blocks to keep.
   void Limit(std::size_t count);
-  // Keeps nothing, until memory is taken again.
+  // Frees all kept blocks and keeps none until the next Acquire or Limit.
   void Trim();
 
   std::size_t rows() const { return rows_; }
-  // How many can be taken without fresh pages.
+  // Number of blocks that Acquire can return without fresh pages, with those that are being zeroed.
   std::size_t ready() const;
   std::size_t bytes() const { return ready() * rows_ * sizeof(Accumulator); }
 
@@ -50,7 +50,7 @@ class RowPool {
   std::size_t KeptLocked() const { return clean_.size() + used_.size() + cleaning_; }
 
   const std::size_t rows_;
-  const Hands hands_;
+  const Reuse reuse_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable cleaned_;
@@ -60,7 +60,7 @@ class RowPool {
   std::size_t limit_ = 0;
   std::size_t ahead_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // from the first memory that is taken or kept
+  std::thread thread_;  // started by the first Acquire or Return of a zeroing pool
 };
 
 }  // namespace millrace::kernel

@@ -7,104 +7,108 @@
 namespace millrace::kernel {
 namespace {
 
-// Parts of one size split at different loads, of 60 to 78 %, so that they do not all do so in one
-// batch.
+// Buckets of one size split at different loads, from 60 to 78 %, so that they do not all split in
+// the same batch.
 constexpr std::size_t kSplitLoadLeast = 600;
-constexpr std::size_t kSplitLoadSpread = 180;
+constexpr std::size_t kSplitLoadRange = 180;
 
 }  // namespace
 
 template <typename Slot>
-auto SlotTable<Slot>::NewPart(std::size_t slots, std::uint32_t bits, Status* status)
-    -> std::unique_ptr<Part> {
-  auto part = std::make_unique<Part>();
-  part->bits = bits;
+auto SlotTable<Slot>::NewBucket(std::size_t slots, std::uint32_t bits, Status* status)
+    -> std::unique_ptr<Bucket> {
+  auto bucket = std::make_unique<Bucket>();
+  bucket->bits = bits;
   const std::size_t rows = slots * sizeof(Slot) / sizeof(Accumulator);
   const bool is_pooled = pool_ != nullptr && rows == pool_->rows();
-  *status = is_pooled ? pool_->Take(&part->memory) : part->memory.Allocate(rows);
-  return part;
+  *status = is_pooled ? pool_->Acquire(&bucket->memory) : bucket->memory.Allocate(rows);
+  return bucket;
 }
 
 template <typename Slot>
 Status SlotTable<Slot>::Open(std::size_t rows_expected, RowPool* pool) {
   pool_ = pool;
-  // Many fresh parts would be touched for the first time by one batch; a few at a time would not.
-  return OpenParts(rows_expected, pool == nullptr ? SIZE_MAX : pool->ready());
+  // Reserving many fresh buckets would make one batch touch them all for the first time; growth
+  // spreads that cost over batches.
+  return OpenBuckets(rows_expected, pool == nullptr ? SIZE_MAX : pool->ready());
 }
 
 template <typename Slot>
-Status SlotTable<Slot>::OpenParts(std::size_t rows_expected, std::size_t parts_max) {
+Status SlotTable<Slot>::OpenBuckets(std::size_t rows_expected, std::size_t buckets_max) {
   std::size_t slots = kSlotsMin;
-  while (slots < kPartSlots && slots * kLoadTenths / 10 < rows_expected) slots *= 2;
+  while (slots < kBucketSlots && slots * kLoadTenths / 10 < rows_expected) slots *= 2;
   std::uint32_t bits = 0;
-  if (slots == kPartSlots) {
-    while (bits < kPartBitsMax && (slots << bits) * kSplitLoadLeast / 1000 < rows_expected) bits++;
-    while (bits > 0 && (std::size_t{1} << bits) > parts_max) bits--;
+  if (slots == kBucketSlots) {
+    while (bits < kBucketBitsMax && (slots << bits) * kSplitLoadLeast / 1000 < rows_expected)
+      bits++;
+    while (bits > 0 && (std::size_t{1} << bits) > buckets_max) bits--;
   }
   for (std::size_t i = 0; i < std::size_t{1} << bits; i++) {
     Status status = Status::kOk;
-    parts_.push_back(NewPart(slots, bits, &status));
+    buckets_.push_back(NewBucket(slots, bits, &status));
     if (status != Status::kOk) return status;
-    SetGrowth(parts_.back().get(), i);
+    SetGrowth(buckets_.back().get(), i);
   }
-  SetPlaces();
+  BuildDirectory();
   return Status::kOk;
 }
 
 template <typename Slot>
 Status SlotTable<Slot>::Reserve(std::size_t rows_expected) {
   if (row_count() > 0) return Status::kOk;
-  parts_.clear();
-  return OpenParts(rows_expected, SIZE_MAX);
+  buckets_.clear();
+  return OpenBuckets(rows_expected, SIZE_MAX);
 }
 
 template <typename Slot>
-void SlotTable<Slot>::SetGrowth(Part* part, std::size_t number) {
-  const std::size_t slots = part->slot_count();
-  part->grow_at = slots * kLoadTenths / 10;
-  if (slots != kPartSlots || part->bits == kPartBitsMax) return;
-  // Multiples of the golden ratio lie apart from each other.
+void SlotTable<Slot>::SetGrowth(Bucket* bucket, std::size_t number) {
+  const std::size_t slots = bucket->slot_count();
+  bucket->grow_at = slots * kLoadTenths / 10;
+  if (slots != kBucketSlots || bucket->bits == kBucketBitsMax) return;
+  // Multiples of the golden ratio are spread evenly.
   const std::size_t place = ((number * 0x9e3779b9U) & 0xffffffffU) >> 16;
-  part->grow_at = slots * (kSplitLoadLeast + (place * kSplitLoadSpread >> 16)) / 1000;
+  bucket->grow_at = slots * (kSplitLoadLeast + (place * kSplitLoadRange >> 16)) / 1000;
 }
 
-// Parts stand in the order of their bits, so each fills the places behind the one before.
+// Buckets are ordered by their hash bits, so each fills the directory entries behind those of the
+// bucket before it.
 template <typename Slot>
-void SlotTable<Slot>::SetPlaces() {
+void SlotTable<Slot>::BuildDirectory() {
   std::uint32_t bits = 0;
-  for (const auto& part : parts_) bits = std::max(bits, part->bits);
-  place_shift_ = 32 - static_cast<int>(bits);
-  places_.clear();
-  places_.reserve(std::size_t{1} << bits);
-  for (const auto& part : parts_) {
-    const std::size_t slots = part->slot_count();
-    const Place place = {part->slots(), part.get(), static_cast<std::uint32_t>(slots - 1),
-                         static_cast<std::uint8_t>(part->bits),
-                         static_cast<std::uint8_t>(32 - std::countr_zero(slots))};
-    places_.insert(places_.end(), std::size_t{1} << (bits - part->bits), place);
+  for (const auto& bucket : buckets_) bits = std::max(bits, bucket->bits);
+  directory_shift_ = 32 - static_cast<int>(bits);
+  directory_.clear();
+  directory_.reserve(std::size_t{1} << bits);
+  for (const auto& bucket : buckets_) {
+    const std::size_t slots = bucket->slot_count();
+    const DirectoryEntry place = {bucket->slots(), bucket.get(),
+                                  static_cast<std::uint32_t>(slots - 1),
+                                  static_cast<std::uint8_t>(bucket->bits),
+                                  static_cast<std::uint8_t>(32 - std::countr_zero(slots))};
+    directory_.insert(directory_.end(), std::size_t{1} << (bits - bucket->bits), place);
   }
 }
 
 template <typename Slot>
-Status SlotTable<Slot>::MakeRoom(std::uint32_t spread) {
-  Part* const part = PlaceOf(spread).part;
-  if (part->used < part->grow_at) return Status::kOk;
-  const std::size_t slots = part->slot_count();
-  if (slots < kPartSlots || part->bits == kPartBitsMax) return Double(part);
-  return Split(part, spread);
+Status SlotTable<Slot>::MakeRoom(std::uint32_t hash) {
+  Bucket* const bucket = EntryOf(hash).bucket;
+  if (bucket->used < bucket->grow_at) return Status::kOk;
+  const std::size_t slots = bucket->slot_count();
+  if (slots < kBucketSlots || bucket->bits == kBucketBitsMax) return Double(bucket);
+  return Split(bucket, hash);
 }
 
-// Moves every row to where it belongs, from the last of the first `before` slots to the first: each
-// goes up, where there are only rows that have gone already. The few that would go down, or around
-// the end, wait until all others have.
+// Moves every row to its place after the bucket grew, from slot `before - 1` down to 0. A row moves
+// up, into slots whose rows have moved already. The few rows that would move down, or wrap around
+// the end, are placed after all others.
 template <typename Slot>
-void SlotTable<Slot>::Respread(Part* part, std::size_t before) {
-  std::vector<Slot> waiting;
-  Slot* const rows = part->slots();
-  const std::size_t slots = part->slot_count();
+void SlotTable<Slot>::Rehash(Bucket* bucket, std::size_t before) {
+  std::vector<Slot> displaced;
+  Slot* const rows = bucket->slots();
+  const std::size_t slots = bucket->slot_count();
   const int shift = 32 - std::countr_zero(slots);
   const auto home = [&](const Slot& row) -> std::size_t {
-    return (SpreadOf(row) << part->bits) >> shift;
+    return (HashOf(row) << bucket->bits) >> shift;
   };
   for (std::size_t at = before; at-- > 0;) {
     if (IsEmpty(rows[at])) continue;
@@ -116,10 +120,10 @@ void SlotTable<Slot>::Respread(Part* part, std::size_t before) {
     if (goes_up && to < slots) {
       rows[to] = row;
     } else {
-      waiting.push_back(row);
+      displaced.push_back(row);
     }
   }
-  for (const Slot& row : waiting) {
+  for (const Slot& row : displaced) {
     std::size_t to = home(row);
     while (!IsEmpty(rows[to])) to = (to + 1) & (slots - 1);
     rows[to] = row;
@@ -127,78 +131,78 @@ void SlotTable<Slot>::Respread(Part* part, std::size_t before) {
 }
 
 template <typename Slot>
-Status SlotTable<Slot>::Double(Part* part) {
-  const std::size_t before = part->slot_count();
-  if (before * 2 > kPartSlotsMax) return Status::kTableFull;
-  const Status status = part->memory.Double();
+Status SlotTable<Slot>::Double(Bucket* bucket) {
+  const std::size_t before = bucket->slot_count();
+  if (before * 2 > kBucketSlotsMax) return Status::kTableFull;
+  const Status status = bucket->memory.Double();
   if (status != Status::kOk) return status;
-  Respread(part, before);
-  SetGrowth(part, parts_.size());
-  SetPlaces();
+  Rehash(bucket, before);
+  SetGrowth(bucket, buckets_.size());
+  BuildDirectory();
   return Status::kOk;
 }
 
-// Half of the part's keys, those with a one in the next bit, go to a part of their own.
+// Moves half of the bucket's keys, those whose next hash bit is 1, to a new bucket.
 template <typename Slot>
-Status SlotTable<Slot>::Split(Part* part, std::uint32_t spread) {
-  const std::size_t slots = part->slot_count();
+Status SlotTable<Slot>::Split(Bucket* bucket, std::uint32_t hash) {
+  const std::size_t slots = bucket->slot_count();
   Status status = Status::kOk;
-  std::unique_ptr<Part> other = NewPart(slots, part->bits + 1, &status);
+  std::unique_ptr<Bucket> other = NewBucket(slots, bucket->bits + 1, &status);
   if (status != Status::kOk) return status;
-  part->bits++;
-  Slot* const rows = part->slots();
+  bucket->bits++;
+  Slot* const rows = bucket->slots();
   Slot* const others = other->slots();
   const int shift = 32 - std::countr_zero(slots);
-  // Homes are in the order of spreads, so what goes stands from the middle on, but for rows pushed
-  // there from before it, and around the end to the front.
-  const auto give = [&](std::size_t at) {
+  // Home slots ascend with the hash, so the rows to move are in the upper half. Collisions
+  // displaced some of them across the middle, or around the end to the front.
+  const auto move_row = [&](std::size_t at) {
     const Slot row = rows[at];
-    const std::uint32_t row_spread = SpreadOf(row);
-    if (IsEmpty(row) || ((row_spread >> (32 - part->bits)) & 1U) == 0) return;
-    std::size_t to = (row_spread << part->bits) >> shift;
+    const std::uint32_t row_hash = HashOf(row);
+    if (IsEmpty(row) || ((row_hash >> (32 - bucket->bits)) & 1U) == 0) return;
+    std::size_t to = (row_hash << bucket->bits) >> shift;
     while (!IsEmpty(others[to])) to = (to + 1) & (slots - 1);
     others[to] = row;
     rows[at] = {};
     other->used++;
   };
-  for (std::size_t at = slots / 2; at < slots; at++) give(at);
-  for (std::size_t at = 0; at < slots / 2 && !IsEmpty(rows[at]); at++) give(at);
-  part->used -= other->used;
-  Respread(part, slots);
-  SetGrowth(part, parts_.size());
-  SetGrowth(other.get(), parts_.size() + 1);
-  const auto place = std::find_if(parts_.begin(), parts_.end(),
-                                  [part](const auto& one) { return one.get() == part; });
-  parts_.insert(place + 1, std::move(other));
-  SetPlaces();
-  // Keys that were made to share more bits may all have gone to one side.
-  return MakeRoom(spread);
+  for (std::size_t at = slots / 2; at < slots; at++) move_row(at);
+  for (std::size_t at = 0; at < slots / 2 && !IsEmpty(rows[at]); at++) move_row(at);
+  bucket->used -= other->used;
+  Rehash(bucket, slots);
+  SetGrowth(bucket, buckets_.size());
+  SetGrowth(other.get(), buckets_.size() + 1);
+  const auto place = std::find_if(buckets_.begin(), buckets_.end(),
+                                  [bucket](const auto& one) { return one.get() == bucket; });
+  buckets_.insert(place + 1, std::move(other));
+  BuildDirectory();
+  // All keys may share the next bit too; then the bucket is still full.
+  return MakeRoom(hash);
 }
 
 template <typename Slot>
-void SlotTable<Slot>::Remove(std::uint32_t spread, std::uint32_t at) {
-  const Place& place = PlaceOf(spread);
+void SlotTable<Slot>::Remove(std::uint32_t hash, std::uint32_t at) {
+  const DirectoryEntry& place = EntryOf(hash);
   Slot* const rows = place.slots;
   const std::uint32_t mask = place.mask;
   std::uint32_t hole = at;
   for (std::uint32_t next = (hole + 1) & mask; !IsEmpty(rows[next]); next = (next + 1) & mask) {
-    const std::uint32_t home = (SpreadOf(rows[next]) << place.bits) >> place.shift;
+    const std::uint32_t home = (HashOf(rows[next]) << place.bits) >> place.shift;
     if (((next - home) & mask) < ((next - hole) & mask)) continue;
     rows[hole] = rows[next];
     hole = next;
   }
   rows[hole] = {};
-  place.part->used--;
+  place.bucket->used--;
 }
 
 template <typename Slot>
 std::size_t SlotTable<Slot>::Copy(std::uint64_t* cursor, Span<Slot> into) const {
   std::size_t count = 0;
-  std::uint64_t first = 0;  // number of the part's first slot
-  for (const auto& part : parts_) {
-    const std::uint64_t end = first + part->slot_count();
+  std::uint64_t first = 0;  // number of the bucket's first slot
+  for (const auto& bucket : buckets_) {
+    const std::uint64_t end = first + bucket->slot_count();
     for (; *cursor < end && count < into.size; ++*cursor) {
-      const Slot& slot = part->slots()[*cursor - first];
+      const Slot& slot = bucket->slots()[*cursor - first];
       if (!IsEmpty(slot)) into.data[count++] = slot;
     }
     first = end;
@@ -209,22 +213,22 @@ std::size_t SlotTable<Slot>::Copy(std::uint64_t* cursor, Span<Slot> into) const 
 template <typename Slot>
 std::size_t SlotTable<Slot>::row_count() const {
   std::size_t count = 0;
-  for (const auto& part : parts_) count += part->used;
+  for (const auto& bucket : buckets_) count += bucket->used;
   return count;
 }
 
 template <typename Slot>
 std::size_t SlotTable<Slot>::slot_count() const {
   std::size_t count = 0;
-  for (const auto& part : parts_) count += part->slot_count();
+  for (const auto& bucket : buckets_) count += bucket->slot_count();
   return count;
 }
 
 template <typename Slot>
 void SlotTable<Slot>::Release(std::vector<RowMemory>* into) {
-  for (const auto& part : parts_) into->push_back(std::move(part->memory));
-  parts_.clear();
-  places_.clear();
+  for (const auto& bucket : buckets_) into->push_back(std::move(bucket->memory));
+  buckets_.clear();
+  directory_.clear();
 }
 
 template class SlotTable<Accumulator>;

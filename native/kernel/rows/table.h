@@ -1,14 +1,14 @@
-// Slots in parts: a directory by the high bits of a key's spread names the part, the bits behind
-// them the slot where a probe begins. Tables of all kinds are built on it: a slot is a row, or says
-// where the row of a key is.
+// Extendible hashing with linear probing. The directory maps the high bits of a key's hash to a
+// bucket; the bits below them select the home slot, where a probe begins. A slot is a row
+// (Accumulator) or names the row of a key elsewhere (KeyEntry).
 //
-// A part doubles while it is small; one that is large splits, and only its own rows move: so growth
-// costs a few milliseconds at a time, however large the table is.
+// A small bucket doubles. A large bucket splits in two, which moves only its own rows: growth takes
+// a few milliseconds at a time, however large the table is.
 //
-// Invariants: (1) a slot is empty iff IsEmpty says so, and zeros are; (2) no part is ever full, so
-// a probe ends; (3) between the home of a row and its slot no slot is empty; (4) a part stands in
-// the order of its homes but for collisions, so growth goes through its memory once, from back to
-// front.
+// Invariants: (1) a slot is empty iff IsEmpty says so, and a zeroed slot is empty; (2) no bucket is
+// ever full, so a probe ends; (3) no slot between the home of a row and its slot is empty; (4) a
+// bucket is ordered by home slot except for collisions, so growth passes over its memory once, from
+// back to front.
 #pragma once
 
 #include <algorithm>
@@ -27,40 +27,41 @@ namespace millrace::kernel {
 
 // Slots that are rows.
 inline bool IsEmpty(const Accumulator& row) { return row.count == 0; }
-inline std::uint32_t SpreadOf(const Accumulator& row) { return SpreadKey(row.account_id); }
+inline std::uint32_t HashOf(const Accumulator& row) { return TableHash(row.account_id); }
 
-// A slot that names a row elsewhere.
+// Slot that names a row stored elsewhere.
 struct KeyEntry {
-  std::uint32_t spread;
-  std::uint32_t number;  // from 1
+  std::uint32_t hash;
+  std::uint32_t number;  // number of the row, from 1; 0: empty
 };
 inline bool IsEmpty(const KeyEntry& entry) { return entry.number == 0; }
-inline std::uint32_t SpreadOf(const KeyEntry& entry) { return entry.spread; }
+inline std::uint32_t HashOf(const KeyEntry& entry) { return entry.hash; }
 
-// Bytes of a part that splits.
+// Bytes of a bucket at which it splits.
 template <typename Slot>
-inline constexpr std::size_t kPartBytes = 0;
+inline constexpr std::size_t kBucketBytes = 0;
 template <>
-inline constexpr std::size_t kPartBytes<Accumulator> = std::size_t{8} << 20;
+inline constexpr std::size_t kBucketBytes<Accumulator> = std::size_t{8} << 20;
 template <>
-inline constexpr std::size_t kPartBytes<KeyEntry> = std::size_t{2} << 20;
+inline constexpr std::size_t kBucketBytes<KeyEntry> = std::size_t{2} << 20;
 
 template <typename Slot>
 class SlotTable {
  public:
-  // src/addon/reference/window/table.ts has the same numbers: bytes are reported alike as long as
-  // a table is one part.
+  // src/addon/reference/window/table.ts has the same numbers: both report the same bytes as long as
+  // the table has one bucket.
   static constexpr std::size_t kSlotsMin = 16;
   static constexpr std::size_t kLoadTenths = 7;
-  // A part of so many slots splits.
-  static constexpr std::size_t kPartSlots = kPartBytes<Slot> / sizeof(Slot);
-  // What a pool has for it.
-  static constexpr std::size_t kPartRows = kPartBytes<Slot> / sizeof(Accumulator);
-  // Parts share so many bits at the most; then they double again, once.
-  static constexpr std::uint32_t kPartBitsMax = kRangeBits;
-  static constexpr std::size_t kPartSlotsMax = kPartSlots * 2;
+  // Number of slots at which a bucket splits.
+  static constexpr std::size_t kBucketSlots = kBucketBytes<Slot> / sizeof(Slot);
+  // Size of a pooled bucket, in rows.
+  static constexpr std::size_t kBucketRows = kBucketBytes<Slot> / sizeof(Accumulator);
+  // Greatest local depth: the number of hash bits that the keys of a bucket share. A bucket at this
+  // depth doubles once more instead of splitting.
+  static constexpr std::uint32_t kBucketBitsMax = kRangeBits;
+  static constexpr std::size_t kBucketSlotsMax = kBucketSlots * 2;
 
-  // A place in the probe of a key. LIFETIME: until the next change of the table.
+  // Position in the probe sequence of a key. LIFETIME: until the next change of the table.
   class Probe {
    public:
     Probe() = default;
@@ -76,61 +77,65 @@ class SlotTable {
     std::uint32_t at_ = 0;
   };
 
-  // Takes its large parts from the pool, where there is one; LIFETIME: beyond the table's.
-  // REQUIRES: called once, before all else.
+  // Sets up the table for the expected number of rows. Large buckets come from the pool, where one
+  // is given. LIFETIME: the pool outlives the table. REQUIRES: called once, before all other
+  // functions.
   Status Open(std::size_t rows_expected, RowPool* pool = nullptr);
-  // Makes room for rows that come in the order of their homes, which would crowd in a table that
-  // grows with them. A table with rows stays as it is.
+  // Allocates all buckets for rows that arrive in the order of their home slots: in a table that
+  // grows while they arrive, they would cluster. Has no effect on a table that has rows.
   Status Reserve(std::size_t rows_expected);
 
-  Probe Home(std::uint32_t spread) const {
-    const Place& place = PlaceOf(spread);
-    return {place.slots, place.mask, (spread << place.bits) >> place.shift};
+  Probe Home(std::uint32_t hash) const {
+    const DirectoryEntry& place = EntryOf(hash);
+    return {place.slots, place.mask, (hash << place.bits) >> place.shift};
   }
-  // The slot where a probe begins and what is behind it. Inlined at once: a compiler takes a
-  // function that only prefetches for one that does nothing.
-  [[gnu::always_inline]] void Prefetch(std::uint32_t spread) const {
-    const Slot* const slot = Home(spread).slot();
+  // Prefetches the home slot of a hash, and the next slot where one slot fills a cache line.
+  // always_inline: compilers treat a function that only prefetches as one without effect.
+  [[gnu::always_inline]] void Prefetch(std::uint32_t hash) const {
+    const Slot* const slot = Home(hash).slot();
     __builtin_prefetch(slot, 1);
     if constexpr (sizeof(Slot) >= kLineBytes) __builtin_prefetch(slot + 1, 1);
   }
 
-  // Whether one more row may not be put beside those of this spread before MakeRoom.
-  bool IsFull(std::uint32_t spread) const {
-    const Part& part = *PlaceOf(spread).part;
-    return part.used >= part.grow_at;
+  // True when the bucket of this hash needs MakeRoom before one more row.
+  bool IsFull(std::uint32_t hash) const {
+    const Bucket& bucket = *EntryOf(hash).bucket;
+    return bucket.used >= bucket.grow_at;
   }
-  Status MakeRoom(std::uint32_t spread);
-  // Says that the caller fills an empty slot in the probe of this spread. REQUIRES: not full.
-  void Use(std::uint32_t spread) { PlaceOf(spread).part->used++; }
-  // Empties the slot and closes the gap: whatever behind it may stand nearer to its home moves up.
-  void Remove(std::uint32_t spread, std::uint32_t at);
+  Status MakeRoom(std::uint32_t hash);
+  // Counts an empty slot in the probe of this hash that the caller fills. REQUIRES: not full.
+  void Use(std::uint32_t hash) { EntryOf(hash).bucket->used++; }
+  // Empties the slot and closes the gap by backward-shift deletion: later rows of the cluster move
+  // towards their home slots.
+  void Remove(std::uint32_t hash, std::uint32_t at);
 
-  // Copies slots from slot *cursor on, counting over all parts, and moves the cursor to where it
-  // stopped: at slot_count() all are through.
+  // Copies used slots from slot *cursor on, counted over all buckets, and advances the cursor. The
+  // copy is complete when *cursor reaches slot_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Slot> into) const;
-  // Calls visit(slot) for those of one range, from *cursor on, which counts from the first slot of
-  // the range, until it answers false: then the cursor stands at the slot, and the answer is false.
+  // Calls visit(slot) for the slots of one range from *cursor on; the cursor counts from the first
+  // slot of the range. When visit returns false, the cursor stays at that slot and the result is
+  // false.
   template <typename Visit>
   bool VisitRange(std::uint32_t range, std::uint64_t* cursor, const Visit& visit) const {
-    const Place& place = PlaceOf(range << (32 - kRangeBits));
+    const DirectoryEntry& place = EntryOf(range << (32 - kRangeBits));
     const std::uint64_t slots = std::uint64_t{place.mask} + 1;
     const std::uint32_t bits = static_cast<std::uint32_t>(kRangeBits) - place.bits;
     const std::uint64_t first = ((range & ((1U << bits) - 1)) * slots) >> bits;
     const std::uint64_t width = std::max<std::uint64_t>(1, slots >> bits);
-    // What is of the range stands in its slots or, pushed on, behind them up to the next empty one.
+    // Rows of the range are in its slots or, displaced by collisions, behind them up to the next
+    // empty slot.
     for (; *cursor < slots; ++*cursor) {
       const Slot& slot = place.slots[(first + *cursor) & place.mask];
       if (IsEmpty(slot)) {
         if (*cursor >= width) return true;
         continue;
       }
-      if (SpreadOf(slot) >> (32 - kRangeBits) == range && !visit(slot)) return false;
+      if (HashOf(slot) >> (32 - kRangeBits) == range && !visit(slot)) return false;
     }
     return true;
   }
-  // Copies slots of one range as VisitRange visits them. False when `into` was full before the
-  // range was through.
+  // Copies the slots of one range as VisitRange visits them. False when `into` was full before the
+  // end of the range.
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Slot> into,
                  std::size_t* copied) const {
     return VisitRange(range, cursor, [&](const Slot& slot) {
@@ -144,45 +149,45 @@ class SlotTable {
   std::size_t slot_count() const;
   std::size_t bytes() const { return slot_count() * sizeof(Slot); }
 
-  // Gives its memory away, a part each; the table is of no more use.
+  // Moves the memory of every bucket into `into`. The table must not be used afterwards.
   void Release(std::vector<RowMemory>* into);
 
  private:
   static constexpr std::size_t kLineBytes = 64;
 
-  struct Part {
+  struct Bucket {
     Slot* slots() const { return reinterpret_cast<Slot*>(memory.rows()); }
     std::size_t slot_count() const { return memory.bytes() / sizeof(Slot); }
 
     RowMemory memory;
     std::size_t used = 0;
     std::size_t grow_at = 0;
-    std::uint32_t bits = 0;  // how many high bits its keys share
+    std::uint32_t bits = 0;  // local depth: number of high bits that its keys share
   };
-  // What a probe needs of a part.
-  struct Place {
+  // Directory entry: the fields of a bucket that a probe needs.
+  struct DirectoryEntry {
     Slot* slots;
-    Part* part;
+    Bucket* bucket;
     std::uint32_t mask;
     std::uint8_t bits;
     std::uint8_t shift;
   };
 
-  const Place& PlaceOf(std::uint32_t spread) const {
-    return places_[std::uint64_t{spread} >> place_shift_];
+  const DirectoryEntry& EntryOf(std::uint32_t hash) const {
+    return directory_[std::uint64_t{hash} >> directory_shift_];
   }
-  Status OpenParts(std::size_t rows_expected, std::size_t parts_max);
-  std::unique_ptr<Part> NewPart(std::size_t slots, std::uint32_t bits, Status* status);
-  Status Double(Part* part);
-  Status Split(Part* part, std::uint32_t spread);
-  void SetPlaces();
-  static void SetGrowth(Part* part, std::size_t number);
-  static void Respread(Part* part, std::size_t before);
+  Status OpenBuckets(std::size_t rows_expected, std::size_t buckets_max);
+  std::unique_ptr<Bucket> NewBucket(std::size_t slots, std::uint32_t bits, Status* status);
+  Status Double(Bucket* bucket);
+  Status Split(Bucket* bucket, std::uint32_t hash);
+  void BuildDirectory();
+  static void SetGrowth(Bucket* bucket, std::size_t number);
+  static void Rehash(Bucket* bucket, std::size_t before);
 
   RowPool* pool_ = nullptr;
-  std::vector<std::unique_ptr<Part>> parts_;
-  std::vector<Place> places_;
-  int place_shift_ = 32;
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::vector<DirectoryEntry> directory_;
+  int directory_shift_ = 32;
 };
 
 extern template class SlotTable<Accumulator>;

@@ -6,8 +6,8 @@
 namespace millrace::kernel {
 namespace {
 
-// A gap spans at least so many buckets: of the one that the frontier stands in, every entry is
-// looked at whenever sessions fire.
+// Least number of buckets in a gap. Every firing scans all entries of the bucket that holds the
+// watermark.
 constexpr std::uint64_t kBucketsAGap = 256;
 
 }  // namespace
@@ -29,14 +29,14 @@ void SessionDeadlines::Add(const Deadline& entry) {
   count_++;
 }
 
-void SessionDeadlines::Take(std::int64_t frontier, std::vector<Deadline>* due) {
-  while (!buckets_.empty() && buckets_.begin()->second.least <= frontier) {
+void SessionDeadlines::PopDue(std::int64_t watermark, std::vector<Deadline>* due) {
+  while (!buckets_.empty() && buckets_.begin()->second.least <= watermark) {
     const auto first = buckets_.begin();
     Bucket& bucket = first->second;
     std::vector<Deadline>& entries = bucket.entries;
     const auto reached =
         std::partition(entries.begin(), entries.end(),
-                       [frontier](const Deadline& entry) { return entry.deadline > frontier; });
+                       [watermark](const Deadline& entry) { return entry.deadline > watermark; });
     due->insert(due->end(), reached, entries.end());
     count_ -= static_cast<std::size_t>(entries.end() - reached);
     entries.erase(reached, entries.end());
@@ -50,10 +50,10 @@ void SessionDeadlines::Take(std::int64_t frontier, std::vector<Deadline>* due) {
   }
 }
 
-std::size_t SessionDeadlines::DueAtMost(std::int64_t frontier) const {
+std::size_t SessionDeadlines::DueAtMost(std::int64_t watermark) const {
   std::size_t count = 0;
   for (const auto& [number, bucket] : buckets_) {
-    if (bucket.least > frontier) break;
+    if (bucket.least > watermark) break;
     count += bucket.entries.size();
   }
   return count;

@@ -1,6 +1,6 @@
-// Which open sessions may have ended, without a timer a key: entries in buckets of event time. An
-// entry tells no truth: its session may have grown, merged or gone since, which whoever asks finds
-// out.
+// Calendar queue of session deadlines: entries in buckets of event time, without a timer for each
+// key. Entries are hints: the session may have grown, merged or ended since, so verify each entry
+// against its session.
 //
 // Invariant: every open session has an entry of its key and start whose deadline is not later than
 // its end.
@@ -19,23 +19,23 @@ struct Deadline {
   std::int64_t start;
   std::int64_t deadline;
 };
-static_assert(sizeof(Deadline) == 24);  // as src/addon/reference/deadlines.ts counts them
+static_assert(sizeof(Deadline) == 24);  // src/addon/reference/deadlines.ts reports the same bytes
 
 class SessionDeadlines {
  public:
-  // Beyond all times.
+  // Later than every time.
   static constexpr std::int64_t kForever = std::int64_t{1} << 62;
 
   // REQUIRES: 1 <= gap_ms.
   explicit SessionDeadlines(std::int64_t gap_ms);
 
   void Add(const Deadline& entry);
-  // Takes out the entries whose deadline the frontier has reached, and puts them behind `due`.
-  void Take(std::int64_t frontier, std::vector<Deadline>* due);
+  // Moves the entries whose deadline the watermark has reached to the end of `due`.
+  void PopDue(std::int64_t watermark, std::vector<Deadline>* due);
 
-  // Entries in buckets that begin at or before the frontier.
-  std::size_t DueAtMost(std::int64_t frontier) const;
-  // The least deadline; kForever when there is none.
+  // Upper bound of the due entries: all entries of buckets that hold a due entry.
+  std::size_t DueAtMost(std::int64_t watermark) const;
+  // Least deadline; kForever when there is no entry.
   std::int64_t least() const {
     return buckets_.empty() ? kForever : buckets_.begin()->second.least;
   }
@@ -46,7 +46,7 @@ class SessionDeadlines {
     std::int64_t least = kForever;
     std::vector<Deadline> entries;
   };
-  // A bucket met lately, at the place that the low bits of its number name.
+  // Cache entry for a recently used bucket; the low bits of the bucket number select it.
   struct Known {
     std::int64_t number = 0;
     Bucket* bucket = nullptr;
@@ -56,7 +56,7 @@ class SessionDeadlines {
   void Forget(std::int64_t number);
 
   int grain_bits_ = 0;
-  std::map<std::int64_t, Bucket> buckets_;  // none is empty
+  std::map<std::int64_t, Bucket> buckets_;  // no bucket is empty
   std::array<Known, kKnown> known_{};
   std::size_t count_ = 0;
 };

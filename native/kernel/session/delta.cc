@@ -10,16 +10,16 @@ namespace {
 
 using Head = layout::SessionDeltas;
 
-constexpr std::size_t kColumns = 4;  // of every delta
+constexpr std::size_t kColumns = 4;  // columns of every delta
 
 std::uint64_t Between(std::int64_t from, std::int64_t to) {
   return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
 }
 
-// Greatest distance of two times of events.
+// Upper bound of the distance of two event times.
 constexpr std::uint64_t kReach = 2 * static_cast<std::uint64_t>(kEventTsLimit);
 
-// 0 without any.
+// Least start of all rows; 0 without rows.
 std::int64_t LeastStart(const RowParts& parts) {
   std::int64_t least = INT64_MAX;
   for (std::size_t part = 0; part < parts.size; part++) {
@@ -80,8 +80,7 @@ std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t ga
   }
   const std::uint8_t* at = bytes.data + Head::kBytes;
   const std::uint8_t* const end = bytes.data + bytes.size;
-  // Each delta takes a length in every column, so what is allocated below is bounded by what is
-  // there.
+  // Each delta takes a length in every column, so the allocations below are bounded by the input.
   ColumnReader account_id, start, events, min, last;
   MoreReader aggregates;
   if (!account_id.Open(&at, end, count) || !start.Open(&at, end, count) ||
@@ -105,7 +104,8 @@ std::int32_t DecodeSessionDeltas(Span<const std::uint8_t> bytes, std::int64_t ga
     row.spare = static_cast<std::uint64_t>(first);
     if (others > 0) {
       const std::uint64_t length = last.Next();
-      if (length >= kReach || !aggregates.Take(others, &row)) return layout::kDeltaStatusBadDelta;
+      if (length >= kReach || !aggregates.Complete(others, &row))
+        return layout::kDeltaStatusBadDelta;
       row.last_update_ts = first + static_cast<std::int64_t>(length);
     }
     if (!IsSession(row)) return layout::kDeltaStatusBadDelta;

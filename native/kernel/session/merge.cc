@@ -59,7 +59,7 @@ Status MergeSessions(std::int64_t gap_ms, Span<const Span<const Accumulator>> pa
     if (!IsSession(part)) return Status::kBadArgument;
     if (open->count != 0) {
       if (IsBefore(part, *open)) return Status::kBadArgument;
-      // Parts come by their starts, so what is not near what stands open is near nothing before.
+      // Parts ascend by start, so a part that does not join the open session joins no earlier one.
       if (part.account_id == open->account_id && StartOf(part) - open->last_update_ts < gap_ms) {
         Fold(part, open);
       } else {

@@ -24,19 +24,19 @@ RowMemory RowList::Release() {
   return std::move(memory_);
 }
 
-Status SessionTable::Fold(const Accumulator& part, std::uint32_t spread) {
-  if (table_.IsFull(spread)) [[unlikely]] {
-    const Status status = table_.MakeRoom(spread);
+Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
+  if (table_.IsFull(hash)) [[unlikely]] {
+    const Status status = table_.MakeRoom(hash);
     if (status != Status::kOk) return status;
   }
   const std::int64_t start = StartOf(part);
   const std::int64_t last = part.last_update_ts;
   most_last_ = std::max(most_last_, last);
-  // What is near the whole is near the part: sessions of a key lie a gap apart, so nothing comes
-  // near by a merge alone.
+  // Sessions near the merged session are near the part too: sessions of a key lie a gap apart, so a
+  // merge does not reach another session.
   Accumulator* near = nullptr;
   std::int64_t least = SessionDeadlines::kForever;
-  RowTable::Probe probe = table_.Home(spread);
+  RowTable::Probe probe = table_.Home(hash);
   while (probe.slot()->count != 0) {
     Accumulator* const row = probe.slot();
     if (row->account_id == part.account_id) {
@@ -46,12 +46,12 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t spread) {
         if (near != nullptr) {
           kernel::Fold(*row, near);
           merged_++;
-          // What came up from behind stands here.
-          table_.Remove(spread, probe.at());
+          // Remove shifted the next row of the cluster into this slot.
+          table_.Remove(hash, probe.at());
           continue;
         }
         near = row;
-        // Inside of it, it is near no other.
+        // A part inside this session is near no other session.
         if (start >= other && last <= row->last_update_ts) break;
       }
     }
@@ -60,26 +60,26 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t spread) {
   if (near == nullptr) {
     near = probe.slot();
     *near = part;
-    table_.Use(spread);
+    table_.Use(hash);
   } else {
     kernel::Fold(part, near);
     near->spare = static_cast<std::uint64_t>(std::min(start, least));
   }
-  // A start that stays has an entry already, whose deadline is not later.
+  // A session whose start does not change has an entry already, with a deadline that is not later.
   if (start < least) deadlines_.Add({part.account_id, start, near->last_update_ts + gap_ms_});
   return Status::kOk;
 }
 
-Status SessionTable::Fire(std::int64_t frontier, RowList* fired) {
+Status SessionTable::Fire(std::int64_t watermark, RowList* fired) {
   due_.clear();
-  deadlines_.Take(frontier, &due_);
+  deadlines_.PopDue(watermark, &due_);
   for (std::size_t i = 0; i < due_.size(); i++) {
     if (i + kPrefetchAhead < due_.size()) {
-      table_.Prefetch(SpreadKey(due_[i + kPrefetchAhead].account_id));
+      table_.Prefetch(TableHash(due_[i + kPrefetchAhead].account_id));
     }
     const Deadline& entry = due_[i];
-    const std::uint32_t spread = SpreadKey(entry.account_id);
-    RowTable::Probe probe = table_.Home(spread);
+    const std::uint32_t hash = TableHash(entry.account_id);
+    RowTable::Probe probe = table_.Home(hash);
     while (probe.slot()->count != 0 && (probe.slot()->account_id != entry.account_id ||
                                         StartOf(*probe.slot()) != entry.start)) {
       probe.Next();
@@ -87,18 +87,18 @@ Status SessionTable::Fire(std::int64_t frontier, RowList* fired) {
     const Accumulator& row = *probe.slot();
     if (row.count == 0) continue;
     const std::int64_t end = row.last_update_ts + gap_ms_;
-    if (end > frontier) {
+    if (end > watermark) {
       deadlines_.Add({entry.account_id, entry.start, end});
       continue;
     }
     const Status status = fired->Append(row);
     if (status != Status::kOk) return status;
-    table_.Remove(spread, probe.at());
+    table_.Remove(hash, probe.at());
   }
   return Status::kOk;
 }
 
-Status SessionTable::FireMost(std::int64_t frontier, RowPool* pool, std::vector<RowMemory>* rows,
+Status SessionTable::FireMost(std::int64_t watermark, RowPool* pool, std::vector<RowMemory>* rows,
                               std::size_t* count) {
   std::vector<RowMemory> taken;
   Status status = Detach(pool, &taken, count);
@@ -106,8 +106,8 @@ Status SessionTable::FireMost(std::int64_t frontier, RowPool* pool, std::vector<
   for (RowMemory& memory : taken) {
     for (std::size_t i = 0; i < memory.size(); i++) {
       Accumulator& row = memory.rows()[i];
-      if (row.count == 0 || row.last_update_ts + gap_ms_ <= frontier) continue;
-      status = Fold(row, SpreadKey(row.account_id));
+      if (row.count == 0 || row.last_update_ts + gap_ms_ <= watermark) continue;
+      status = Fold(row, TableHash(row.account_id));
       if (status != Status::kOk) return status;
       row = {};
       --*count;
@@ -131,7 +131,7 @@ Status SessionTable::Detach(RowPool* pool, std::vector<RowMemory>* rows, std::si
 
 std::size_t SessionTable::Find(std::uint64_t account_id, Span<Accumulator> into) const {
   std::vector<Accumulator> found;
-  RowTable::Probe probe = table_.Home(SpreadKey(account_id));
+  RowTable::Probe probe = table_.Home(TableHash(account_id));
   for (; probe.slot()->count != 0; probe.Next()) {
     if (probe.slot()->account_id == account_id) found.push_back(*probe.slot());
   }

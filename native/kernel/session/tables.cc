@@ -14,7 +14,7 @@ constexpr std::size_t kPrefetchAhead = 16;
 constexpr std::size_t kIndexMin = 64;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-// Makes a part of a session one with another.
+// Joins a part of a session into another.
 void Join(const Accumulator& part, Accumulator* into) {
   const std::int64_t start = std::min(StartOf(part), StartOf(*into));
   Fold(part, into);
@@ -76,9 +76,9 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
     const Accumulator* const deltas = worker.deltas.rows();
     for (std::size_t i = 0; i < worker.count && worker.status == Status::kOk; i++) {
       if (i + kPrefetchAhead < worker.count) {
-        worker.table.PrefetchSpread(SpreadKey(deltas[i + kPrefetchAhead].account_id));
+        worker.table.PrefetchHome(TableHash(deltas[i + kPrefetchAhead].account_id));
       }
-      worker.status = worker.table.Fold(deltas[i], SpreadKey(deltas[i].account_id));
+      worker.status = worker.table.Fold(deltas[i], TableHash(deltas[i].account_id));
     }
   };
   if (shards() == 1 || rows < WindowTables::kForkRowsMin) {
@@ -92,8 +92,8 @@ Status SessionTables::Accumulate(const Rows<layout::EventBatch>& events,
   return Status::kOk;
 }
 
-// Each event goes into the partial sessions of its key less than a gap away: none, one or, between
-// two, both, which become the one that was there first.
+// Joins each event with the partial sessions of its key less than a gap away: none, one, or the two
+// that it connects. Two connected ones become the one with the lower number.
 void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
                               const Rows<layout::AdmittedBatch>& admitted, std::uint32_t shard) {
   Worker& worker = *workers_[shard];
@@ -101,7 +101,7 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
   std::uint32_t* const index = worker.index.data();
   const std::size_t mask = worker.index.size() - 1;
   const int shift = 32 - std::countr_zero(worker.index.size());
-  // As in WindowTables: an entry is the number of a part below the low bits of its spread.
+  // As in WindowTables: an index entry is the number of a part below the low bits of its hash.
   const int number_bits = std::bit_width(admitted.row_count);
   const std::uint32_t number_mask = (1U << number_bits) - 1;
   const std::int32_t* const owner = shards() == 1 ? nullptr : owner_.data();
@@ -111,11 +111,11 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
     if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
     const std::uint64_t key = events.at.account_id[row];
     const std::int64_t event_ts = events.at.event_ts[row];
-    const std::uint32_t spread = SpreadKey(key);
-    const std::uint32_t tag = spread << number_bits;
+    const std::uint32_t hash = TableHash(key);
+    const std::uint32_t tag = hash << number_bits;
     const std::int64_t value = events.at.value[row];
     std::uint32_t near = kNone;
-    std::size_t at = spread >> shift;
+    std::size_t at = hash >> shift;
     for (; index[at] != 0; at = (at + 1) & mask) {
       if ((index[at] & ~number_mask) != tag) continue;
       const std::uint32_t number = (index[at] & number_mask) - 1;
@@ -125,7 +125,7 @@ void SessionTables::Aggregate(const Rows<layout::EventBatch>& events,
       if (event_ts - part.last_update_ts >= gap_ms_ || start - event_ts >= gap_ms_) continue;
       if (near == kNone) {
         near = number;
-        // Inside of it, it is near no other.
+        // An event inside this part is near no other part.
         if (event_ts >= start && event_ts <= part.last_update_ts) break;
         continue;
       }
@@ -189,10 +189,10 @@ Status SessionTables::FoldAll(const Accumulator* rows, std::size_t count) {
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
       const std::uint64_t next = rows[i + kPrefetchAhead].account_id;
-      workers_[OwnerOf(next)]->table.PrefetchSpread(SpreadKey(next));
+      workers_[OwnerOf(next)]->table.PrefetchHome(TableHash(next));
     }
     const std::uint64_t key = rows[i].account_id;
-    const Status status = workers_[OwnerOf(key)]->table.Fold(rows[i], SpreadKey(key));
+    const Status status = workers_[OwnerOf(key)]->table.Fold(rows[i], TableHash(key));
     if (status != Status::kOk) return status;
   }
   return Status::kOk;
@@ -226,25 +226,25 @@ std::size_t SessionTables::Find(std::uint64_t account_id, Span<Accumulator> into
   return workers_[OwnerOf(account_id)]->table.Find(account_id, into);
 }
 
-Status SessionTables::Fire(std::int64_t frontier, std::unique_ptr<SortedRun>* run) {
+Status SessionTables::Fire(std::int64_t watermark, std::unique_ptr<SortedRun>* run) {
   std::vector<RowMemory> parts;
   std::size_t count = 0;
   bool is_whole = false;
   for (const auto& worker : workers_) {
-    if (worker->table.HaveAllEnded(frontier)) {
+    if (worker->table.HaveAllEnded(watermark)) {
       const Status status = worker->table.Detach(pool_.get(), &parts, &count);
       if (status != Status::kOk) return status;
       is_whole = true;
       continue;
     }
-    if (worker->table.HaveMostEnded(frontier)) {
-      const Status status = worker->table.FireMost(frontier, pool_.get(), &parts, &count);
+    if (worker->table.HaveMostEnded(watermark)) {
+      const Status status = worker->table.FireMost(watermark, pool_.get(), &parts, &count);
       if (status != Status::kOk) return status;
       is_whole = true;
       continue;
     }
     RowList fired;
-    const Status status = worker->table.Fire(frontier, &fired);
+    const Status status = worker->table.Fire(watermark, &fired);
     if (status != Status::kOk) return status;
     count += fired.size();
     parts.push_back(fired.Release());

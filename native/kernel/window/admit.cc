@@ -13,18 +13,18 @@ namespace {
 using Clock = layout::WindowClock;
 using Progress = layout::PartitionProgress;
 
-// Stands for -Infinity and, negated, for Infinity: far outside of all times, and adding a duration
-// to it overflows nothing.
+// Represents -Infinity and, negated, Infinity: far outside of all times, and adding a duration to
+// it does not overflow.
 constexpr std::int64_t kNever = -(std::int64_t{1} << 62);
 constexpr std::int64_t kForever = -kNever;
 constexpr std::int64_t kExactMax = std::int64_t{1} << 53;
 constexpr std::size_t kProgressCells = Progress::kBytes / sizeof(double);
 constexpr std::size_t kClockCells = Clock::kBytes / sizeof(double);
-// Rows that the fast path looks at together.
+// Number of rows that the fast path handles together.
 constexpr std::uint32_t kBlockRows = 64;
 constexpr std::uint32_t kWaitBlocksMax = 31;
 
-// A whole number in [least, greatest]; written so that NaN fails.
+// Reads a whole number in [least, greatest]; the comparison is written so that NaN fails.
 bool Whole(double cell, std::int64_t least, std::int64_t greatest, std::int64_t* out) {
   if (!(cell >= static_cast<double>(least) && cell <= static_cast<double>(greatest)) ||
       cell != std::floor(cell)) {
@@ -69,13 +69,13 @@ class Admission {
  public:
   Status Read(Span<double> clock, Span<double> progress);
   void Write(Span<double> clock, Span<double> progress) const;
-  // Returns false at a row that must not be.
+  // Returns false at an invalid row: an unknown partition or an offset that does not ascend.
   bool Run(const Rows<layout::RecordBatch>& records, const Rows<layout::EventBatch>& events,
            std::uint32_t from, Rows<layout::AdmittedBatch>* admitted,
            Rows<layout::RefusedBatch>* refused);
-  // The next row to take.
+  // Next row to process.
   std::uint32_t row() const { return row_; }
-  bool Due() const { return frontier_ >= next_end_; }
+  bool Due() const { return watermark_ >= next_end_; }
 
  private:
   bool Block(const layout::RecordBatch& records, const layout::EventBatch& events,
@@ -83,32 +83,32 @@ class Admission {
   bool Row(const layout::RecordBatch& records, const layout::EventBatch& events,
            const layout::AdmittedBatch& out);
   void Judge(std::int64_t event_ts, Lane* lane, const layout::AdmittedBatch& out);
-  void See(std::int64_t event_ts, Lane* lane);
+  void RaiseSeen(std::int64_t event_ts, Lane* lane);
   void EnterSlice(std::int64_t event_ts);
   void Refuse(std::uint8_t reason, std::int64_t bound);
   void FindLeast();
   std::int64_t LeastOfOthers(const Lane* lane);
-  void FindFrontier() {
+  void FindWatermark() {
     const std::int64_t time = global_ ? seen_ : least_;
-    // It never falls, and while every partition is idle it stays where it is.
+    // The watermark never decreases, and stays while every partition is idle.
     if (time == kForever || time == kNever) return;
-    frontier_ = std::max(frontier_, time - delay_);
+    watermark_ = std::max(watermark_, time - delay_);
   }
 
   bool global_ = false;
   std::int64_t slice_ms_ = 1, slide_ms_ = 1, size_ms_ = 1, delay_ = 0, max_future_ = -1;
-  std::int64_t next_end_ = kForever, frontier_ = kNever;
-  // Greatest event time over all partitions, least over those that are not idle.
+  std::int64_t next_end_ = kForever, watermark_ = kNever;
+  // Greatest event time over all partitions, and least over those that are not idle.
   std::int64_t seen_ = kNever, least_ = kNever;
   std::vector<Lane> lanes_;
-  // The least of all lanes but one, and which; null when not known.
+  // Cache of the least time of all lanes except `others_of_`; null: not valid.
   const Lane* others_of_ = nullptr;
   std::int64_t others_ = kForever;
-  // The slice that holds [start_, start_ + slice_ms_), once there is one.
+  // Current slice [start_, start_ + slice_ms_), valid once in_slice_ is true.
   std::int64_t start_ = 0;
   bool in_slice_ = false;
   std::uint32_t row_ = 0, count_ = 0, refused_count_ = 0;
-  // Null: nobody asks which rows were refused.
+  // Null: the caller does not need the refused rows.
   const layout::RefusedBatch* refused_ = nullptr;
 };
 
@@ -130,12 +130,12 @@ Status Admission::Read(Span<double> clock, Span<double> progress) {
       !Whole(time(Clock::kDelayMsAt), 0, 2 * kDurationMsMax, &delay_) ||
       !Whole(time(Clock::kMaxFutureMsAt), -1, kDurationMsMax, &max_future_) ||
       !WholeOr(time(Clock::kNextEndAt), infinity, kForever, &next_end_) ||
-      !WholeOr(time(Clock::kFrontierAt), -infinity, kNever, &frontier_)) {
+      !WholeOr(time(Clock::kFrontierAt), -infinity, kNever, &watermark_)) {
     return Status::kBadArgument;
   }
   global_ = global == 1;
   if (!sliced) {
-    // One slice holds every event of any session, so that none opens another.
+    // Session windows: one slice holds every event, so that no event opens another slice.
     start_ = -kEventTsLimit;
     slice_ms_ = 2 * kEventTsLimit;
     in_slice_ = true;
@@ -168,13 +168,13 @@ Status Admission::Read(Span<double> clock, Span<double> progress) {
     seen_ = std::max(seen_, lane.seen);
   }
   FindLeast();
-  FindFrontier();
+  FindWatermark();
   return Status::kOk;
 }
 
 void Admission::Write(Span<double> clock, Span<double> progress) const {
   clock.data[Clock::kNextEndAt / sizeof(double)] = ToCell(next_end_);
-  clock.data[Clock::kFrontierAt / sizeof(double)] = ToCell(frontier_);
+  clock.data[Clock::kFrontierAt / sizeof(double)] = ToCell(watermark_);
   clock.data[Clock::kMaxSeenAt / sizeof(double)] = ToCell(seen_);
   for (std::size_t p = 0; p < lanes_.size(); p++) {
     double* cells = progress.data + p * kProgressCells;
@@ -211,8 +211,8 @@ std::int64_t Admission::LeastOfOthers(const Lane* lane) {
   return others_;
 }
 
-// Moves a partition's watermark.
-void Admission::See(std::int64_t event_ts, Lane* lane) {
+// Raises the greatest event time of a partition.
+void Admission::RaiseSeen(std::int64_t event_ts, Lane* lane) {
   const std::int64_t before = lane->seen;
   lane->seen = event_ts;
   if (others_of_ != lane) others_of_ = nullptr;
@@ -220,18 +220,19 @@ void Admission::See(std::int64_t event_ts, Lane* lane) {
   if (!global_ && before == least_) {
     least_ = std::min(LeastOfOthers(lane), event_ts);
   }
-  FindFrontier();
+  FindWatermark();
 }
 
 void Admission::EnterSlice(std::int64_t event_ts) {
   start_ = FloorTo(event_ts, slice_ms_);
   in_slice_ = true;
-  // The first window to end that holds the slice: ends are a slide apart, one of them at size_ms_.
+  // Earliest end of a window that holds the slice: ends are a slide apart, and one of them is
+  // size_ms_.
   const std::int64_t end = start_ + slice_ms_;
   next_end_ = std::min(next_end_, size_ms_ - FloorTo(size_ms_ - end, slide_ms_));
 }
 
-// Tells of the row before row_.
+// Records the refusal of row row_ - 1.
 void Admission::Refuse(std::uint8_t reason, std::int64_t bound) {
   if (refused_ == nullptr) return;
   refused_->row[refused_count_] = row_ - 1;
@@ -240,7 +241,7 @@ void Admission::Refuse(std::uint8_t reason, std::int64_t bound) {
   refused_count_++;
 }
 
-// Whether the row may stand where it does; moves on over it.
+// Processes one row. False when its partition or offset is invalid; then nothing is changed.
 bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch& events,
                     const layout::AdmittedBatch& out) {
   const std::uint32_t row = row_;
@@ -267,11 +268,12 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
   if (lane.idle) [[unlikely]] {
     lane.idle = false;
     FindLeast();
-    FindFrontier();
+    FindWatermark();
   }
   std::int64_t seen = event_ts;
   if (max_future_ >= 0 && records.timestamp_type[row] != layout::kTimestampTypeNone) {
-    // A timestamp beyond the limits of events bounds nothing, or everything.
+    // The clamp keeps the addition in range; a timestamp outside the limits of events would bound
+    // nothing, or everything.
     const std::int64_t reference =
         std::clamp(records.timestamp[row], -kEventTsLimit, kEventTsLimit);
     if (event_ts > reference + max_future_) {
@@ -279,7 +281,7 @@ bool Admission::Row(const layout::RecordBatch& records, const layout::EventBatch
       lane.clamped++;
     }
   }
-  if (seen > lane.seen) See(seen, &lane);
+  if (seen > lane.seen) RaiseSeen(seen, &lane);
   Judge(event_ts, &lane, out);
   return true;
 }
@@ -291,10 +293,10 @@ void Admission::Judge(std::int64_t event_ts, Lane* lane, const layout::AdmittedB
     Refuse(layout::kRefusalLate, seen - delay_);
     return;
   }
-  if (event_ts < frontier_) {
+  if (event_ts < watermark_) {
     lane->late++;
     lane->after_idle++;
-    Refuse(layout::kRefusalLateAfterIdle, frontier_);
+    Refuse(layout::kRefusalLateAfterIdle, watermark_);
     return;
   }
   lane->accepted++;
@@ -304,8 +306,8 @@ void Admission::Judge(std::int64_t event_ts, Lane* lane, const layout::AdmittedB
   count_++;
 }
 
-// Takes `rows` rows of one partition at once, where nothing can be late, no window can get due, and
-// all lie in one slice. False, and nothing is changed, where that is not so.
+// Processes `rows` rows of one partition together, where none can be late, no window can become
+// due, and all lie in one slice. Otherwise returns false and changes nothing.
 bool Admission::Block(const layout::RecordBatch& records, const layout::EventBatch& events,
                       const layout::AdmittedBatch& out, std::uint32_t rows) {
   const std::uint32_t first = row_;
@@ -315,7 +317,7 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   std::int64_t least = events.event_ts[first];
   std::int64_t most = least;
   std::int64_t position = lane.next - 1;
-  std::uint32_t odd = 0;  // rows that are not as the block needs them
+  std::uint32_t odd = 0;  // not 0 when a row does not fulfill the conditions of the block
   for (std::uint32_t row = first; row < first + rows; row++) {
     const std::int64_t event_ts = events.event_ts[row];
     least = std::min(least, event_ts);
@@ -328,21 +330,22 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
   const std::int64_t seen = std::max(lane.seen, most);
   if (odd != 0 || lane.idle || position >= std::min(lane.limit, kExactMax) ||
       least < -kEventTsLimit || most >= kEventTsLimit ||
-      least < (global_ ? std::max(seen_, most) : seen) - delay_ || least < frontier_) {
+      least < (global_ ? std::max(seen_, most) : seen) - delay_ || least < watermark_) {
     return false;
   }
   const std::int64_t start = in_slice_ && least >= start_ && least - start_ < slice_ms_
                                  ? start_
                                  : FloorTo(least, slice_ms_);
   if (most - start >= slice_ms_) return false;
-  // What the frontier would be behind the block, were the slice new.
+  // Watermark after the block. The block may open a slice, whose first window ends with it at the
+  // earliest.
   const std::int64_t time = global_               ? std::max(seen_, most)
                             : lane.seen == least_ ? std::min(LeastOfOthers(&lane), seen)
                                                   : least_;
-  if (std::max(frontier_, time - delay_) >= std::min(next_end_, start + slice_ms_)) return false;
+  if (std::max(watermark_, time - delay_) >= std::min(next_end_, start + slice_ms_)) return false;
 
   if (!in_slice_ || start != start_) EnterSlice(least);
-  if (seen > lane.seen) See(seen, &lane);
+  if (seen > lane.seen) RaiseSeen(seen, &lane);
   lane.next = position + 1;
   lane.accepted += rows;
   for (std::uint32_t i = 0; i < rows; i++) {
@@ -360,7 +363,8 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   refused_ = refused == nullptr ? nullptr : &refused->at;
   const std::uint32_t rows = records.row_count;
   row_ = from;
-  // Blocks to go row by row before the fast path is tried again: where it fails it costs a scan.
+  // Number of blocks to process row by row before the fast path is tried again: a failed attempt
+  // costs a scan.
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
   std::uint32_t failures = 0;
   bool sound = true;

@@ -10,7 +10,7 @@ namespace {
 
 using Head = layout::WindowDeltas;
 
-constexpr std::size_t kColumns = 5;  // of every delta
+constexpr std::size_t kColumns = 5;  // columns of every delta
 
 std::int32_t ReadSlices(const std::uint8_t* at, std::size_t count, std::int64_t slice_ms,
                         std::vector<std::int64_t>* slices) {
@@ -86,8 +86,8 @@ std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
   }
   const std::uint8_t* const end = at + bytes.size;
   at += Head::kBytes;
-  // Each slice takes 8 bytes and each delta a length in every column, so what is allocated below is
-  // bounded by what is there.
+  // Each slice takes 8 bytes and each delta a length in every column, so the allocations below are
+  // bounded by the input.
   if (slice_count > count || slice_count > static_cast<std::size_t>(end - at) / 8) {
     return layout::kDeltaStatusBadHead;
   }
@@ -122,7 +122,7 @@ std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
     used[slice] = true;
     row = OneEvent(account_id.Next(), least, (*slices)[slice] + static_cast<std::int64_t>(ahead));
     row.spare = slice;
-    if (others > 0 && !aggregates.Take(others, &row)) return layout::kDeltaStatusBadDelta;
+    if (others > 0 && !aggregates.Complete(others, &row)) return layout::kDeltaStatusBadDelta;
   }
   return used_count == slice_count ? layout::kDeltaStatusOk : layout::kDeltaStatusBadSlice;
 }

@@ -1,7 +1,7 @@
-// The deltas of one batch as bytes: what the changelog keeps. The form is layout::WindowDeltas.
+// Encoding of the deltas of one batch for the changelog. The layout is layout::WindowDeltas.
 //
 // Every byte is determined: two encodings of the same deltas in the same order are equal, and the
-// decoder refuses whatever the encoder would not have written for some deltas.
+// decoder refuses bytes that the encoder would not have written for any deltas.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@
 
 namespace millrace::kernel {
 
-// The spare cell of a delta: the number of its slice and, in the high half, what the caller likes.
+// Slice number of a delta: the low half of its spare cell. The caller may use the high half.
 inline std::uint64_t SliceNumberOf(const Accumulator& delta) { return delta.spare & 0xffffffffU; }
 
-// Room that is enough for an encoding.
+// Upper bound of the bytes of an encoding.
 std::size_t DeltaBytesMax(std::size_t deltas, std::size_t slices);
 
-// Encodes the rows of all parts, one after the other.
-// kTooFewRows when `out` is shorter than DeltaBytesMax, kBadArgument for more than
-// layout::kWindowDeltasFormDeltasMax rows or a count above kDeltaCountMax.
-// REQUIRES: slice numbers are below slices.size, and last_update_ts lies in the slice.
+// Encodes the rows of all parts in order. kTooFewRows when `out` is shorter than DeltaBytesMax,
+// kBadArgument for more than layout::kWindowDeltasFormDeltasMax rows or a count above
+// kDeltaCountMax. REQUIRES: slice numbers are below slices.size, and last_update_ts lies in the
+// slice.
 Status EncodeDeltas(const RowParts& parts, Span<const std::int64_t> slices, std::int64_t slice_ms,
                     Span<std::uint8_t> out, std::size_t* written);
 
-// Decodes one encoding. Returns layout::kDeltaStatus*; the two vectors are filled when it is Ok and
-// of no meaning otherwise. Memory is bounded by 26 times the bytes.
+// Decodes one encoding and returns layout::kDeltaStatus*. The two vectors are valid only for
+// kDeltaStatusOk. Memory is bounded by 26 times the bytes.
 std::int32_t DecodeDeltas(Span<const std::uint8_t> bytes, std::int64_t slice_ms,
                           std::vector<std::int64_t>* slices, std::vector<Accumulator>* deltas);
 

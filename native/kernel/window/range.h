@@ -1,4 +1,4 @@
-// The ranges that a snapshot beside ingestion takes the keys in.
+// Key ranges: a snapshot that runs during ingestion copies the keys range by range.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,19 @@
 
 namespace millrace::kernel {
 
-// Which deltas a restored state has already: those whose record is not behind the last one that the
-// range of their key was written with.
+// Deltas that a restored state already contains: those whose record is not behind the last record
+// that the snapshot of their key's range covers.
 struct Cover {
   double seq = 0;
-  const double* covered = nullptr;  // a number a range, or none at all
+  const double* covered = nullptr;  // last covered record of each range; null: none covered
 
   bool Has(std::uint64_t account_id) const {
     return covered != nullptr && !(seq > covered[RangeOf(account_id)]);
   }
 };
 
-// Copies what tables hold of a range. The cursor is the number of a table times 2^32 and how many
-// slots behind the first of the range it stands.
+// Copies the rows of a range from several tables. The cursor is the number of a table times 2^32
+// plus the number of slots behind the range's first slot.
 template <typename Table>
 std::size_t CopyRangeOf(Span<const Table* const> tables, std::uint32_t range, std::uint64_t* cursor,
                         Span<Accumulator> into) {

@@ -1,5 +1,5 @@
-// A row of the window engine: the aggregate of one key in one slice, as layout::Accumulator lays it
-// out. It is a slot of a table, a row of a snapshot, of a sorted run and of a fired window.
+// Row of the window engine: the aggregate of one key in one slice, laid out as layout::Accumulator.
+// It is a slot of a table and a row of a snapshot, a sorted run and a fired window.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@ static_assert(offsetof(Accumulator, last_update_ts) == layout::Accumulator::kLas
 static_assert(offsetof(Accumulator, spare) == layout::Accumulator::kSpareAt);
 
 // Limits of src/core/time.ts. Starts of slices lie in [-kSliceLimit, kSliceLimit]: a double holds
-// each of them exactly, and every event of theirs.
+// each of them, and every time of an event in them, exactly.
 inline constexpr std::int64_t kEventTsLimit = std::int64_t{1} << 52;
 inline constexpr std::int64_t kDurationMsMax = std::int64_t{1} << 48;
 inline constexpr std::int64_t kSliceLimit = kEventTsLimit + kDurationMsMax;
 
-// Folds the rest of a row in; the keys are equal. A count that would wrap stays at its greatest, so
-// that no used slot ever looks empty.
+// Folds the aggregates of `other` in; the keys are equal. A count that would overflow saturates, so
+// that a used slot never looks empty.
 inline void Fold(const Accumulator& other, Accumulator* into) {
   const std::uint64_t count = into->count + other.count;
   into->count = count < other.count ? UINT64_MAX : count;
@@ -71,9 +71,10 @@ inline Accumulator OneEvent(std::uint64_t account_id, std::int64_t value, std::i
           0};
 }
 
-// Spreads a key over 32 bits; src/addon/reference/window/table.ts does the same, for snapshots are
-// cut by it. Differs from the shard hash, so that the keys of one shard do not crowd.
-inline std::uint32_t SpreadKey(std::uint64_t key) {
+// Hash of a key, 32 bits. src/addon/reference/window/table.ts has the same function, because
+// snapshots are divided by it. It differs from the shard hash: otherwise the keys of one shard
+// would share hash bits and collide.
+inline std::uint32_t TableHash(std::uint64_t key) {
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);
   std::uint32_t h = (low * 0x9e3779b1U) ^ ((high ^ (low >> 15)) * 0x85ebca77U);
@@ -82,12 +83,12 @@ inline std::uint32_t SpreadKey(std::uint64_t key) {
   return h ^ (h >> 16);
 }
 
-// How many ranges a snapshot cuts the keys into; src/addon/window-surface.ts has the same number.
+// Logarithm of the number of ranges of a snapshot; src/addon/window-surface.ts has the same number.
 inline constexpr int kRangeBits = 10;
 inline constexpr std::uint32_t kCoverRanges = 1U << kRangeBits;
 
 inline std::uint32_t RangeOf(std::uint64_t account_id) {
-  return SpreadKey(account_id) >> (32 - kRangeBits);
+  return TableHash(account_id) >> (32 - kRangeBits);
 }
 
 }  // namespace millrace::kernel

@@ -7,11 +7,11 @@
 namespace millrace::kernel {
 namespace {
 
-// Digits of the radix sort: six of 11 bits make a key.
+// Radix sort: six digits of 11 bits cover a key.
 constexpr int kDigitBits = 11;
 constexpr std::size_t kDigits = 6;
 constexpr std::size_t kBuckets = std::size_t{1} << kDigitBits;
-// Fewer rows are sorted by comparison: a pass over all buckets would cost more.
+// Below this number of rows a comparison sort is cheaper than passes over all buckets.
 constexpr std::size_t kRadixRowsMin = 2048;
 constexpr std::size_t kPrefetchAhead = 16;
 
@@ -30,7 +30,7 @@ struct Cursor {
 
 SortedRun::~SortedRun() {
   if (pool_ == nullptr) return;
-  for (RowMemory& memory : rows_) pool_->Give(std::move(memory));
+  for (RowMemory& memory : rows_) pool_->Return(std::move(memory));
 }
 
 void SortedRun::Sort() {
@@ -51,7 +51,7 @@ void SortedRun::Sort() {
     SortStarts();
     return;
   }
-  // Ends lie a gap behind the last event, all of them.
+  // Every end is its last event plus the gap, so the last event gives the same order.
   for (Entry& entry : order_) {
     entry.key =
         static_cast<std::uint64_t>(entry.row->last_update_ts) - static_cast<std::uint64_t>(least);
@@ -59,7 +59,7 @@ void SortedRun::Sort() {
   SortByKey();
 }
 
-// Nearly every key has one session.
+// Sorts the sessions of each key by start. Nearly every key has one session.
 void SortedRun::SortStarts() {
   const auto start = [](const Entry& entry) { return static_cast<std::int64_t>(entry.row->spare); };
   for (std::size_t from = 0; from < order_.size();) {
@@ -73,7 +73,7 @@ void SortedRun::SortStarts() {
   }
 }
 
-// Entries of equal keys stay in the order that they have.
+// Stable sort by key.
 void SortedRun::SortByKey() {
   if (order_.size() < kRadixRowsMin) {
     std::stable_sort(order_.begin(), order_.end(),
@@ -83,7 +83,8 @@ void SortedRun::SortByKey() {
   }
 }
 
-// From the lowest digit to the highest, each pass stable; a digit that all keys share takes none.
+// Radix sort from the lowest digit to the highest; each pass is stable. A digit that all keys share
+// needs no pass.
 void SortedRun::SortByDigits() {
   std::vector<std::array<std::size_t, kBuckets>> counts(kDigits);
   for (const Entry& entry : order_) {
@@ -142,7 +143,8 @@ Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> 
   std::size_t count = 0;
   bool starved = false;
   while (count < into.size && !starved) {
-    // The least key among the heads; a page that is done hides what its run goes on with.
+    // Selects the least key among the inputs. An input whose page is exhausted hides its next key,
+    // so the merge stops there.
     const Accumulator* least = nullptr;
     for (const Cursor& input : inputs) {
       if (input.at == input.end) {

@@ -1,6 +1,6 @@
-// A sealed slice, its accumulators ascending by account_id (unsigned), or sessions: those that
-// fired by their end, those that were taken out open by account_id and start; read in pages. The
-// rows stay where the tables put them; what is sorted is where they are.
+// Sorted run, read in pages: a sealed slice ascending by account_id (unsigned), fired sessions by
+// their end, or detached open sessions by account_id and start. The rows stay where the tables
+// stored them; the sort orders pointers to them.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,9 @@ class SortedRun {
  public:
   enum class Order { kByKey, kByEnd, kByStart };
 
-  // Takes rows, empty ones among them, of which `row_count` are not. By key: no key comes twice. By
-  // end: they are sessions, and those of one end ascend by key. By start: they are sessions, and
-  // those of one key ascend by start.
-  // A pool gets the rows in the end.
+  // Takes over rows of which `row_count` are not empty. kByKey: keys are unique. kByEnd: rows are
+  // sessions; those of one end ascend by key. kByStart: rows are sessions; those of one key ascend
+  // by start. The destructor gives the rows to the pool, where there is one.
   SortedRun(Order order, std::vector<RowMemory> rows, std::size_t row_count,
             std::shared_ptr<RowPool> pool = nullptr)
       : order_by_(order), rows_(std::move(rows)), row_count_(row_count), pool_(std::move(pool)) {}
@@ -32,21 +31,22 @@ class SortedRun {
   SortedRun(const SortedRun&) = delete;
   SortedRun& operator=(const SortedRun&) = delete;
 
-  // Once, on any thread, while nobody else uses the run.
+  // Sorts the run. REQUIRES: called once, on any thread, while no other thread uses the run.
   void Sort();
 
-  // Copies rows [from, from + into.size), fewer at the end; says how many. REQUIRES: sorted.
+  // Copies rows [from, from + into.size), fewer at the end, and returns their number. REQUIRES:
+  // sorted.
   std::size_t Read(std::size_t from, Span<Accumulator> into) const;
-  // The row of a key; null where there is none. REQUIRES: sorted, by key.
+  // Row of a key; null where there is none. REQUIRES: sorted by key.
   const Accumulator* Row(std::uint64_t account_id) const;
 
   Order order() const { return order_by_; }
   std::size_t row_count() const { return row_count_; }
-  // Bytes of the rows and of the order.
+  // Bytes of the rows and of the sort order.
   std::size_t bytes() const;
 
  private:
-  // What it is sorted by, and where it stands.
+  // Sort key and pointer to the row.
   struct Entry {
     std::uint64_t key;
     const Accumulator* row;
@@ -62,12 +62,12 @@ class SortedRun {
   std::vector<Entry> order_;
 };
 
-// Merges sorted runs of rows page by page; rows of equal keys are folded into one. Input i has rows
-// pages[i] and three cells of `cursors`: the next row, how many rows the page holds, and whether
-// this is its last page (1) or not (0). Stops when `into` is full or when a page is done whose run
-// goes on: the caller puts the next page there and calls again. Says how many rows were written;
-// cursors have moved. kBadArgument when a cursor leaves its page, a row has a count of 0, or keys
-// of a page do not ascend; then cursors and `into` are of no more use.
+// Merges sorted runs of rows page by page; rows of equal keys are folded into one. Input i has the
+// rows pages[i] and three cells of `cursors`: the next row, the number of rows of the page, and 1
+// when this is its last page, else 0. Stops when `into` is full, or when a page ends that is not
+// the last of its run: the caller loads the next page and calls again. `written` is the number of
+// rows written; the cursors have moved. kBadArgument when a cursor leaves its page, a row has a
+// count of 0, or keys of a page do not ascend; then cursors and `into` are invalid.
 inline constexpr std::size_t kMergeRunsMax = 1024;
 Status MergeRuns(Span<const Span<const Accumulator>> pages, Span<std::uint32_t> cursors,
                  Span<Accumulator> into, std::size_t* written);

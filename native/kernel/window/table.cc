@@ -7,7 +7,7 @@
 namespace millrace::kernel {
 namespace {
 
-// Rows of a range lie anywhere: so many are on their way at a time.
+// Number of rows that are prefetched together: the rows of a range lie anywhere in memory.
 constexpr std::size_t kAtOnce = 32;
 
 }  // namespace
@@ -29,7 +29,7 @@ Status AccumulatorTable::Reserve(std::size_t keys_expected) {
 Status AccumulatorTable::AddSegment(std::size_t rows) {
   RowMemory memory;
   const bool is_pooled = pools_.rows != nullptr && rows == pools_.rows->rows();
-  const Status status = is_pooled ? pools_.rows->Take(&memory) : memory.Allocate(rows);
+  const Status status = is_pooled ? pools_.rows->Acquire(&memory) : memory.Allocate(rows);
   if (status != Status::kOk) return status;
   segments_.push_back(std::move(memory));
   capacity_ += rows;
@@ -69,8 +69,8 @@ bool AccumulatorTable::CopyRange(std::uint32_t range, std::uint64_t* cursor, Spa
 }
 
 void AccumulatorTable::Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index) {
-  // Behind the last row there may be what a segment held before, and whole segments that no row
-  // came for.
+  // Behind the last row a segment may hold rows of its former use, and whole segments may be
+  // unused.
   std::size_t left = count_;
   for (RowMemory& memory : segments_) {
     const std::size_t held = std::min(left, memory.size());

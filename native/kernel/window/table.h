@@ -1,8 +1,8 @@
-// The accumulators of one slice in one shard: a row a key, rows in the order in which their keys
-// came, and an index that says where the row of a key is.
+// Accumulators of one slice in one shard: rows in insertion order, one for each key, and a hash
+// index from key to row.
 //
-// Rows never move once there is more than one segment of them, and take no memory before they are
-// there; what grows is the index, an eighth of their size.
+// Rows never move once there is more than one segment. Memory for rows is added as they arrive;
+// only the index is rehashed, an eighth of their size.
 #pragma once
 
 #include <cstddef>
@@ -20,54 +20,53 @@ namespace millrace::kernel {
 
 class AccumulatorTable {
  public:
-  // Rows of a segment, 8 MiB; the first one doubles until it has so many.
+  // Rows of a segment, 8 MiB. The first segment doubles up to this size.
   static constexpr std::size_t kSegmentBits = 17;
   static constexpr std::size_t kSegmentRows = std::size_t{1} << kSegmentBits;
 
-  // Where segments and parts of the index come from. LIFETIME: beyond the table's.
+  // Pools of segments and of index buckets. LIFETIME: they outlive the table.
   struct Pools {
     RowPool* rows = nullptr;
     RowPool* index = nullptr;
   };
 
-  // REQUIRES: called once, before all else.
+  // REQUIRES: called once, before all other functions.
   Status Open(std::size_t keys_expected, const Pools& pools);
 
-  [[gnu::always_inline]] void PrefetchSpread(std::uint32_t spread) const {
-    index_.Prefetch(spread);
-  }
-  // Where a key of this spread may have its row, which is on its way: what Add would look for
-  // first. LIFETIME: rows may be added in between.
+  [[gnu::always_inline]] void PrefetchHome(std::uint32_t hash) const { index_.Prefetch(hash); }
+  // Probe position of a key with this hash, whose row is being prefetched: Add starts its search
+  // there. LIFETIME: rows may be added in between.
   struct Hint {
     KeyIndex::Probe probe;
     std::uint32_t growths = 0;
   };
-  // REQUIRES: its spread was prefetched, or this waits for memory.
-  [[gnu::always_inline]] Hint Look(std::uint32_t spread) const {
-    KeyIndex::Probe probe = index_.Home(spread);
-    while (probe.slot()->number != 0 && probe.slot()->spread != spread) probe.Next();
+  // Finds the hint for a hash and prefetches the row. REQUIRES: PrefetchHome was called for the
+  // hash, or this stalls on memory.
+  [[gnu::always_inline]] Hint HintFor(std::uint32_t hash) const {
+    KeyIndex::Probe probe = index_.Home(hash);
+    while (probe.slot()->number != 0 && probe.slot()->hash != hash) probe.Next();
     if (probe.slot()->number != 0) __builtin_prefetch(RowAt(probe.slot()->number - 1), 1);
     return {probe, growths_};
   }
 
-  // Makes room for so many keys. A table with keys stays as it is.
+  // Makes room for `keys_expected` keys. Has no effect on a table that has keys.
   Status Reserve(std::size_t keys_expected);
 
-  // Folds a row in; its spare field is not taken. REQUIRES: row.count > 0, spread is that of its
-  // key, and the hint of that spread.
-  Status Add(const Accumulator& row, std::uint32_t spread, const Hint& hint) {
-    KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(spread);
-    Find(row.account_id, spread, &probe);
+  // Folds a row in, without its spare field. REQUIRES: row.count > 0; `hash` is that of its key;
+  // `hint` is that of the hash.
+  Status Add(const Accumulator& row, std::uint32_t hash, const Hint& hint) {
+    KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(hash);
+    Find(row.account_id, hash, &probe);
     if (probe.slot()->number != 0) {
       Fold(row, RowAt(probe.slot()->number - 1));
       return Status::kOk;
     }
-    if (index_.IsFull(spread)) [[unlikely]] {
+    if (index_.IsFull(hash)) [[unlikely]] {
       growths_++;
-      const Status status = index_.MakeRoom(spread);
+      const Status status = index_.MakeRoom(hash);
       if (status != Status::kOk) return status;
-      probe = index_.Home(spread);
-      Find(row.account_id, spread, &probe);
+      probe = index_.Home(hash);
+      Find(row.account_id, hash, &probe);
     }
     if (count_ == capacity_) [[unlikely]] {
       const Status status = AddRows();
@@ -77,47 +76,48 @@ class AccumulatorTable {
     *at = row;
     at->spare = 0;
     count_++;
-    *probe.slot() = {spread, static_cast<std::uint32_t>(count_)};
-    index_.Use(spread);
+    *probe.slot() = {hash, static_cast<std::uint32_t>(count_)};
+    index_.Use(hash);
     return Status::kOk;
   }
   Status Add(const Accumulator& row) {
-    const std::uint32_t spread = SpreadKey(row.account_id);
-    return Add(row, spread, Look(spread));
+    const std::uint32_t hash = TableHash(row.account_id);
+    return Add(row, hash, HintFor(hash));
   }
 
-  // The row of a key; null where there is none.
+  // Row of a key; null where there is none.
   const Accumulator* Row(std::uint64_t account_id) const {
-    const std::uint32_t spread = SpreadKey(account_id);
-    KeyIndex::Probe probe = index_.Home(spread);
-    Find(account_id, spread, &probe);
+    const std::uint32_t hash = TableHash(account_id);
+    KeyIndex::Probe probe = index_.Home(hash);
+    Find(account_id, hash, &probe);
     return probe.slot()->number == 0 ? nullptr : RowAt(probe.slot()->number - 1);
   }
 
-  // Copies rows from row *cursor on and moves the cursor: at key_count() all are through.
+  // Copies rows from row *cursor on and advances the cursor. The copy is complete at key_count().
   std::size_t Copy(std::uint64_t* cursor, Span<Accumulator> into) const;
-  // As SlotTable::CopyRange.
+  // Copies the rows of one range, as SlotTable::CopyRange.
   bool CopyRange(std::uint32_t range, std::uint64_t* cursor, Span<Accumulator> into,
                  std::size_t* copied) const;
 
   std::size_t key_count() const { return count_; }
   std::size_t bytes() const { return capacity_ * sizeof(Accumulator) + index_.bytes(); }
-  // Gives its memory away, rows and index; the table is of no more use.
+  // Moves the memory of rows and index to the caller. The table must not be used afterwards.
   void Release(std::vector<RowMemory>* rows, std::vector<RowMemory>* index);
 
  private:
-  // Whether there are as many keys as entries can number is never asked: the index is full before.
-  static_assert((std::uint64_t{KeyIndex::kPartSlotsMax} << KeyIndex::kPartBitsMax) <= UINT32_MAX);
+  // Row numbers cannot overflow: the index is full before.
+  static_assert((std::uint64_t{KeyIndex::kBucketSlotsMax} << KeyIndex::kBucketBitsMax) <=
+                UINT32_MAX);
 
   Accumulator* RowAt(std::size_t number) const {
     return segments_[number >> kSegmentBits].rows() + (number & (kSegmentRows - 1));
   }
-  // Goes on to the entry of a key, or to the empty one where it belongs.
-  void Find(std::uint64_t account_id, std::uint32_t spread, KeyIndex::Probe* probe) const {
+  // Advances the probe to the entry of a key, or to the empty slot where it belongs.
+  void Find(std::uint64_t account_id, std::uint32_t hash, KeyIndex::Probe* probe) const {
     for (;; probe->Next()) {
       const KeyEntry& entry = *probe->slot();
       if (entry.number == 0) return;
-      if (entry.spread == spread && RowAt(entry.number - 1)->account_id == account_id) return;
+      if (entry.hash == hash && RowAt(entry.number - 1)->account_id == account_id) return;
     }
   }
   Status AddRows();
@@ -128,7 +128,7 @@ class AccumulatorTable {
   std::vector<RowMemory> segments_;
   std::size_t capacity_ = 0;
   std::size_t count_ = 0;
-  std::uint32_t growths_ = 0;  // of the index, since then no hint holds
+  std::uint32_t growths_ = 0;  // number of index growths; a growth invalidates hints
 };
 
 }  // namespace millrace::kernel

@@ -10,13 +10,13 @@ namespace millrace::kernel {
 namespace {
 
 constexpr std::size_t kPrefetchAhead = 32;
-// By then entries are there, and say which rows to fetch.
+// Distance at which index entries have arrived in the cache and name the rows to prefetch.
 constexpr std::size_t kRowsAhead = 16;
 constexpr std::size_t kIndexMin = 64;
-constexpr std::uint32_t kSpreadsAtOnce = 64;
+constexpr std::uint32_t kHashBlock = 64;
 
-// Lets a pool keep as much as a slice had, and says how much; one that happens to hold little lets
-// go of half.
+// Limits a pool to the blocks of the sealed slice, but at least to half of the former limit.
+// Returns the new limit.
 std::size_t Keep(const std::vector<RowMemory>& held, std::size_t kept, RowPool* pool) {
   const auto whole = std::count_if(held.begin(), held.end(), [pool](const RowMemory& memory) {
     return memory.size() == pool->rows();
@@ -31,8 +31,8 @@ std::size_t Keep(const std::vector<RowMemory>& held, std::size_t kept, RowPool* 
 WindowTables::WindowTables(std::int64_t slice_ms, std::uint32_t shards)
     : slice_ms_(slice_ms),
       shards_(shards),
-      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::kSegmentRows, RowPool::Hands::kAsIs)),
-      index_pool_(KeyIndex::kPartRows),
+      rows_pool_(std::make_shared<RowPool>(AccumulatorTable::kSegmentRows, RowPool::Reuse::kAsIs)),
+      index_pool_(KeyIndex::kBucketRows),
       newest_(0),
       workers_(shards),
       threads_(shards) {}
@@ -92,11 +92,11 @@ Status WindowTables::Accumulate(const Rows<layout::EventBatch>& events,
   return Status::kOk;
 }
 
-// Gives every row the number of its slice within the batch, and checks it.
+// Assigns every row the number of its slice within the batch, and checks it.
 Status WindowTables::NumberSlices(const Rows<layout::EventBatch>& events,
                                   const Rows<layout::AdmittedBatch>& admitted) {
   batch_numbers_.clear();
-  // The slices met last, by a few bits of their hash.
+  // Direct-mapped cache of recent slices, selected by a few bits of their hash.
   constexpr std::size_t kRecent = 64;
   std::int64_t recent[kRecent] = {};
   std::uint32_t recent_number[kRecent] = {};
@@ -109,7 +109,7 @@ Status WindowTables::NumberSlices(const Rows<layout::EventBatch>& events,
     if (row >= events.row_count) return Status::kBadArgument;
     if (i == 0 || admitted.at.slice[i] != slice) {
       slice = admitted.at.slice[i];
-      const std::size_t at = SpreadKey(static_cast<std::uint64_t>(slice)) >> 26;
+      const std::size_t at = TableHash(static_cast<std::uint64_t>(slice)) >> 26;
       if (!known[at] || recent[at] != slice) {
         const Status status = NumberOf(slice, &recent_number[at]);
         if (status != Status::kOk) return status;
@@ -152,8 +152,8 @@ Status WindowTables::SliceOf(std::int64_t start, Tables** out) {
     *out = &at->second;
     return Status::kOk;
   }
-  // A slice that time reaches next will hold about as many keys as those before it; one far ahead,
-  // or behind, may hold a single straggler.
+  // A slice that event time reaches next will hold about as many keys as those before it. A slice
+  // far ahead or behind may hold a single straggler.
   std::size_t expected = 0;
   if (!any_ || (start > newest_ && start - newest_ <= kAheadSlices * slice_ms_)) {
     expected = keys_expected_;
@@ -176,8 +176,8 @@ void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
   std::uint32_t* const index = worker.index.data();
   const std::size_t mask = worker.index.size() - 1;
   const int shift = 32 - std::countr_zero(worker.index.size());
-  // An entry is the number of a delta, from 1, below the low bits of its spread: of keys that only
-  // meet in the index, nearly none is looked at.
+  // An index entry is the number of a delta, from 1, below the low bits of its hash. These bits
+  // reject nearly every other key without reading its delta.
   const int number_bits = std::bit_width(admitted.row_count);
   const std::uint32_t number_mask = (1U << number_bits) - 1;
   const std::uint64_t* const account_id = events.at.account_id;
@@ -185,23 +185,23 @@ void WindowTables::Aggregate(const Rows<layout::EventBatch>& events,
   const std::int64_t* const event_ts = events.at.event_ts;
   const std::int32_t* const owner = shards_ == 1 ? nullptr : owner_.data();
   std::uint32_t count = 0;
-  // Spreads of a few rows at a time, ahead of the branches that depend on them.
-  std::uint32_t spreads[kSpreadsAtOnce];
+  // Hashes of a block of rows, computed ahead of the branches that depend on them.
+  std::uint32_t hashes[kHashBlock];
   for (std::uint32_t i = 0; i < admitted.row_count; i++) {
-    if (i % kSpreadsAtOnce == 0) {
-      const std::uint32_t rows = std::min(kSpreadsAtOnce, admitted.row_count - i);
+    if (i % kHashBlock == 0) {
+      const std::uint32_t rows = std::min(kHashBlock, admitted.row_count - i);
       for (std::uint32_t k = 0; k < rows; k++) {
-        spreads[k] = SpreadKey(account_id[admitted.at.row[i + k]]);
+        hashes[k] = TableHash(account_id[admitted.at.row[i + k]]);
       }
     }
     const std::uint32_t row = admitted.at.row[i];
     if (owner != nullptr && owner[row] != static_cast<std::int32_t>(shard)) continue;
     const std::uint64_t key = account_id[row];
     const std::uint32_t number = number_[i];
-    const std::uint32_t spread = spreads[i % kSpreadsAtOnce];
-    const std::uint32_t tag = spread << number_bits;
-    const std::uint64_t spare = (std::uint64_t{spread} << 32) | number;
-    std::size_t at = (spread + number * 0x9e3779b9U) >> shift;
+    const std::uint32_t hash = hashes[i % kHashBlock];
+    const std::uint32_t tag = hash << number_bits;
+    const std::uint64_t spare = (std::uint64_t{hash} << 32) | number;
+    std::size_t at = (hash + number * 0x9e3779b9U) >> shift;
     for (;;) {
       const std::uint32_t entry = index[at];
       if (entry == 0) {
@@ -229,28 +229,28 @@ Status WindowTables::Update(std::uint32_t shard) {
   const auto table_of = [&](const Accumulator& delta) -> AccumulatorTable& {
     return (*batch_tables_[SliceNumberOf(delta)])[shard];
   };
-  const auto spread_of = [](const Accumulator& delta) {
+  const auto hash_of = [](const Accumulator& delta) {
     return static_cast<std::uint32_t>(delta.spare >> 32);
   };
   const std::size_t count = worker.count;
   for (std::size_t i = 0; i < std::min(kPrefetchAhead, count); i++) {
-    table_of(deltas[i]).PrefetchSpread(spread_of(deltas[i]));
+    table_of(deltas[i]).PrefetchHome(hash_of(deltas[i]));
   }
   AccumulatorTable::Hint hints[kRowsAhead];
   for (std::size_t i = 0; i < std::min(kRowsAhead, count); i++) {
-    hints[i] = table_of(deltas[i]).Look(spread_of(deltas[i]));
+    hints[i] = table_of(deltas[i]).HintFor(hash_of(deltas[i]));
   }
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
       const Accumulator& next = deltas[i + kPrefetchAhead];
-      table_of(next).PrefetchSpread(spread_of(next));
+      table_of(next).PrefetchHome(hash_of(next));
     }
     AccumulatorTable::Hint& hint = hints[i % kRowsAhead];
-    const Status status = table_of(deltas[i]).Add(deltas[i], spread_of(deltas[i]), hint);
+    const Status status = table_of(deltas[i]).Add(deltas[i], hash_of(deltas[i]), hint);
     if (status != Status::kOk) return status;
     if (i + kRowsAhead < count) {
       const Accumulator& next = deltas[i + kRowsAhead];
-      hint = table_of(next).Look(spread_of(next));
+      hint = table_of(next).HintFor(hash_of(next));
     }
   }
   return Status::kOk;
@@ -284,7 +284,7 @@ Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& co
     batch_slices_.clear();
     return Status::kOk;
   }
-  // A slice that every delta is covered of stays as it is, closed or open.
+  // A slice whose deltas are all covered stays unchanged, closed or open.
   std::erase_if(deltas, [&](const Accumulator& delta) { return cover.Has(delta.account_id); });
   batch_tables_.assign(batch_slices_.size(), nullptr);
   std::vector<bool> wanted(batch_slices_.size());
@@ -301,7 +301,7 @@ Status WindowTables::ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& co
   for (std::size_t i = 0; i < deltas.size(); i++) {
     if (i + kPrefetchAhead < deltas.size()) {
       table_of(deltas[i + kPrefetchAhead])
-          .PrefetchSpread(SpreadKey(deltas[i + kPrefetchAhead].account_id));
+          .PrefetchHome(TableHash(deltas[i + kPrefetchAhead].account_id));
     }
     status = table_of(deltas[i]).Add(deltas[i]);
     if (status != Status::kOk) return status;
@@ -337,7 +337,7 @@ Status WindowTables::Load(std::int64_t slice_start, const Accumulator* rows, std
   for (std::size_t i = 0; i < count; i++) {
     if (i + kPrefetchAhead < count) {
       table_of(rows[i + kPrefetchAhead])
-          .PrefetchSpread(SpreadKey(rows[i + kPrefetchAhead].account_id));
+          .PrefetchHome(TableHash(rows[i + kPrefetchAhead].account_id));
     }
     status = table_of(rows[i]).Add(rows[i]);
     if (status != Status::kOk) return status;
@@ -391,8 +391,8 @@ std::unique_ptr<SortedRun> WindowTables::Seal(std::int64_t slice_start) {
     slices_.erase(at);
     keys_expected_ = (count + shards_ - 1) / shards_;
     segments_kept_ = Keep(rows, segments_kept_, rows_pool_.get());
-    parts_kept_ = Keep(index, parts_kept_, &index_pool_);
-    for (RowMemory& memory : index) index_pool_.Give(std::move(memory));
+    buckets_kept_ = Keep(index, buckets_kept_, &index_pool_);
+    for (RowMemory& memory : index) index_pool_.Return(std::move(memory));
     if (slice_start > newest_) newest_ = slice_start;
   }
   return std::make_unique<SortedRun>(SortedRun::Order::kByKey, std::move(rows), count, rows_pool_);

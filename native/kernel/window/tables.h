@@ -1,9 +1,9 @@
-// The keyed state of tumbling and sliding windows: one accumulator a (key, slice), in one table a
-// (slice, shard). A key belongs to the shard that the shard hash names.
+// Keyed state of tumbling and sliding windows: one accumulator for each (key, slice), in one table
+// for each (slice, shard). The shard hash of a key selects its shard.
 //
 // A batch is pre-aggregated first: rows of one key and slice become one delta, so that a hot key
-// costs one update of a table, and the changelog one entry. Deltas stand by shard, within a shard
-// in the order of their first row. They are kept until the next batch.
+// costs one table update and one changelog entry. Deltas are ordered by shard, within a shard by
+// their first row. They are kept until the next batch.
 #pragma once
 
 #include <cstddef>
@@ -27,55 +27,56 @@ namespace millrace::kernel {
 class WindowTables {
  public:
   static constexpr std::uint32_t kShardsMax = 256;
-  // Batches with fewer rows are not worth waking a thread for.
+  // Least number of rows of a batch that is worth waking threads for.
   static constexpr std::uint32_t kForkRowsMin = 2048;
-  // How far, in slices, a new slice may lie ahead of all before it and still be expected to hold as
-  // many keys as the last one sealed.
+  // Limit, in slices ahead of the newest slice, up to which a new slice is expected to hold as many
+  // keys as the last sealed slice.
   static constexpr std::int64_t kAheadSlices = 8;
 
   // REQUIRES: 1 <= slice_ms <= kDurationMsMax, 1 <= shards <= kShardsMax.
   WindowTables(std::int64_t slice_ms, std::uint32_t shards);
 
-  // Folds admitted rows in. kBadArgument, and nothing is changed, when a row is not one of the
-  // batch or not in its slice; kNoMemory and kTableFull leave part of them in.
+  // Folds admitted rows in. kBadArgument, with nothing changed, when a row is not in the batch or
+  // not in its slice. kNoMemory and kTableFull leave a part of the rows folded in.
   Status Accumulate(const Rows<layout::EventBatch>& events,
                     const Rows<layout::AdmittedBatch>& admitted);
 
-  // Writes the deltas of the last batch; kTooFewRows when `out` is shorter than DeltaBytesMax().
+  // Writes the deltas of the last batch. kTooFewRows when `out` is shorter than DeltaBytesMax().
   Status EncodeDeltas(Span<std::uint8_t> out, std::size_t* written) const;
   std::size_t DeltaBytesMax() const;
   std::size_t delta_count() const;
 
-  // Folds encoded deltas in; unless *verdict is layout::kDeltaStatusOk nothing was changed.
+  // Folds encoded deltas in. Nothing is changed unless *verdict is layout::kDeltaStatusOk.
   Status ApplyDeltas(Span<const std::uint8_t> bytes, const Cover& cover, std::int32_t* verdict);
 
-  // Makes room in a slice without rows for so many that come in the order of their ranges.
+  // Makes room in an empty slice for `rows` rows that arrive in the order of their ranges.
   Status Reserve(std::int64_t slice_start, std::size_t rows);
-  // Folds rows into a slice. kBadArgument, and nothing is changed, when one has a count of 0.
+  // Folds rows into a slice. kBadArgument, with nothing changed, when a row has a count of 0.
   Status Load(std::int64_t slice_start, const Accumulator* rows, std::size_t count);
 
-  // Copies rows of a slice, in any order, from slot *cursor on; counts and moves the cursor. 0 at
-  // the end. A change of the slice in between makes cursors worthless.
+  // Copies rows of a slice in any order from slot *cursor on, returns their number and advances the
+  // cursor. 0 at the end. A change of the slice invalidates cursors.
   std::size_t Copy(std::int64_t slice_start, std::uint64_t* cursor, Span<Accumulator> into) const;
 
-  // The same for the rows of one range. REQUIRES: range < kCoverRanges.
+  // Copies the rows of one range, as Copy does. REQUIRES: range < kCoverRanges.
   std::size_t CopyRange(std::uint32_t range, std::int64_t slice_start, std::uint64_t* cursor,
                         Span<Accumulator> into) const;
-  // The row of a key; null where there is none. LIFETIME: until the next change.
+  // Row of a key; null where there is none. LIFETIME: until the next change.
   const Accumulator* Row(std::int64_t slice_start, std::uint64_t account_id) const;
 
-  // Forgets a slice.
+  // Drops a slice with its rows.
   void Drop(std::int64_t slice_start) { slices_.erase(slice_start); }
-  // Takes a slice out, of all shards; a run without rows where there is no such slice.
+  // Removes a slice from all shards and returns it as a run; the run is empty where there is no
+  // such slice.
   std::unique_ptr<SortedRun> Seal(std::int64_t slice_start);
 
-  // Starts of open slices, ascending; as many as fit.
+  // Writes the starts of open slices, ascending, as many as fit. Returns the number written.
   std::size_t OpenSlices(Span<double> out) const;
   std::size_t slice_count() const { return slices_.size(); }
   std::size_t key_count() const;
-  // Bytes of all tables, and of the memory that is kept for the next ones.
+  // Bytes of all tables and of pooled memory.
   std::size_t bytes() const;
-  // Gives back what is kept.
+  // Frees the pooled memory.
   void Trim() {
     rows_pool_->Trim();
     index_pool_.Trim();
@@ -85,7 +86,7 @@ class WindowTables {
 
  private:
   using Tables = std::vector<AccumulatorTable>;
-  // What one worker holds: the deltas of its keys, and an index over them by (key, slice number).
+  // State of one worker: the deltas of its keys, and an index over them by (key, slice number).
   struct Worker {
     RowMemory deltas;
     std::size_t count = 0;
@@ -105,17 +106,17 @@ class WindowTables {
 
   std::int64_t slice_ms_;
   std::uint32_t shards_;
-  // Rows are written whole before they are looked at; an index begins with zeros.
+  // Rows are written whole before they are read; an index must start zeroed.
   std::shared_ptr<RowPool> rows_pool_;
   RowPool index_pool_;
   std::size_t segments_kept_ = 0;
-  std::size_t parts_kept_ = 0;
+  std::size_t buckets_kept_ = 0;
   std::map<std::int64_t, Tables> slices_;
   std::int64_t newest_;
   bool any_ = false;
-  std::size_t keys_expected_ = 0;  // a shard
+  std::size_t keys_expected_ = 0;  // expected keys of a new slice, for each shard
 
-  // Of the batch under way, or the last.
+  // State of the current or last batch.
   std::vector<std::int64_t> batch_slices_;
   std::vector<Tables*> batch_tables_;
   std::unordered_map<std::int64_t, std::uint32_t> batch_numbers_;

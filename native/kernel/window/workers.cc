@@ -18,7 +18,7 @@ void Workers::Run(const std::function<void(std::uint32_t)>& work) {
     round_++;
     running_ = count_ - 1;
   }
-  // A thread that starts now sees the round as begun.
+  // A thread that starts now sees this round as begun.
   while (threads_.size() + 1 < count_) {
     const auto number = static_cast<std::uint32_t>(threads_.size() + 1);
     threads_.emplace_back([this, number] { Serve(number); });

@@ -1,5 +1,5 @@
-// Threads that do the shards of one call side by side: the caller takes part, and Run returns when
-// all are done.
+// Threads that process the shards of one call in parallel. The calling thread takes part, and Run
+// returns when all shards are done.
 #pragma once
 
 #include <condition_variable>
@@ -13,14 +13,14 @@ namespace millrace::kernel {
 
 class Workers {
  public:
-  // No thread is started before the first Run.
+  // Threads start with the first Run.
   explicit Workers(std::uint32_t count) : count_(count) {}
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Calls work(0) … work(count - 1), each once, each on a thread of its own; work(0) on the
-  // caller's.
+  // Calls work(0) … work(count - 1) once each, each on a thread of its own; work(0) runs on the
+  // calling thread.
   void Run(const std::function<void(std::uint32_t)>& work);
 
  private:

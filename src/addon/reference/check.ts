@@ -1,4 +1,4 @@
-/** What kernels demand of their arguments, in the words of the addon's binding. */
+/** Checks of kernel arguments, with the error texts of the addon's binding. */
 import { coreError } from '../../core/errors.ts';
 import { BATCH, BATCH_HEADER } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -11,7 +11,8 @@ interface Batch {
   readonly arenaCapacity?: number;
 }
 
-/** Views and header of a batch must agree: the twin reads through the views, the addon by the header.
+/** Checks that views and header of a batch agree: the reference implementation reads through the
+ *  views, the addon by the header.
  *  @throws layout_mismatch */
 export function demandHeader(batch: Batch, name: string): void {
   const { header } = batch.columns;
@@ -20,10 +21,10 @@ export function demandHeader(batch: Batch, name: string): void {
     header[BATCH_HEADER.ROW_CAPACITY / 4] !== batch.rowCapacity ||
     (batch.arenaCapacity !== undefined && header[BATCH_HEADER.ARENA_CAPACITY / 4] !== batch.arenaCapacity)
   )
-    throw coreError('layout_mismatch', `${name}: the buffer is not the batch it should be`);
+    throw coreError('layout_mismatch', `${name}: the buffer is not a batch of the expected layout`);
 }
 
-/** The rows of a batch whose header may lie. @throws layout_mismatch */
+/** Row count of a batch, checked against its capacity. @throws layout_mismatch */
 export function rowsOf(batch: Batch, name: string): number {
   demandHeader(batch, name);
   const rows = batch.rowCount >>> 0;
@@ -32,7 +33,7 @@ export function rowsOf(batch: Batch, name: string): number {
   return rows;
 }
 
-/** Bytes of the arena in use. @throws layout_mismatch */
+/** Used bytes of the arena, checked against its capacity. @throws layout_mismatch */
 export function arenaOf(records: RecordBatch, name: string): number {
   const used = records.arenaUsed >>> 0;
   if (used > records.arenaCapacity)
@@ -40,12 +41,13 @@ export function arenaOf(records: RecordBatch, name: string): number {
   return used;
 }
 
-/** @throws out_of_range when a batch or array to fill has too few rows */
+/** Checks the size of a batch or array to fill.
+ *  @throws out_of_range when it has too few rows */
 export function demandRows(capacity: number, rows: number, name: string): void {
   if (capacity < rows) throw coreError('out_of_range', `${name}: too few rows`);
 }
 
-/** @throws out_of_range unless a whole number in [least, greatest] */
+/** Checks an integer. @throws out_of_range unless it is a whole number in [least, greatest] */
 export function demandInteger(value: number, least: number, greatest: number, name: string): void {
   if (!(Number.isInteger(value) && value >= least && value <= greatest))
     throw coreError(

@@ -1,24 +1,24 @@
-/** Which open sessions may have ended, without a timer a key: entries in buckets of event time, looked at once their bucket
- *  opens. An entry tells no truth: its session may have grown, merged or gone since, which whoever asks finds out. The
- *  addon's twin is native/kernel/session/deadlines.h.
+/** Calendar queue of session deadlines: entries in buckets of event time, without a timer for each
+ *  key. Entries are hints: the session may have grown, merged or ended since, so verify each entry
+ *  against its session. The addon's implementation is native/kernel/session/deadlines.h.
  *
- *  Invariant: every open session has an entry of its key and start whose deadline is not later than its end.
- */
+ *  Invariant: every open session has an entry of its key and start whose deadline is not later than
+ *  its end. */
 
-/** A gap spans so many buckets: an entry is looked at within an eighth of a gap of its deadline, however often its session
- *  grew meanwhile. */
+/** Number of buckets in a gap: an entry is visited within an eighth of a gap of its deadline,
+ *  however often its session grew meanwhile. */
 const BUCKETS_A_GAP = 8;
 const ENTRIES_FIRST = 16;
-/** Key, start and deadline; as the addon counts them. */
+/** Bytes of key, start and deadline, as the addon counts them. */
 const ENTRY_BYTES = 24;
 
 /** Entries in arrays that double. */
 class Entries {
   size = 0;
-  /** The least deadline. */
+  /** Least deadline. */
   least = Number.POSITIVE_INFINITY;
   keys = new Int32Array(2 * ENTRIES_FIRST);
-  /** Start and deadline of each, ms. */
+  /** Start and deadline of each entry, ms. */
   times = new Float64Array(2 * ENTRIES_FIRST);
 
   push(keyLow: number, keyHigh: number, start: number, deadline: number): void {
@@ -39,14 +39,14 @@ class Entries {
   }
 }
 
-/** Says what became of the session of (key, start): the end it has, or NaN where there is none. One that ends at or before
- *  the frontier has been taken out by it. */
+/** Handles the session of (key, start) and returns its end, or NaN where there is no such session.
+ *  A session that ends at or before the watermark is removed. */
 export type Visit = (keyLow: number, keyHigh: number, start: number) => number;
 
 export class Deadlines {
   private readonly grainMs: number;
   private readonly buckets = new Map<number, Entries>();
-  /** The first bucket that holds entries. */
+  /** Number of the first bucket that holds entries. */
   private first = Number.POSITIVE_INFINITY;
   private count = 0;
 
@@ -54,7 +54,7 @@ export class Deadlines {
     this.grainMs = Math.max(1, Math.floor(gapMs / BUCKETS_A_GAP));
   }
 
-  /** Nothing ends at or before a frontier below this: the least deadline. */
+  /** Least deadline: no session ends at or before a watermark below it. */
   get least(): number {
     return this.buckets.get(this.first)?.least ?? Number.POSITIVE_INFINITY;
   }
@@ -75,21 +75,22 @@ export class Deadlines {
     this.count++;
   }
 
-  /** Visits every entry whose deadline the frontier has reached, and enters again what ends later. */
-  advance(frontier: number, visit: Visit): void {
-    while (this.buckets.size > 0 && this.least <= frontier) {
-      const { size, keys, times } = this.takeFirst();
+  /** Visits every entry whose deadline the watermark has reached, and adds an entry again when its
+   *  session ends later. */
+  advance(watermark: number, visit: Visit): void {
+    while (this.buckets.size > 0 && this.least <= watermark) {
+      const { size, keys, times } = this.removeFirst();
       for (let at = 0; at < 2 * size; at += 2) {
         const [keyLow, keyHigh] = [keys[at] as number, keys[at + 1] as number];
         const start = times[at] as number;
         const deadline = times[at + 1] as number;
-        const end = deadline <= frontier ? visit(keyLow, keyHigh, start) : deadline;
-        if (end > frontier) this.add(keyLow, keyHigh, start, end);
+        const end = deadline <= watermark ? visit(keyLow, keyHigh, start) : deadline;
+        if (end > watermark) this.add(keyLow, keyHigh, start, end);
       }
     }
   }
 
-  private takeFirst(): Entries {
+  private removeFirst(): Entries {
     const entries = this.buckets.get(this.first) as Entries;
     this.buckets.delete(this.first);
     this.count -= entries.size;

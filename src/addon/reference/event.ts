@@ -1,10 +1,11 @@
-/** Decodes 256 B events from record values into columns; the addon's twin is native/kernel/event.cc. */
+/** Decodes 256 B events from record values into columns; the addon's implementation is
+ *  native/kernel/event.cc. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import { arenaOf, demandRows, rowsOf } from './check.ts';
 
-/** As in Kernels. A value that leaves the arena in use counts as one of a bad length. */
+/** Kernels.decodeEvents. A value that leaves the used arena is reported as one of a bad length. */
 export function decodeEvents(records: RecordBatch, into: EventBatch): number {
   const rows = rowsOf(records, 'records');
   const arenaUsed = arenaOf(records, 'records');
@@ -12,7 +13,7 @@ export function decodeEvents(records: RecordBatch, into: EventBatch): number {
   demandRows(into.rowCapacity, rows, 'into');
   const { valueStart, valueLength, arena } = records.columns;
   const bytes = new DataView(records.buffer, arena.byteOffset, arenaUsed);
-  // 64-bit cells as two words each: a BigInt a cell would be an allocation a cell.
+  // 64-bit cells as two words each: a BigInt would allocate for every cell.
   const halves = (column: BigUint64Array | BigInt64Array): Int32Array =>
     new Int32Array(into.buffer, column.byteOffset, rows * 2);
   const accountId = halves(into.columns.accountId);

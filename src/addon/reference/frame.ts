@@ -1,10 +1,10 @@
-/** Wire frames in TypeScript; the addon's twin is native/kernel/frame.cc.
+/** Wire frames in TypeScript; the addon's implementation is native/kernel/frame.cc.
  *
- *  Grammar: 00, schema id (u32 big-endian), for Protobuf the message indexes, payload. Message indexes are zigzag
- *  varints `count, index…`, from the file down to the message; the path [0] is written as the single byte 00 and read
- *  as `02 00` too. A varint is at most five bytes, within 32 bits, and as short as its number allows.
- *  Source: wire format of the schema registries, magic byte 0.
- */
+ *  Grammar: 00, schema id (u32 big-endian), for Protobuf the message indexes, payload. Message
+ *  indexes are zigzag varints `count, index…`, from the file down to the message; the path [0] is
+ *  written as the single byte 00 and read as `02 00` too. A varint is at most five bytes, within 32
+ *  bits, and as short as its number allows. Source: wire format of the schema registries, magic
+ *  byte 0. */
 import { coreError } from '../../core/errors.ts';
 import type { FrameBatch } from '../../core/layout/frame-batch.ts';
 import {
@@ -20,11 +20,11 @@ import { arenaOf, demandHeader, demandInteger, demandRows, rowsOf } from './chec
 
 const VARINT_BYTES_MAX = 5;
 
-/** Where a reader of message indexes stands, and what it found. */
+/** Reader of message indexes, with its position and last results. */
 class IndexReader {
   at = 0;
   end = 0;
-  /** Number read last. */
+  /** Number that was read last. */
   value = 0;
   messageIndex = 0;
   private readonly bytes: Uint8Array;
@@ -33,7 +33,7 @@ class IndexReader {
     this.bytes = bytes;
   }
 
-  /** Reads one zigzag varint; FRAME_STATUS.* */
+  /** Reads one zigzag varint. Returns FRAME_STATUS.*. */
   varint(): number {
     let bits = 0;
     for (let i = 0; i < VARINT_BYTES_MAX; i++) {
@@ -50,7 +50,7 @@ class IndexReader {
     return FRAME_STATUS.BAD_MESSAGE_INDEX;
   }
 
-  /** Reads a whole path; FRAME_STATUS.* */
+  /** Reads a whole path. Returns FRAME_STATUS.*. */
   path(start: number, end: number): number {
     this.at = start;
     this.end = end;
@@ -69,8 +69,8 @@ class IndexReader {
   }
 }
 
-/** As in Kernels. A value that leaves the arena in use is truncated; rows that are not OK hold 0 in every other
- *  column. */
+/** Kernels.scanFrames. A value that leaves the used arena is reported as truncated; all other
+ *  columns of rows that are not OK are 0. */
 export function scanFrames(records: RecordBatch, protobuf: boolean, into: FrameBatch): number {
   const rows = rowsOf(records, 'records');
   const arenaUsed = arenaOf(records, 'records');
@@ -125,7 +125,7 @@ function varintBytes(value: number): number[] {
   return out;
 }
 
-/** What stands before a payload: header, and the message indexes unless null. @throws out_of_range */
+/** Bytes before a payload: header, and the message indexes unless null. @throws out_of_range */
 function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8Array {
   const header = [FRAME.MAGIC, schemaId >>> 24, schemaId >>> 16, schemaId >>> 8, schemaId];
   if (messageIndexes === null) return Uint8Array.from(header);
@@ -139,8 +139,9 @@ function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8
   return Uint8Array.from([...header, ...path]);
 }
 
-/** As in Kernels. A payload length of SPAN.NULL appends a null value and no frame.
- *  @throws out_of_range when a span leaves `payloads` or there are fewer than `count`; then nothing is written */
+/** Kernels.writeFrames. A payload length of SPAN.NULL appends a null value without a frame.
+ *  @throws out_of_range, with nothing written, when a span leaves `payloads`, or there are fewer
+ *  spans than `count` */
 export function writeFrames(
   payloads: Uint8Array,
   payloadStart: Uint32Array,

@@ -1,8 +1,9 @@
-/** The event generator, written to be read; the addon's kernel writes the same bytes. Definition: docs/generator.md.
+/** Event generator in TypeScript, written for clarity; the addon's kernel writes the same bytes.
+ *  Definition: docs/reference/generator.md.
  *
- *  Numbers are doubles and 32-bit words only: event numbers and times stay below 2^53, and 64-bit fields are written as
- *  two words. The order of every floating-point operation is part of the definition.
- */
+ *  All numbers are doubles and 32-bit words: event numbers and times stay below 2^53, and 64-bit
+ *  fields are written as two words. The order of every floating-point operation is part of the
+ *  definition. */
 
 import { coreError } from '../../core/errors.ts';
 import type { ArrivalQueue } from '../../core/layout/arrival-queue.ts';
@@ -59,7 +60,7 @@ const S = {
 
 const { SLOTS, SLOT_BITS } = ARRIVAL_WHEEL;
 const SLOT_MASK = SLOTS - 1;
-/** Milliseconds that one slot of level 2 spans. */
+/** Milliseconds of one slot of level 2. */
 const LEVEL_2_MS = 2 ** (2 * SLOT_BITS);
 
 const DELAY_MAX_MS = 2 ** 40;
@@ -140,7 +141,7 @@ function delayOf(params: Float64Array, seq: number): number {
   return tailMax + Math.floor(u * ((params[P.stragglerMaxMs] as number) - tailMax + 1));
 }
 
-/** One event's fields as 32-bit halves; reused for every event. */
+/** Fields of one event as 32-bit halves; reused for every event. */
 const fields = {
   accountLow: 0,
   accountHigh: 0,
@@ -170,7 +171,7 @@ function computeFields(params: Float64Array, zipf: ZipfTable, seq: number): void
   fields.noiseAt = (words[2] as number) >>> 16;
 }
 
-/** Puts a pool row at the end of the list that holds its arrival, seen from `clock`. */
+/** Appends a pool row to the list of the timing wheel that holds its arrival, seen from `clock`. */
 function link(queue: ArrivalQueue, row: number, arrival: number, clock: number): void {
   let list: number;
   if (Math.floor(arrival / SLOTS) === Math.floor(clock / SLOTS)) list = arrival % SLOTS;
@@ -184,8 +185,8 @@ function link(queue: ArrivalQueue, row: number, arrival: number, clock: number):
   tail[list] = row;
 }
 
-/** Hands the rows of one slot down to the level below, in their order. */
-function spread(queue: ArrivalQueue, list: number, clock: number): void {
+/** Cascades the rows of one slot to the level below, in their order. */
+function cascade(queue: ArrivalQueue, list: number, clock: number): void {
   let row = queue.wheel.head[list] as number;
   queue.wheel.head[list] = -1;
   while (row !== -1) {
@@ -197,12 +198,12 @@ function spread(queue: ArrivalQueue, list: number, clock: number): void {
 
 function advance(queue: ArrivalQueue, clock: number): void {
   if (clock % LEVEL_2_MS === 0)
-    spread(queue, 2 * SLOTS + (Math.floor(clock / LEVEL_2_MS) & SLOT_MASK), clock);
-  if (clock % SLOTS === 0) spread(queue, SLOTS + (Math.floor(clock / SLOTS) & SLOT_MASK), clock);
+    cascade(queue, 2 * SLOTS + (Math.floor(clock / LEVEL_2_MS) & SLOT_MASK), clock);
+  if (clock % SLOTS === 0) cascade(queue, SLOTS + (Math.floor(clock / SLOTS) & SLOT_MASK), clock);
 }
 
-/** The next millisecond after `clock` with something to do: an arrival, a slot to hand down, or the event due at
- *  `dueMs`. */
+/** Next millisecond after `clock` at which something happens: an arrival, a slot to cascade, or the
+ *  event due at `dueMs`. */
 function nextStop(queue: ArrivalQueue, clock: number, dueMs: number): number {
   const { head } = queue.wheel;
   let at = clock + 1;
@@ -235,7 +236,7 @@ export const referenceGenKernels: GenKernels = {
     while (out < seqs.length) {
       if (pending === 0) {
         if (nextSeq >= count) break;
-        // Nothing waits, so no list needs handing down: the clock may jump.
+        // The queue is empty, so no list needs a cascade and the clock may jump.
         clock = sinceBase(params, nextSeq);
       }
       while (nextSeq < count && sinceBase(params, nextSeq) <= clock) {

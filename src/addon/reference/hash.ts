@@ -1,4 +1,5 @@
-/** The shard hash. Definition and vectors: docs/shard-hash.md; the addon's twin is native/kernel/hash.cc. */
+/** Shard hash. Definition and vectors: docs/reference/shard-hash.md; the addon's implementation is
+ *  native/kernel/hash.cc. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { SHARD_HASH_SEED } from '../surface.ts';
 import { demandInteger, demandRows, rowsOf } from './check.ts';
@@ -20,7 +21,7 @@ export function shardHash(low: number, high: number): number {
   return (h ^ (h >>> 16)) >>> 0;
 }
 
-/** As in Kernels. */
+/** Kernels.shardOf. */
 export function shardOf(events: EventBatch, shards: number, out: Int32Array): void {
   const rows = rowsOf(events, 'events');
   demandInteger(shards, 1, 0x7fff_ffff, 'shards');

@@ -1,4 +1,4 @@
-/** The kernels in TypeScript, written to be read; the addon's answer the same bytes. */
+/** Kernels in TypeScript, written for clarity; the addon's kernels produce the same bytes. */
 import type { Kernels } from '../surface.ts';
 import { decodeEvents } from './event.ts';
 import { scanFrames, writeFrames } from './frame.ts';

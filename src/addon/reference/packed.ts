@@ -1,7 +1,7 @@
-/** Columns of packed integers: how rows stand in the changelog. A column is ceil(n / 2) bytes of 4-bit lengths, the low half
- *  first, then each integer little-endian without its leading zero bytes, so that every column has one encoding. The
- *  addon's twin is native/kernel/packed.h.
- */
+/** Columns of packed integers: the encoding of rows in the changelog. A column is ceil(n / 2) bytes
+ *  of 4-bit lengths, the low half first. Then follows each integer, little-endian without its
+ *  leading zero bytes, so that every column has exactly one encoding. The addon's implementation is
+ *  native/kernel/packed.h. */
 import { COUNT, KEY, LAST, MAX, MIN, ROW_WORDS, SUM, SUM_HIGH } from './window/table.ts';
 
 export const INTEGER_BYTES = 8;
@@ -9,7 +9,7 @@ const COUNT_HIGH_LIMIT = 2 ** 21;
 
 const lengthBytes = (count: number): number => (count + 1) >>> 1;
 
-/** Room that is enough for a column. */
+/** Upper bound of the bytes of a column. */
 export const columnBytesMax = (count: number): number => lengthBytes(count) + count * INTEGER_BYTES;
 
 /** Writes columns one after the other. */
@@ -41,7 +41,7 @@ class PackedWriter {
   }
 }
 
-/** Columns of rows. */
+/** Writes columns of rows. */
 export class RowWriter {
   private readonly rows: Int32Array;
   private readonly end: number;
@@ -53,32 +53,33 @@ export class RowWriter {
     this.packed = new PackedWriter(out, at);
   }
 
-  /** Where the next column begins. */
+  /** Start of the next column. */
   get at(): number {
     return this.packed.at;
   }
 
-  /** Writes what `put` puts for the rows, of all or only of those with more than one event. */
+  /** Writes a column: calls `put` for all rows, or only for rows with more than one event. */
   column(onlyMore: boolean, put: (at: number) => void): void {
     let cells = 0;
     for (let at = 0; at < this.end; at += ROW_WORDS) if (!onlyMore || this.isMore(at)) cells++;
     this.packed.begin(cells);
     for (let at = 0; at < this.end; at += ROW_WORDS) if (!onlyMore || this.isMore(at)) put(at);
   }
-  /** The 64-bit number at a word. */
+  /** Writes the 64-bit number at a word. */
   put(a: number): void {
     this.packed.put(this.word(a), this.word(a + 1));
   }
-  /** A number of fewer than 53 bits. */
+  /** Writes a number of fewer than 53 bits. */
   putNumber(value: number): void {
     this.packed.put(value | 0, Math.floor(value / 2 ** 32));
   }
-  /** The 64-bit number at word `a` less another. */
+  /** Writes the 64-bit number at word `a` minus another. */
   minus(a: number, low: number, high: number): void {
     const borrow = this.word(a) >>> 0 < low >>> 0 ? 1 : 0;
     this.packed.put((this.word(a) - low) | 0, (this.word(a + 1) - high - borrow) | 0);
   }
-  /** Two words of a zigzag number: the bit that comes up from below them, and the sign of the whole. */
+  /** Writes two words of a zigzag number. `below` is the bit that is shifted in from the words
+   *  below, `sign` the sign of the whole number. */
   zigzag(at: number, below: number, sign: number): void {
     const [low, high] = [this.word(at), this.word(at + 1)];
     this.packed.put(((low << 1) | below) ^ sign, ((high << 1) | (low >>> 31)) ^ sign);
@@ -93,7 +94,7 @@ export class RowWriter {
   leastValues(): void {
     this.column(false, (at) => this.zigzag(at + MIN, 0, this.word(at + MIN + 1) >> 31));
   }
-  /** The aggregates of rows with more than one event. */
+  /** Writes the aggregates of rows with more than one event. */
   more(): void {
     const { rows: r } = this;
     const sign = (at: number): number => (r[at + SUM_HIGH + 1] as number) >> 31;
@@ -117,7 +118,7 @@ export class PackedReader {
   private readonly bytes: Uint8Array;
   private readonly lengths: number;
   private at: number;
-  private taken = 0;
+  private readCount = 0;
 
   private constructor(bytes: Uint8Array, lengths: number, at: number) {
     this.bytes = bytes;
@@ -125,8 +126,8 @@ export class PackedReader {
     this.at = at;
   }
 
-  /** Takes a column of `count` integers at `cursor.at`; undefined when it is cut short, has a length above 8, a leading
-   *  zero byte, or a length too many. */
+  /** Consumes a column of `count` integers at `cursor.at`. Returns undefined when it is truncated,
+   *  or has a length above 8, a leading zero byte, or a length too many. */
   static open(bytes: Uint8Array, cursor: { at: number }, count: number): PackedReader | undefined {
     const lengths = cursor.at;
     let at = lengths + lengthBytes(count);
@@ -148,7 +149,7 @@ export class PackedReader {
   }
 
   next(): void {
-    const length = this.lengthAt(this.taken++);
+    const length = this.lengthAt(this.readCount++);
     this.low = 0;
     this.high = 0;
     for (let i = 0; i < length; i++) {
@@ -158,7 +159,7 @@ export class PackedReader {
     }
   }
 
-  /** The integer, modulo 2^64, without its sign; exact below 2^53. */
+  /** Integer modulo 2^64, without its sign; exact below 2^53. */
   get number(): number {
     return (this.high >>> 0) * 2 ** 32 + (this.low >>> 0);
   }
@@ -174,7 +175,7 @@ export class PackedReader {
 const i64 = (rows: Int32Array, at: number): bigint =>
   (BigInt(rows[at + 1] as number) << 32n) | BigInt((rows[at] as number) >>> 0);
 
-/** Puts a row of one event. */
+/** Writes a row of one event. */
 export function putOneEvent(
   rows: Int32Array,
   at: number,
@@ -188,7 +189,7 @@ export function putOneEvent(
   rows.set([lastTs, Math.floor(lastTs / 2 ** 32)], at + LAST);
 }
 
-/** The columns of `RowWriter.more`. */
+/** Reads the columns of `RowWriter.more`. */
 export class MoreReader {
   private readonly width: PackedReader;
   private readonly low: PackedReader;
@@ -200,7 +201,7 @@ export class MoreReader {
     this.high = high;
   }
 
-  /** As PackedReader. */
+  /** Consumes the three columns, as PackedReader.open does. */
   static open(bytes: Uint8Array, cursor: { at: number }, more: number): MoreReader | undefined {
     const width = PackedReader.open(bytes, cursor, more);
     const low = width && PackedReader.open(bytes, cursor, more);
@@ -208,8 +209,9 @@ export class MoreReader {
     return width && low && high && new MoreReader(width, low, high);
   }
 
-  /** Makes a row of `others` + 1 events of one that holds its least value; false when no events make it. */
-  take(rows: Int32Array, at: number, others: PackedReader): boolean {
+  /** Completes a row that holds its least value to a row of `others` + 1 events. False when no
+   *  events have these aggregates. */
+  complete(rows: Int32Array, at: number, others: PackedReader): boolean {
     const { width, low, high } = this;
     if (others.high >>> 0 >= COUNT_HIGH_LIMIT) return false;
     const put = (field: number, a: number, b: number): void => {

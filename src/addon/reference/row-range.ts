@@ -1,19 +1,21 @@
-/** The ranges that a snapshot beside ingestion takes the keys in: which one a key is of, what of a table lies in one, and
- *  which deltas a restored range has already. The addon's twin is native/kernel/window/range.h.
- */
+/** Key ranges of a snapshot during ingestion: the range of a key, the rows of a table in a range,
+ *  and the deltas that a restored range already contains. The addon's implementation is
+ *  native/kernel/window/range.h. */
 import { COVER_RANGES } from '../window-surface.ts';
 import { demandInteger, demandRows } from './check.ts';
-import { KEY, type RangedRows, ROW_WORDS, spread } from './window/table.ts';
+import { KEY, type RangedRows, ROW_WORDS, tableHash } from './window/table.ts';
 
 const RANGE_SHIFT = 32 - Math.log2(COVER_RANGES);
-/** A cursor is the number of a table and how far behind the first slot of the range it stands, in slots. */
+/** A cursor is the number of a table times STEPS plus the number of slots behind the range's first
+ *  slot. */
 const STEPS = 2 ** 32;
 
 const rangeAt = (rows: Int32Array, at: number): number =>
-  spread(rows[at + KEY] as number, rows[at + KEY + 1] as number) >>> RANGE_SHIFT;
+  tableHash(rows[at + KEY] as number, rows[at + KEY + 1] as number) >>> RANGE_SHIFT;
 
-/** Copies what tables hold of a range, from the cursor on; returns the rows. Slots stand where the high bits of a key's
- *  spread say, or behind that with no empty slot between.
+/** Copies the rows of a range from several tables, from the cursor on; returns their number. A slot
+ *  is at the position that the high bits of its key's hash select, or behind it without an empty
+ *  slot between.
  *  @throws out_of_range */
 export function copyRange(
   tables: readonly RangedRows[],
@@ -52,13 +54,14 @@ export function copyRange(
   return to / ROW_WORDS;
 }
 
-/** @throws out_of_range */
+/** Checks the arguments of a cover. @throws out_of_range */
 export function demandCover(seq: number, covered: Float64Array | undefined): void {
   demandInteger(seq, 0, 2 ** 53, 'seq');
   if (covered !== undefined) demandRows(covered.length, COVER_RANGES, 'covered');
 }
 
-/** Rows that a restored state does not have yet: those of ranges whose number in `covered` is below `seq`. */
+/** Rows that a restored state does not contain yet: rows of ranges whose number in `covered` is
+ *  below `seq`. */
 export function uncovered(rows: Int32Array, seq: number, covered: Float64Array | undefined): Int32Array {
   if (covered === undefined) return rows;
   const left = new Int32Array(rows.length);

@@ -1,8 +1,9 @@
-/** XXH32 as a stream: the digest of everything a generator wrote, equal however it was cut into batches.
+/** Streaming XXH32: the digest of all bytes that a generator wrote, independent of the batches that
+ *  they were written in.
  *
- *  State words: 0-3 the four lanes, 4 bytes so far modulo 2^32, 5 whether 16 or more bytes came, 6 bytes kept, 8-11 the
- *  kept bytes. Source: xxHash specification 0.1.1, section XXH32; seed 0.
- */
+ *  State words: 0-3 the four lanes, 4 total bytes modulo 2^32, 5 is 1 once there were 16 or more
+ *  bytes, 6 number of buffered bytes, 8-11 the buffered bytes. Source: xxHash specification 0.1.1,
+ *  section XXH32; seed 0. */
 import { XXH32 } from '../../core/layout/layouts.gen.ts';
 
 const PRIME_1 = 0x9e3779b1;
@@ -13,7 +14,8 @@ const PRIME_5 = 0x165667b1;
 const TOTAL = 4;
 const LARGE = 5;
 const KEPT = 6;
-/** State word that counts the bytes kept for the next stripe, always fewer than a stripe has. */
+/** State word with the number of bytes buffered for the next stripe, always fewer than a stripe
+ *  has. */
 export const XXH32_KEPT_WORD = KEPT;
 export const XXH32_STRIPE_BYTES = 16;
 const KEPT_WORDS = 8;
@@ -73,7 +75,7 @@ export function xxh32Update(state: Uint32Array, bytes: Uint8Array, start: number
   state[KEPT] = end - at;
 }
 
-/** The digest so far; the stream may go on. */
+/** Digest of the bytes so far; more bytes may follow. */
 export function xxh32Digest(state: Uint32Array): number {
   const [a, b, c, d, total] = state as unknown as [number, number, number, number, number];
   let hash =

@@ -1,8 +1,9 @@
-/** Avro for the registry: from a text and what it refers to, to the tree and to the texts that are kept and shown.
+/** Avro schemas for the registry: converts a text and its references to the tree, and to the texts
+ *  that are stored and shown.
  *
- *  References are read first, in their order and each once, what they refer to before them; their types are then known
- *  by their full names. Source: AvroSchema.java of confluentinc/schema-registry, for the order.
- */
+ *  References are read first, in their order and each once, after the references that they have
+ *  themselves; their types are then known by their full names. Source: AvroSchema.java of
+ *  confluentinc/schema-registry, for the order. */
 
 import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX, type ResolvedReference } from '../content.ts';
 import { formatError } from '../errors.ts';
@@ -21,14 +22,14 @@ import {
 import { AvroPrinter } from './syntax/text.ts';
 import { type AvroNode, isAvroPrimitive } from './syntax/tree.ts';
 
-/** Characters of a text that is read leniently: a store keeps none that is longer. */
+/** Characters of a text that is read leniently: no registry stores a longer one. */
 const LENIENT_TEXT_CHARS_MAX = 16 << 20;
-/** Characters of all the texts that one schema draws in. */
+/** Characters of all texts that one schema includes by references. */
 const REFERENCE_CHARS_MAX = 16 << 20;
-/** Names of references that a message lists. */
+/** Number of reference names that a message lists. */
 const SHOWN_REFERENCES_MAX = 10;
 
-/** The texts of references were accepted when they were registered. */
+/** Options for the texts of references, which were accepted at registration. */
 const LENIENT = { lenient: true, unvalidated: true };
 
 interface Parsed {
@@ -47,7 +48,7 @@ function jsonOf(text: string, lenient: boolean, from: string | undefined): JsonN
     return json;
   } catch (thrown) {
     if (!(thrown instanceof JsonTextError)) throw thrown;
-    // The short form of a primitive schema may come unquoted.
+    // A primitive schema may be written without quotes.
     const word = text.trim();
     if (isAvroPrimitive(word) && word !== 'null')
       return { kind: 'string', at: text.indexOf(word), value: word };
@@ -55,7 +56,8 @@ function jsonOf(text: string, lenient: boolean, from: string | undefined): JsonN
   }
 }
 
-/** Types inside have been compared before, so their names are enough. */
+/** Compares the definitions of two types shallowly: the types inside were compared before, so their
+ *  names are enough. */
 function isSame(scope: AvroScope): (one: AvroDefinition, other: AvroDefinition) => boolean {
   const text = ({ json }: AvroDefinition): string =>
     new AvroPrinter(scope.notes, { known: [], shallow: true }).print(json);
@@ -71,7 +73,7 @@ function nameList(references: readonly ResolvedReference[]): string {
   return `its references are ${shown.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
 }
 
-/** What is referred to, what is referred to by it before it, each once. @throws invalid_schema, schema_too_large */
+/** References in dependency order, each once. @throws invalid_schema, schema_too_large */
 function inOrder(references: readonly ResolvedReference[]): readonly ResolvedReference[] {
   const order: ResolvedReference[] = [];
   const met = new Map<string, ResolvedReference>();
@@ -83,7 +85,8 @@ function inOrder(references: readonly ResolvedReference[]): readonly ResolvedRef
         `invalid Avro schema: its references are nested deeper than ${REFERENCE_DEPTH_MAX}`,
       );
     for (const reference of list) {
-      // A subject may be another one where it is named from another context.
+      // A subject name may mean different subjects in different contexts, so the text is compared
+      // too.
       const key = JSON.stringify([reference.subject, reference.version]);
       const known = met.get(key);
       if (known !== undefined && known.text === reference.text) continue;
@@ -139,7 +142,7 @@ function read(
   return { json, tree, scope, foreign };
 }
 
-/** @throws invalid_schema, schema_too_large */
+/** Parses an Avro schema. @throws invalid_schema, schema_too_large */
 export function parseAvroSchema(
   source: string,
   options: ParseOptions,
@@ -155,15 +158,16 @@ export function parseAvroSchema(
     normalize: options.normalize ?? false,
   });
   const text = printer.print(json);
-  // The JVM compares properties as a set, though it prints them as they came.
+  // Properties have no order in a comparison on the JVM, although it prints them in the order of
+  // the text.
   const lookupText = printer.hasOpenOrder
     ? new AvroPrinter(scope.notes, { known: foreign.keys(), sortProperties: true }).print(json)
     : text;
-  // One string is kept where the two are equal.
+  // Equal texts share one string, to save memory.
   return { text: text === source ? source : text, ...(lookupText === text ? {} : { lookupText }), tree };
 }
 
-/** The text with the types of its references in their places. @throws invalid_schema */
+/** Text with the types of its references inlined. @throws invalid_schema */
 export function resolvedAvroText(text: string, references: readonly ResolvedReference[]): string {
   if (references.length === 0) return text;
   const { json, scope, foreign } = read(text, references, LENIENT);

@@ -1,15 +1,17 @@
-/** JSON Schema as the registry takes it: any JSON document that can be a schema, kept without its white space.
+/** JSON Schema in the registry: any JSON document that can be a schema, stored without its white
+ *  space.
  *
- *  A schema is an object or a boolean whose keywords have values that they can have (json-shape.ts). The normalised text
- *  has the keys of all its objects sorted. Numbers keep their digits, as the existing registries write them. Source: json-schema-provider/.../jackson/Jackson.java of confluentinc/schema-registry, for facts.
- */
+ *  A schema is an object or a boolean whose keywords have valid values (shape.ts). The normalized
+ *  text has the keys of all its objects sorted. Numbers keep their digits, as the existing
+ *  registries write them. Source: json-schema-provider/.../jackson/Jackson.java of
+ *  confluentinc/schema-registry, for facts. */
 import { formatError } from '../errors.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from '../format.ts';
 import type { ParseOptions } from '../options.ts';
 import { checkJsonSchemaShape } from './shape.ts';
 import { type JsonNode, JsonTextError, positionOf, printDecimal, printJson, readJson } from './text.ts';
 
-/** @throws invalid_schema, schema_too_large */
+/** Parses a JSON Schema. @throws invalid_schema, schema_too_large */
 export function parseJsonSchema(
   source: string,
   options: ParseOptions,

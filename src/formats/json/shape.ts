@@ -1,8 +1,8 @@
-/** Whether the keywords of a JSON Schema have values that they can have: `"type": "nonsense"` is a slip, not a schema.
+/** Checks that the keywords of a JSON Schema have valid values: `"type": "nonsense"` is a mistake,
+ *  not a schema.
  *
- *  Only what every dialect from draft-04 on agrees about; a keyword that is not known may hold anything.
- *  Source: json-schema.org, "Core" and "Validation".
- */
+ *  Only rules that every dialect from draft-04 on shares are checked; an unknown keyword may have
+ *  any value. Source: json-schema.org, "Core" and "Validation". */
 import { type JsonNode, JsonTextError } from './text.ts';
 
 export type JsonType = 'null' | 'boolean' | 'integer' | 'number' | 'string' | 'array' | 'object';
@@ -56,7 +56,7 @@ const type: Check = (value) => {
 const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
   ['type', type],
   ['enum', (value) => (value.kind === 'array' ? undefined : 'a list of values')],
-  // Draft-03 said it of the property itself, and such schemas are still about.
+  // Draft-03 allows a boolean here, for the property itself, and such schemas are still in use.
   ['required', (value, open) => (value.kind === 'boolean' ? undefined : texts(value, open))],
   ['pattern', text],
   ['$ref', text],
@@ -81,7 +81,8 @@ const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
   ].map((name) => [name, schema] as const),
 ]);
 
-/** @throws JsonTextError where a keyword holds what it cannot */
+/** Checks all keywords of a document.
+ *  @throws JsonTextError where a keyword has an invalid value */
 export function checkJsonSchemaShape(root: JsonNode): void {
   const open: JsonNode[] = [root];
   for (let node = open.pop(); node !== undefined; node = open.pop()) {

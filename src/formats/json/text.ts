@@ -1,12 +1,13 @@
-/** JSON with its places: a reader that knows where each value stands, and a printer that rounds nothing.
+/** JSON with positions: a reader that records the position of each value, and a printer that rounds
+ *  nothing.
  *
- *  Invariants: (1) numbers keep their digits and objects the order of their keys, so 64-bit integers and keys that
- *  look like numbers survive; (2) nesting, digits and keys are bounded before they are trusted; (3) the printed text
- *  is the one that the Jackson library prints, because that is what stands in the topics of the existing registries.
- */
+ *  Invariants: (1) numbers keep their digits and objects the order of their keys, so 64-bit
+ *  integers and keys that look like numbers survive; (2) nesting, digits and keys are checked
+ *  against limits before they are used; (3) the printed text equals that of the Jackson library,
+ *  because the topics of existing registries contain its texts. */
 
 interface Place {
-  /** Where it begins, in UTF-16 units from the beginning of the text. */
+  /** Position in the text, in UTF-16 units from its beginning. */
   readonly at: number;
 }
 export interface JsonNull extends Place {
@@ -39,9 +40,9 @@ export interface JsonObject extends Place {
 }
 export type JsonNode = JsonNull | JsonBoolean | JsonNumber | JsonString | JsonArray | JsonObject;
 
-/** Values inside values; bounds the recursion of the reader and of every walk behind it. */
+/** Greatest nesting of values; it bounds the recursion of the reader and of every later walk. */
 const JSON_DEPTH_MAX = 1_000;
-/** Characters of one number. */
+/** Greatest number of characters of one number. */
 const JSON_NUMBER_CHARS_MAX = 1_000;
 
 export interface Position {
@@ -50,7 +51,7 @@ export interface Position {
   readonly column: number;
 }
 
-/** Where an offset of a text is. @cost O(offset) */
+/** Line and column of an offset of a text. @cost O(offset) */
 export function positionOf(text: string, at: number): Position {
   let line = 1;
   let start = 0;
@@ -61,7 +62,7 @@ export function positionOf(text: string, at: number): Position {
   return { line, column: at - start + 1 };
 }
 
-/** What is wrong with a text, and where. */
+/** Error in a text, with its position. */
 export class JsonTextError extends Error {
   readonly at: number;
 
@@ -72,16 +73,16 @@ export class JsonTextError extends Error {
 }
 
 export interface JsonReadOptions {
-  /** Comments between tokens are white space. */
+  /** True: comments between tokens are white space. */
   readonly comments: boolean;
-  /** A key that stands twice counts as the last one says; otherwise it is an error. */
+  /** True: the last value of a repeated key applies; otherwise a repeated key is an error. */
   readonly repeatedKeys: boolean;
 }
 
 const SPACE = /[ \t\n\r]*/y;
 const COMMENT = /\/\/[^\n]*|\/\*/y;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: JSON forbids exactly these inside a string
+// biome-ignore lint/suspicious/noControlCharactersInRegex: JSON forbids these in a string
 const PLAIN = /[^"\\\u0000-\u001f]*/y;
 const HEX = /^[0-9a-fA-F]{4}$/;
 const ESCAPES: ReadonlyMap<string, string> = new Map([
@@ -178,7 +179,7 @@ class Reader {
     return node;
   }
 
-  /** After an item: true when another one follows. */
+  /** Consumes the token after an item: true when another item follows. */
   private more(close: string): boolean {
     this.space();
     const char = this.text[this.at];
@@ -233,7 +234,7 @@ class Reader {
         return value;
       }
       if (char === undefined) this.fail('a string is not closed', from);
-      if (char !== '\\') this.fail(`${this.here()} stands in a string without its escape`);
+      if (char !== '\\') this.fail(`${this.here()} is not escaped in a string`);
       value += this.escape();
       value += this.match(PLAIN);
     }
@@ -261,11 +262,11 @@ export function readJson(text: string, options: JsonReadOptions): JsonNode {
 
 export const isInteger = (number: JsonNumber): boolean => !/[.eE]/.test(number.digits);
 
-/** The nearest double; an integer has no negative zero. */
+/** Nearest double; an integer has no negative zero. */
 export const doubleOf = (number: JsonNumber): number =>
   isInteger(number) ? Number(number.digits) + 0 : Number(number.digits);
 
-/** The member's value, or undefined. */
+/** Value of a member, or undefined. */
 export const memberOf = (object: JsonObject, key: string): JsonNode | undefined =>
   object.members.get(key)?.value;
 
@@ -290,7 +291,7 @@ export function printString(value: string): string {
   return `"${safe}"`;
 }
 
-/** A double as Java prints it; `digits` are the fewest that name it. */
+/** A double in the notation of Java; `digits` are the fewest that identify it. */
 function javaNumber(negative: boolean, digits: string, exponent: number): string {
   const sign = negative ? '-' : '';
   if (exponent >= -3 && exponent < 7) {
@@ -306,17 +307,17 @@ function printExponential(value: number, exponential: string): string {
   return javaNumber(value < 0, mantissa.replace('.', '').replace(/(?<=.)0+$/, ''), Number(exponent));
 }
 
-/** As Java's Double.toString prints it since version 19, when it began to print the fewest digits; what is no number
- *  as a string. */
+/** Prints a double as Java's Double.toString since version 19, which prints the fewest digits. NaN
+ *  and infinity are printed as a string. */
 export function printDouble(value: number): string {
   if (!Number.isFinite(value)) return `"${value}"`;
   if (value === 0) return Object.is(value, -0) ? '-0.0' : '0.0';
   const fewest = value.toExponential();
-  // Java writes two digits at least, and then those that are nearest.
+  // Java writes at least two digits: for a one-digit number, the two nearest digits.
   return printExponential(value, /^-?[0-9]e/.test(fewest) ? value.toExponential(1) : fewest);
 }
 
-/** As Java's Float.toString prints the nearest float. */
+/** Prints the nearest float as Java's Float.toString. */
 export function printFloat(value: number): string {
   const float = Math.fround(value);
   if (!Number.isFinite(float) || float === 0) return printDouble(float);
@@ -332,7 +333,7 @@ function printNumber(number: JsonNumber): string {
   return number.digits === '-0' ? '0' : number.digits;
 }
 
-/** As Java's BigDecimal prints what is written: no digit is lost, the exponent has its one form. */
+/** Prints a number as Java's BigDecimal: no digit is lost, and the exponent has one form. */
 export function printDecimal(number: JsonNumber): string {
   if (isInteger(number)) return printNumber(number);
   const [, minus, whole, fraction = '', power = '0'] =
@@ -352,8 +353,8 @@ export function printDecimal(number: JsonNumber): string {
   return `${sign}${mantissa}${shown}`;
 }
 
-/** @param sorted keys in the order of their UTF-16 units instead of their own
- *  @param number how a number is written */
+/** Prints a JSON value. @param sorted keys are sorted by UTF-16 units instead of their own order
+ *  @param number prints a number */
 export function printJson(node: JsonNode, sorted = false, number = printNumber): string {
   switch (node.kind) {
     case 'null':

@@ -1,4 +1,4 @@
-/** The texts of a Protobuf schema other than the stored one. */
+/** Texts of a Protobuf schema other than the stored one. */
 import type { ResolvedReference } from '../content.ts';
 import type { TextForm } from '../options.ts';
 import { descriptorBytes } from './descriptor/to-descriptor.ts';
@@ -6,17 +6,18 @@ import { withoutExtensions } from './syntax/plain.ts';
 import { printProto } from './syntax/print.ts';
 import type { ProtoFile } from './tree.ts';
 
-/** What a form is made from. */
+/** Input of a form. */
 export interface ProtoSource {
   readonly text: string;
   readonly tree: ProtoFile;
   readonly references: readonly ResolvedReference[];
 }
 
-/** A descriptor has a name for its file, and a schema in a registry has none. */
+/** File name in a descriptor, which requires one; a schema in a registry has none. */
 const FILE_NAME = 'default';
 
-/** @throws invalid_schema where a reference lacks what the form needs */
+/** Text of a schema in another form.
+ *  @throws invalid_schema where a reference lacks a type that the form requires */
 export function protoTextForm({ text, tree }: ProtoSource, form: TextForm): string {
   const { link } = tree;
   if (form === 'serialized') return descriptorBytes(link, link.root, FILE_NAME, 'all').toString('base64');

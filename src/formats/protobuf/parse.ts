@@ -1,4 +1,5 @@
-/** A schema as a client sends it, from text or descriptor to linked files and the text that is stored. */
+/** Parses a schema in the form that a client sends: from text or descriptor to linked files and the
+ *  stored text. */
 
 import type { ResolvedReference } from '../content.ts';
 import { formatError } from '../errors.ts';
@@ -10,20 +11,21 @@ import { descriptorBytes } from './descriptor/to-descriptor.ts';
 import { checkProtoFile } from './link/check.ts';
 import { linkProto, type ProtoLink } from './link/resolve.ts';
 import { protoFail } from './syntax/lexer.ts';
-import { normalised } from './syntax/normal.ts';
+import { normalized } from './syntax/normal.ts';
 import { parseProtoFile } from './syntax/parser.ts';
 import { withoutDerivedJsonNames } from './syntax/plain.ts';
 import { printProto } from './syntax/print.ts';
 
 export interface ParsedProto {
   readonly link: ProtoLink;
-  /** Canonical, or normalised where that was asked for. */
+  /** Canonical, or normalized where that was requested. */
   readonly text: string;
-  /** Without the JSON names that follow from the names of fields; absent where the text states none of these. */
+  /** Text without the JSON names that follow from field names; absent where the text has none of
+   *  them. */
   readonly lookupText?: string;
 }
 
-/** @throws invalid_schema, schema_too_large */
+/** Parses and links a schema. @throws invalid_schema, schema_too_large */
 export function protoLink(source: string, options: ParseOptions = {}): ParsedProto {
   if (source.length > SCHEMA_TEXT_CHARS_MAX) {
     throw formatError(
@@ -40,18 +42,19 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
   const { body } = link.root.node;
   if (!lenient) {
     checkProtoFile(link);
-    // Every option must be one and fit its type; one whose import is missing cannot be judged.
+    // Every option must be defined and fit its type; an option whose import is missing cannot be
+    // checked.
     descriptorBytes(link, link.root, 'default', looseImports ? 'custom' : 'none');
     if (body.length === 0) protoFail('it declares no message, enum, extension or service');
   }
-  const isNormalised = options.normalize === true;
-  const kept = isNormalised ? normalised(link) : link.root.node;
-  const text = printProto(kept, isNormalised);
+  const isNormalized = options.normalize === true;
+  const kept = isNormalized ? normalized(link) : link.root.node;
+  const text = printProto(kept, isNormalized);
   const plain = withoutDerivedJsonNames(kept);
-  return { link, text, ...(plain === kept ? {} : { lookupText: printProto(plain, isNormalised) }) };
+  return { link, text, ...(plain === kept ? {} : { lookupText: printProto(plain, isNormalized) }) };
 }
 
-/** The places in later messages are those of this text, which is what is stored. */
+/** Text of a descriptor. Positions in later messages refer to this text, which is stored. */
 function textOfDescriptor(bytes: Buffer, references: readonly ResolvedReference[]): string {
   const bare = fileOfDescriptor(bytes, () => []);
   const decoder = new OptionDecoder(linkProto(bare, { references, lenient: true }));

@@ -1,9 +1,9 @@
-/** A Protobuf schema as the checkers and the decoder see it: messages with their fields, by number.
+/** A Protobuf schema for checkers and decoders: messages with their fields, by number.
  *
- *  Invariants: (1) messages are in the order of the file, because the message indexes on the wire count them, groups
- *  among them, and the entry of a map where it is written as a message; (2) a message is one object, however often it
- *  is used; (3) an extension is a field of the message that it extends, wherever it is declared.
- */
+ *  Invariants: (1) messages are in the order of the file, because the message indexes on the wire
+ *  count them; groups and map entries that are written as messages count too; (2) a message is one
+ *  object, however often it is used; (3) an extension is a field of the message that it extends,
+ *  wherever it is declared. */
 
 import type { ParseOptions } from '../options.ts';
 import { hasPresence, isClosed, isDelimited, isPacked } from './link/features.ts';
@@ -19,7 +19,7 @@ import type { ProtoLink } from './link/resolve.ts';
 import { protoLink } from './parse.ts';
 import { isSet, type Position, type ReservedNode } from './syntax/ast.ts';
 
-/** Where something stands in the schema's text, or in that of the import `from`. */
+/** Position in the schema's text, or in that of the import `from`. */
 export interface ProtoPlace extends Position {
   readonly from?: string;
 }
@@ -28,67 +28,71 @@ export interface ProtoEnum {
   readonly name: string;
   /** First name of each number, in the order of the file. */
   readonly values: ReadonlyMap<number, string>;
-  /** A reader keeps a number without a name apart from the field. */
+  /** True for a closed enum: readers do not store an unknown number in the field. */
   readonly closed: boolean;
   readonly at: ProtoPlace;
-  /** Of the first name of each number. */
+  /** Position of the first name of a number. */
   readonly placeOf: (number: number) => ProtoPlace;
 }
 
 export interface ProtoField {
-  /** Of an extension: `[package.name]`. */
+  /** Name of the field; of an extension: `[package.name]`. */
   readonly name: string;
   readonly number: number;
-  /** A scalar's name, or `message`, `enum`. */
+  /** Name of a scalar type, or `message`, `enum`. */
   readonly type: string;
   readonly message: ProtoMessage | undefined;
   readonly enumeration: ProtoEnum | undefined;
-  /** Scalar name of a map's key; the rest of the field then describes the map's value. */
+  /** Scalar name of a map's key; the other properties then describe the map's value. */
   readonly mapKey: string | undefined;
   readonly repeated: boolean;
   readonly required: boolean;
-  /** Whether absent differs from the default. */
+  /** True when an absent field differs from the default. */
   readonly presence: boolean;
   readonly oneof: string | undefined;
-  /** A repeated field that is written as one run of values. */
+  /** True for a repeated field with packed encoding. */
   readonly packed: boolean;
-  /** A message that is written between group tags. */
+  /** True for a message that is encoded between group tags. */
   readonly delimited: boolean;
   readonly at: ProtoPlace;
 }
 
 export interface ProtoMessage {
-  /** With its package, without a leading dot. */
+  /** Full name with the package, without a leading dot. */
   readonly name: string;
-  /** Position in the file, as on the wire; empty for a message of an import. */
+  /** Path of message indexes as on the wire; empty for a message of an import. */
   readonly path: readonly number[];
-  /** By number, ascending; extensions among them. */
+  /** Fields by number, ascending, including extensions. */
   readonly fields: ProtoField[];
   readonly reserved: ProtoReserved;
-  /** A type that a lenient reader did not find: nothing is known of it, not even whether it is a message. */
+  /** True for a type that a lenient reader did not find: nothing is known about it, not even
+   *  whether it is a message. */
   readonly unknown: boolean;
-  /** Its extensions are written as the items of a message set, by the option message_set_wire_format. */
+  /** True when extensions are encoded as items of a message set, by the option
+   *  message_set_wire_format. */
   readonly messageSet?: boolean;
   readonly at: ProtoPlace;
 }
 
 export interface ProtoReserved {
-  /** Both ends belong to it. */
+  /** Ranges that include both ends. */
   readonly numbers: ReadonlyArray<{ readonly from: number; readonly to: number }>;
   readonly names: readonly string[];
 }
 
 export interface ProtoFile {
-  /** Every message of the file itself, outer before inner, in its order. */
+  /** All messages of the file itself, outer before inner, in its order. */
   readonly messages: readonly ProtoMessage[];
   readonly byName: ReadonlyMap<string, ProtoMessage>;
-  /** Messages of imports that events reach and that this file extends; with these extensions alone. */
+  /** Messages of imports that events reach and that this file extends, with only these extensions.
+   */
   readonly extended: ReadonlyArray<Pick<ProtoMessage, 'name' | 'fields'>>;
-  /** The file and all it imports, resolved. */
+  /** The file and all its imports, resolved. */
   readonly link: ProtoLink;
 }
 
-/** Parses and checks a schema. @param source text, or base64 of a FileDescriptorProto. @throws invalid_schema, schema_too_large */
+/** Parses and checks a schema. @param source text, or base64 of a FileDescriptorProto
+ *  @throws invalid_schema, schema_too_large */
 export function parseProto(
   source: string,
   options: ParseOptions = {},
@@ -119,7 +123,8 @@ class Trees {
   private readonly enums = new Map<LinkedEnum, ProtoEnum>();
   private readonly paths = new Map<LinkedMessage, readonly number[]>();
   private readonly extensions = new Map<LinkedMessage, LinkedField[]>();
-  /** Messages whose fields are still to be made: a chain of types may be longer than the stack is deep. */
+  /** Queue of messages whose fields are still to be made: a chain of types may be longer than the
+   *  stack is deep. */
   private readonly open: Array<readonly [LinkedMessage, ProtoMessage]> = [];
 
   constructor(link: ProtoLink) {
@@ -133,7 +138,7 @@ class Trees {
     }
   }
 
-  /** The messages of the file, outer before inner. */
+  /** Messages of the file, outer before inner. */
   collect(roots: readonly LinkedMessage[]): ProtoMessage[] {
     const found: LinkedMessage[] = [];
     const walk = (messages: readonly LinkedMessage[], outer: readonly number[]): void => {
@@ -153,7 +158,7 @@ class Trees {
     return messages;
   }
 
-  /** Of messages that were collected. */
+  /** Imported messages that this file extends, of those that were collected. */
   extended(root: LinkedFile): Array<Pick<ProtoMessage, 'name' | 'fields'>> {
     const found: Array<Pick<ProtoMessage, 'name' | 'fields'>> = [];
     for (const [linked, extensions] of this.extensions) {
@@ -208,7 +213,7 @@ class Trees {
       presence: hasPresence(field),
       oneof: oneof?.node === undefined ? undefined : oneof.name,
       packed: !isMap && isPacked(field),
-      // Neither a map's entries nor its values ever are, whatever the file says of messages.
+      // Map entries and map values never have group encoding, whatever the file sets for messages.
       delimited: !isMap && isDelimited(field),
       at: placeIn(field.file, field.at),
     };
@@ -229,7 +234,7 @@ class Trees {
     const at = placeIn(file, node.at);
     let places: Map<number, Position> | undefined;
     const placeOf = (number: number): ProtoPlace => {
-      // From the last one back, so that the first name of a number stays.
+      // In reverse order, so that the first name of a number remains.
       places ??= new Map(node.values.map((value) => [value.number, value.at] as const).reverse());
       const value = places.get(number);
       return value === undefined ? at : placeIn(file, value);

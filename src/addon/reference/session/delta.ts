@@ -1,4 +1,5 @@
-/** The partial sessions of one batch as bytes, layout SessionDeltas; the addon's twin is native/kernel/session/delta.cc. */
+/** Encoding of the partial sessions of one batch, layout SessionDeltas; the addon's implementation
+ *  is native/kernel/session/delta.cc. */
 import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
 import { EVENT_TS_LIMIT } from '../../../core/time.ts';
 import { demandInteger } from '../check.ts';
@@ -14,14 +15,15 @@ import { LAST, ROW_WORDS } from '../window/table.ts';
 import { putTime, START, timeAt } from './table.ts';
 
 const COLUMNS = 8;
-/** Greatest distance of two times of events. */
+/** Upper bound of the distance of two event times. */
 const REACH = 2 * EVENT_TS_LIMIT;
 
-/** Room that is enough for an encoding. */
+/** Upper bound of the bytes of an encoding. */
 export const sessionDeltaBytesMax = (count: number): number =>
   SESSION_DELTAS.BYTES + COLUMNS * columnBytesMax(count) + INTEGER_BYTES;
 
-/** Writes rows; returns the bytes. `out` has sessionDeltaBytesMax. @throws out_of_range for more than a form takes */
+/** Writes rows and returns the bytes. `out` has sessionDeltaBytesMax bytes.
+ *  @throws out_of_range for more rows than the encoding allows */
 export function encodeSessionDeltas(rows: Int32Array, count: number, gapMs: number, out: Uint8Array): number {
   demandInteger(count, 0, SESSION_DELTAS_FORM.DELTAS_MAX, 'deltas');
   let least = count === 0 ? 0 : Number.POSITIVE_INFINITY;
@@ -45,7 +47,7 @@ export function encodeSessionDeltas(rows: Int32Array, count: number, gapMs: numb
 }
 
 export interface DecodedSessions {
-  /** DELTA_STATUS.*; the rows are of no meaning unless OK. */
+  /** DELTA_STATUS.*; the rows are valid only when it is OK. */
   readonly status: number;
   readonly rows: Int32Array;
 }
@@ -96,7 +98,8 @@ export function decodeSessionDeltas(bytes: Uint8Array, gapMs: number): DecodedSe
     if (others.number > 0) {
       last.next();
       end += last.number;
-      if (last.number >= REACH || !aggregates.take(rows, at, others)) return refused(DELTA_STATUS.BAD_DELTA);
+      if (last.number >= REACH || !aggregates.complete(rows, at, others))
+        return refused(DELTA_STATUS.BAD_DELTA);
       putTime(rows, at + LAST, end);
     }
     if (end >= EVENT_TS_LIMIT) return refused(DELTA_STATUS.BAD_DELTA);

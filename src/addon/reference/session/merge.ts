@@ -1,4 +1,5 @@
-/** Sessions that are in parts in several runs; the addon's twin is native/kernel/session/merge.cc. */
+/** Merge of sorted runs of session parts; the addon's implementation is
+ *  native/kernel/session/merge.cc. */
 import { coreError } from '../../../core/errors.ts';
 import { DURATION_MS_MAX, isEventTs } from '../../../core/time.ts';
 import type { RowBytes } from '../../window-surface.ts';
@@ -7,7 +8,7 @@ import { compareKeys, compareStarts, type MergeInput, mergeInputs, rowWords } fr
 import { foldRow, isEmpty, LAST, ROW_WORDS } from '../window/table.ts';
 import { START, timeAt } from './table.ts';
 
-/** Whether a row is a session, or a part of one, whose times are within their limits. */
+/** True when a row is a session, or a part of one, whose times are within their limits. */
 export function isSession(rows: Int32Array, at: number): boolean {
   return (
     !isEmpty(rows, at) &&
@@ -30,7 +31,7 @@ function leastOf(inputs: readonly MergeInput[]): MergeInput | undefined {
   return least;
 }
 
-/** As in WindowKernels. */
+/** WindowKernels.mergeSessions. */
 export function mergeSessions(
   gapMs: number,
   pages: readonly RowBytes[],
@@ -43,7 +44,7 @@ export function mergeSessions(
   demandRows(held.length, ROW_WORDS, 'open');
   const out = rowWords(into);
   const inputs = mergeInputs(pages, cursors);
-  demandThat(isEmpty(held, 0) || isSession(held, 0), 'what stands open is no session');
+  demandThat(isEmpty(held, 0) || isSession(held, 0), 'the open row is no session');
   let to = 0;
   const write = (): boolean => {
     if (to === out.length) return false;
@@ -62,7 +63,7 @@ export function mergeSessions(
     demandThat(isSession(rows, at), 'a row that is no session');
     const isFirst = isEmpty(held, 0);
     demandThat(isFirst || compareStarts(rows, at, held, 0) >= 0, 'rows out of order');
-    // Parts come by their starts, so what is not near what stands open is near nothing before.
+    // Parts ascend by start, so a part that does not join the open session joins no earlier one.
     const isNear =
       !isFirst &&
       compareKeys(rows, at, held, 0) === 0 &&

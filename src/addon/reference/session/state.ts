@@ -1,4 +1,5 @@
-/** Open sessions over shards; the addon's twin is native/kernel/session/tables.cc. Shards are done one after the other. */
+/** Open sessions over shards; the addon's implementation is native/kernel/session/tables.cc. Shards
+ *  are processed one after the other. */
 import { coreError } from '../../../core/errors.ts';
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
@@ -9,7 +10,7 @@ import { demandInteger, demandRows, rowsOf } from '../check.ts';
 import { shardHash } from '../hash.ts';
 import { copyRange, demandCover, uncovered } from '../row-range.ts';
 import { keyWords, listOf, openSessionsRun, rowWords, sessionRun, slotsOf } from '../window/run.ts';
-import { foldRow, isEmpty, KEY, LAST, ROW_WORDS, SHARDS_MAX, spread } from '../window/table.ts';
+import { foldRow, isEmpty, KEY, LAST, ROW_WORDS, SHARDS_MAX, tableHash } from '../window/table.ts';
 import { decodeSessionDeltas, encodeSessionDeltas, sessionDeltaBytesMax } from './delta.ts';
 import { isSession } from './merge.ts';
 import { putTime, SessionTable, START, timeAt } from './table.ts';
@@ -20,10 +21,10 @@ export class ReferenceSessionState implements SessionState {
   private readonly gapMs: number;
   private readonly tables: readonly SessionTable[];
   private isClosed = false;
-  /** The partial sessions of the last batch; while it is under way one that became part of another has a count of 0. */
+  /** Partial sessions of the last batch; during aggregation a merged one has a count of 0. */
   private deltas = new Int32Array(0);
   private deltaCount = 0;
-  /** Numbers of deltas, from 1, where their keys belong. */
+  /** Hash index of the deltas: their numbers, from 1. */
   private index = new Int32Array(0);
 
   constructor(gapMs: number, shards: number) {
@@ -66,7 +67,7 @@ export class ReferenceSessionState implements SessionState {
         one.set([tsLow, tsHigh, tsLow, tsHigh], LAST);
         this.aggregate(one);
       }
-      this.closeRanks(first);
+      this.compactDeltas(first);
       for (let at = first * ROW_WORDS; at < this.deltaCount * ROW_WORDS; at += ROW_WORDS)
         table.fold(this.deltas, at);
     });
@@ -148,14 +149,14 @@ export class ReferenceSessionState implements SessionState {
     return found.length;
   }
 
-  async fire(frontier: number): Promise<RowRun> {
+  async fire(watermark: number): Promise<RowRun> {
     this.demandOpen();
-    if (Math.abs(frontier) !== Number.POSITIVE_INFINITY)
-      demandInteger(frontier, -(2 ** 53), 2 ** 53, 'frontier');
+    if (Math.abs(watermark) !== Number.POSITIVE_INFINITY)
+      demandInteger(watermark, -(2 ** 53), 2 ** 53, 'watermark');
     const parts = this.tables.map((table) => {
-      if (table.haveAllEnded(frontier)) return slotsOf(table.detach());
+      if (table.haveAllEnded(watermark)) return slotsOf(table.detach());
       const rows: Int32Array[] = [];
-      table.fire(frontier, (words, at) => rows.push(words.slice(at, at + ROW_WORDS)));
+      table.fire(watermark, (words, at) => rows.push(words.slice(at, at + ROW_WORDS)));
       return listOf(rows);
     });
     return sessionRun(parts);
@@ -183,7 +184,7 @@ export class ReferenceSessionState implements SessionState {
     return this.sum((table) => table.bytes);
   }
 
-  /** Keeps nothing. */
+  /** Has no effect: no memory is kept. */
   trim(): void {
     this.demandOpen();
   }
@@ -218,15 +219,15 @@ export class ReferenceSessionState implements SessionState {
     if (this.deltas.length < rows * ROW_WORDS) this.deltas = new Int32Array(rows * ROW_WORDS);
   }
 
-  /** Folds the row of one event into the partial sessions of its key less than a gap away: none, one or, between two, both,
-   *  which become the one that was there first. */
+  /** Folds the row of one event into the partial sessions of its key less than a gap away: none,
+   *  one, or the two that it connects. Two connected ones become the one with the lower number. */
   private aggregate(one: Int32Array): void {
     const { index, deltas, gapMs } = this;
     const mask = index.length - 1;
     const [low, high] = [one[KEY] as number, one[KEY + 1] as number];
     const ts = timeAt(one, LAST);
     let near = -1;
-    let slot = spread(low, high) & mask;
+    let slot = tableHash(low, high) & mask;
     for (let entry = index[slot] as number; entry !== 0; entry = index[slot] as number) {
       slot = (slot + 1) & mask;
       const at = (entry - 1) * ROW_WORDS;
@@ -258,8 +259,8 @@ export class ReferenceSessionState implements SessionState {
     putTime(this.deltas, at + START, start);
   }
 
-  /** Takes out those that became part of another, from number `first` on. */
-  private closeRanks(first: number): void {
+  /** Removes merged deltas from number `first` on. */
+  private compactDeltas(first: number): void {
     const { deltas } = this;
     let to = first;
     for (let number = first; number < this.deltaCount; number++) {

@@ -1,12 +1,12 @@
-/** Open sessions of one shard: an open-addressing table of accumulator rows whose spare cell is the session's start; its
- *  last_update_ts is the session's last event, so a session is [start, last + gap). The addon's twin is
- *  native/kernel/session/table.h.
+/** Open sessions of one shard: a hash table with linear probing, of accumulator rows. The spare
+ *  cell of a row is the session's start and last_update_ts its last event, so a session is [start,
+ *  last + gap). The addon's implementation is native/kernel/session/table.h.
  *
- *  Nearly every key has one open session; one with several has several slots, all in the probe of the key.
- *  Invariants: (1) sessions of a key lie at least a gap apart, from the last event of one to the first of the next; (2) a
- *  slot is empty iff its count is 0; (3) at most LOAD_TENTHS / 10 of the slots are used, so a probe ends; (4) a slot taken
- *  out is filled from behind, so a probe never meets a gap in front of what it looks for.
- */
+ *  Nearly every key has one open session; a key with several has several slots, all in the probe of
+ *  the key. Invariants: (1) sessions of a key lie at least a gap apart, from the last event of one
+ *  to the first event of the next; (2) a slot is empty iff its count is 0; (3) at most LOAD_TENTHS
+ *  / 10 of the slots are used, so a probe ends; (4) a removed slot is filled from behind, so a
+ *  probe never meets an empty slot before its target. */
 import { fromWords } from '../../../core/time.ts';
 import { Deadlines } from '../deadlines.ts';
 import { copyRow, foldRow, isEmpty, KEY, LAST, ROW_WORDS, SlotTable, SPARE } from '../window/table.ts';
@@ -17,7 +17,7 @@ export class SessionTable extends SlotTable {
   private readonly gapMs: number;
   private deadlines: Deadlines;
   private merged = 0;
-  /** The last event of all that were folded in since there were no sessions. */
+  /** Last event of all sessions that were folded in since the table was empty. */
   private mostLast = Number.NEGATIVE_INFINITY;
 
   constructor(gapMs: number) {
@@ -26,24 +26,25 @@ export class SessionTable extends SlotTable {
     this.deadlines = new Deadlines(gapMs);
   }
 
-  /** Open sessions. */
+  /** Number of open sessions. */
   get sessionCount(): number {
     return this.used;
   }
-  /** Sessions that became part of another one. */
+  /** Number of sessions that were merged into another. */
   get mergedCount(): number {
     return this.merged;
   }
   override get bytes(): number {
     return super.bytes + this.deadlines.bytes;
   }
-  /** No session ends at or before a frontier below this. */
+  /** No session ends at or before a watermark below this. */
   get leastEnd(): number {
     return this.deadlines.least;
   }
 
-  /** Folds a partial session in: with the sessions less than a gap away it becomes one, without any it is one of its own.
-   *  @throws internal when no more sessions fit */
+  /** Folds a partial session into the table: it joins the sessions less than a gap away, or becomes
+   *  a session of its own.
+   *  @throws internal when the table is full */
   fold(rows: Int32Array, from: number): void {
     if (this.isFull) this.grow();
     const { words: w, mask, gapMs } = this;
@@ -51,7 +52,8 @@ export class SessionTable extends SlotTable {
     const start = timeAt(rows, from + START);
     const last = timeAt(rows, from + LAST);
     if (last > this.mostLast) this.mostLast = last;
-    // What is near the whole is near the part: sessions of a key lie a gap apart, so nothing comes near by a merge alone.
+    // Sessions near the merged session are near the part too: sessions of a key lie a gap apart, so
+    // a merge does not reach another session.
     let near = -1;
     let least = Number.POSITIVE_INFINITY;
     let slot = this.homeOf(low, high);
@@ -64,7 +66,7 @@ export class SessionTable extends SlotTable {
         else {
           foldRow(w, at, w, near);
           this.merged++;
-          // What came up from behind stands here.
+          // `remove` shifted the next row of the cluster into this slot.
           this.remove(slot);
           continue;
         }
@@ -79,32 +81,34 @@ export class SessionTable extends SlotTable {
       foldRow(rows, from, w, near);
       putTime(w, near + START, Math.min(start, least));
     }
-    // A start that stays has an entry already, whose deadline is not later.
+    // A session whose start does not change has an entry already, with a deadline that is not
+    // later.
     if (start < least) this.enter(near);
   }
 
-  /** Takes out every session whose end the frontier has reached; `take` copies the row before it returns. Whoever calls
-   *  never folds an event before the frontier in again. */
-  fire(frontier: number, take: (rows: Int32Array, at: number) => void): void {
-    this.deadlines.advance(frontier, (keyLow, keyHigh, start) => {
+  /** Removes every session whose end the watermark has reached; `collect` must copy the row before
+   *  it returns. No event before the watermark may be folded in later. */
+  fire(watermark: number, collect: (rows: Int32Array, at: number) => void): void {
+    this.deadlines.advance(watermark, (keyLow, keyHigh, start) => {
       const slot = this.find(keyLow, keyHigh, start);
       if (slot < 0) return Number.NaN;
       const at = slot * ROW_WORDS;
       const end = timeAt(this.words, at + LAST) + this.gapMs;
-      if (end <= frontier) {
-        take(this.words, at);
+      if (end <= watermark) {
+        collect(this.words, at);
         this.remove(slot);
       }
       return end;
     });
   }
 
-  /** Whether there are sessions, and the frontier has reached the ends of all: then they are detached in no time. */
-  haveAllEnded(frontier: number): boolean {
-    return this.used > 0 && frontier >= this.mostLast + this.gapMs;
+  /** True when there are sessions and the watermark has reached the ends of all. Then `detach`
+   *  removes them without a scan. */
+  haveAllEnded(watermark: number): boolean {
+    return this.used > 0 && watermark >= this.mostLast + this.gapMs;
   }
 
-  /** Takes out every session: gives the slots away. */
+  /** Removes all sessions and returns their slots. */
   detach(): Int32Array {
     const { words } = this;
     this.used = 0;
@@ -114,7 +118,7 @@ export class SessionTable extends SlotTable {
     return words;
   }
 
-  /** The open sessions of a key, each as a row, ascending by start. */
+  /** Open sessions of a key, each as a row, ascending by start. */
   ofKey(keyLow: number, keyHigh: number): Int32Array[] {
     const { words: w, mask } = this;
     const found: Int32Array[] = [];
@@ -144,7 +148,8 @@ export class SessionTable extends SlotTable {
     return -1;
   }
 
-  /** Empties the slot and closes the gap: whatever behind it may stand nearer to its place moves up. */
+  /** Empties the slot and closes the gap by backward-shift deletion: later rows of the cluster move
+   *  towards their home slots. */
   private remove(slot: number): void {
     const { words: w, mask } = this;
     let hole = slot;
@@ -163,7 +168,7 @@ export class SessionTable extends SlotTable {
 /** Time at a word, ms. */
 export const timeAt = (w: Int32Array, at: number): number => fromWords(w[at] as number, w[at + 1] as number);
 
-/** Inside the limits of event times. */
+/** Writes a time within the limits of event times. */
 export function putTime(w: Int32Array, at: number, time: number): void {
   w[at] = time;
   w[at + 1] = Math.floor(time / 2 ** 32);

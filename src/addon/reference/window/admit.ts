@@ -1,4 +1,4 @@
-/** Admission, row by row; the addon's twin is native/kernel/window/admit.cc. */
+/** Admission, row by row; the addon's implementation is native/kernel/window/admit.cc. */
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../../core/layout/event-batch.ts';
 import { EVENT_STATUS, REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
@@ -23,22 +23,22 @@ interface Rules {
   readonly slideMs: number;
   readonly sizeMs: number;
   readonly delayMs: number;
-  /** -1: none. */
+  /** -1: unbounded. */
   readonly maxFutureMs: number;
-  /** Sessions have no slices. */
+  /** False for session windows, which have no slices. */
   readonly isSliced: boolean;
 }
 
 const halves = (column: BigInt64Array, rows: number): Int32Array =>
   new Int32Array(column.buffer, column.byteOffset, rows * 2);
 
-/** @throws out_of_range */
+/** Checks a time that may also be `otherwise`. @throws out_of_range */
 function demandTime(time: number, otherwise: number, name: string): number {
   if (time !== otherwise) demandInteger(time, -EXACT_MAX, EXACT_MAX, name);
   return time;
 }
 
-/** @throws out_of_range */
+/** Reads the rules from the cells of the clock. @throws out_of_range */
 function rulesOf(clock: Float64Array): Rules {
   demandRows(clock.length, CLOCK_AT.BYTES, 'clock');
   const cell = (at: number, least: number, greatest: number, name: string): number => {
@@ -63,7 +63,7 @@ function rulesOf(clock: Float64Array): Rules {
   return { global, sliceMs, slideMs, sizeMs, delayMs, maxFutureMs, isSliced };
 }
 
-/** @throws out_of_range */
+/** Checks the cells of all partitions. @throws out_of_range */
 function demandProgress(progress: Float64Array): void {
   demandRows(progress.length, PROGRESS_CELLS, 'progress');
   demandInteger(progress.length % PROGRESS_CELLS, 0, 0, 'cells of a partition left over');
@@ -74,17 +74,18 @@ function demandProgress(progress: Float64Array): void {
     if (cell(LIMIT) !== FOREVER) demandInteger(cell(LIMIT), 0, EXACT_MAX, 'limit');
     if (cell(SEEN) !== NEVER) demandInteger(cell(SEEN), -EVENT_TS_LIMIT, EVENT_TS_LIMIT, 'maxSeen');
     demandInteger(cell(IDLE), 0, 1, 'idle');
-    // In this order no sum is rounded: each part is below 2^53 and so is what is left.
+    // In this order no difference is rounded: each operand is below 2^53, and so is each remainder.
     demandInteger(cell(CONSUMED) - cell(ACCEPTED) - cell(LATE) - cell(INVALID), 0, 0, 'unaccounted rows');
   }
 }
 
-/** End of the first window to end that holds the slice: ends are a slide apart, one of them at `sizeMs`. */
+/** Earliest end of a window that holds the slice: ends are a slide apart, and one of them is
+ *  `sizeMs`. */
 function firstEndOf(start: number, { sliceMs, slideMs, sizeMs }: Rules): number {
   return sizeMs - floorTo(sizeMs - (start + sliceMs), slideMs);
 }
 
-/** Returns the number of records. @throws out_of_range where a batch does not fit the others */
+/** Returns the number of records. @throws out_of_range where the batches do not fit each other */
 function demandBatches(
   records: RecordBatch,
   events: EventBatch,
@@ -104,8 +105,8 @@ function demandBatches(
   return rows;
 }
 
-/** Moves the clock's watermark to what the partitions have seen. */
-function findFrontier(clock: Float64Array, progress: Float64Array, { global, delayMs }: Rules): void {
+/** Recomputes the clock's watermark from the greatest event times of the partitions. */
+function findWatermark(clock: Float64Array, progress: Float64Array, { global, delayMs }: Rules): void {
   let seen = NEVER;
   let least = FOREVER;
   for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {
@@ -115,12 +116,13 @@ function findFrontier(clock: Float64Array, progress: Float64Array, { global, del
   }
   clock[MAX_SEEN] = seen;
   const time = global ? seen : least;
-  // It never falls, and while every partition is idle it stays where it is.
+  // The watermark never decreases, and stays while every partition is idle.
   if (time !== FOREVER) clock[FRONTIER] = Math.max(clock[FRONTIER] as number, time - delayMs);
 }
 
-/** An event of the partition at the cell was read: it moves the watermark, up to the bound. */
-function see(
+/** Raises the greatest event time of the partition at cell `at`, at most to `bound`, and ends its
+ *  idleness. */
+function raiseSeen(
   clock: Float64Array,
   progress: Float64Array,
   rules: Rules,
@@ -133,10 +135,10 @@ function see(
   if (progress[at + IDLE] !== 1 && seen <= (progress[at + SEEN] as number)) return;
   progress[at + IDLE] = 0;
   progress[at + SEEN] = Math.max(progress[at + SEEN] as number, seen);
-  findFrontier(clock, progress, rules);
+  findWatermark(clock, progress, rules);
 }
 
-/** Rows that were not admitted, where the caller wants them. */
+/** Collects the rows that were not admitted, where the caller wants them. */
 class Refusals {
   private readonly into: RefusedBatch | undefined;
   private count = 0;
@@ -156,14 +158,15 @@ class Refusals {
   }
 }
 
-/** Latest time to which the event of a record may move the watermark, by the record's append time. */
+/** Greatest time to which the event of a record may raise its partition's event time, from the
+ *  record's append time. */
 function futureBoundOf(timestamp: Int32Array, row: number, maxFutureMs: number): number {
   if (maxFutureMs < 0) return FOREVER;
   const appended = fromWords(timestamp[row * 2] as number, timestamp[row * 2 + 1] as number);
   return Math.min(Math.max(appended, -EVENT_TS_LIMIT), EVENT_TS_LIMIT) + maxFutureMs;
 }
 
-/** As in WindowKernels. */
+/** WindowKernels.admit. */
 export function admit(
   clock: Float64Array,
   progress: Float64Array,
@@ -177,7 +180,7 @@ export function admit(
   const rules = rulesOf(clock);
   demandProgress(progress);
   const { global, delayMs, maxFutureMs, isSliced } = rules;
-  // One slice holds every event of any session, so that none opens another.
+  // Session windows: one slice holds every event, so that no event opens another slice.
   const sliceMs = isSliced ? rules.sliceMs : 2 * EVENT_TS_LIMIT;
 
   const offset = halves(records.columns.offset, rows);
@@ -195,7 +198,7 @@ export function admit(
   const refusals = new Refusals(refused);
   const isDue = (): boolean => (clock[FRONTIER] as number) >= (clock[NEXT_END] as number);
 
-  findFrontier(clock, progress, rules);
+  findWatermark(clock, progress, rules);
   let count = 0;
   let row = from;
   let start = isSliced ? Number.NaN : -EVENT_TS_LIMIT;
@@ -223,7 +226,7 @@ export function admit(
     }
     const ts = fromWords(eventTs[row * 2] as number, high);
     const hasTime = timestampType[row] !== TIMESTAMP_TYPE.NONE;
-    see(clock, progress, rules, at, ts, hasTime ? futureBoundOf(timestamp, row, maxFutureMs) : FOREVER);
+    raiseSeen(clock, progress, rules, at, ts, hasTime ? futureBoundOf(timestamp, row, maxFutureMs) : FOREVER);
     const reference = global ? (clock[MAX_SEEN] as number) : (progress[at + SEEN] as number);
     if (ts < reference - delayMs) {
       count1(at + LATE);

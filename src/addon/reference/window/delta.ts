@@ -1,4 +1,5 @@
-/** The deltas of one batch as bytes, layout WindowDeltas; the addon's twin is native/kernel/window/delta.cc. */
+/** Encoding of the deltas of one batch, layout WindowDeltas; the addon's implementation is
+ *  native/kernel/window/delta.cc. */
 import { DELTA_STATUS, WINDOW_DELTAS, WINDOW_DELTAS_FORM } from '../../../core/layout/layouts.gen.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, fromWords } from '../../../core/time.ts';
 import {
@@ -12,15 +13,16 @@ import {
 import { LAST, ROW_WORDS, SPARE } from './table.ts';
 
 const COLUMNS = 8;
-/** Starts of slices lie in [-SLICE_LIMIT, SLICE_LIMIT]. */
+/** Starts of slices are in [-SLICE_LIMIT, SLICE_LIMIT]. */
 export const SLICE_LIMIT = EVENT_TS_LIMIT + DURATION_MS_MAX;
 
-/** Room that is enough for an encoding. */
+/** Upper bound of the bytes of an encoding. */
 export function deltaBytesMax(deltas: number, slices: number): number {
   return WINDOW_DELTAS.BYTES + slices * 8 + COLUMNS * columnBytesMax(deltas) + INTEGER_BYTES;
 }
 
-/** Writes rows, whose spare field is the number of their slice; returns the bytes. `out` has deltaBytesMax bytes. */
+/** Writes rows, whose spare field is the number of their slice, and returns the bytes. `out` has
+ *  deltaBytesMax bytes. */
 export function encodeDeltas(
   rows: Int32Array,
   count: number,
@@ -54,7 +56,7 @@ export function encodeDeltas(
 }
 
 export interface DecodedDeltas {
-  /** DELTA_STATUS.*; the rest is of no meaning unless OK. */
+  /** DELTA_STATUS.*; the other fields are valid only when it is OK. */
   readonly status: number;
   readonly slices: readonly number[];
   readonly rows: Int32Array;
@@ -112,7 +114,7 @@ export function decodeDeltas(bytes: Uint8Array, sliceMs: number): DecodedDeltas 
     min.unZigZag();
     putOneEvent(rows, at, accountId, min, (slices[slice] as number) + ahead);
     rows[at + SPARE] = slice;
-    if (others.number > 0 && !aggregates.take(rows, at, others)) return refused(DELTA_STATUS.BAD_DELTA);
+    if (others.number > 0 && !aggregates.complete(rows, at, others)) return refused(DELTA_STATUS.BAD_DELTA);
   }
   if (used.size !== sliceCount) return refused(DELTA_STATUS.BAD_SLICE);
   return { status: DELTA_STATUS.OK, slices, rows };

@@ -1,4 +1,4 @@
-/** Sorted runs and their merge; the addon's twin is native/kernel/window/run.cc. */
+/** Sorted runs and their merge; the addon's implementation is native/kernel/window/run.cc. */
 import { coreError } from '../../../core/errors.ts';
 import type { RowBytes, RowRun, SortedRun } from '../../window-surface.ts';
 import { demandInteger, demandRows } from '../check.ts';
@@ -16,10 +16,10 @@ import {
 } from './table.ts';
 
 const RUNS_MAX = 1024;
-/** Bytes of a row's place in the order, as the addon counts them. */
+/** Bytes of a row's entry in the sort order, as the addon counts them. */
 const ENTRY_BYTES = 16;
 
-/** Whole rows in a buffer, as words. @throws layout_mismatch when it does not begin at a multiple of 8 */
+/** Whole rows in a buffer, as words. @throws layout_mismatch when it is not aligned to 8 bytes */
 export function rowWords(bytes: RowBytes): Int32Array {
   const [buffer, from] = bytes instanceof ArrayBuffer ? [bytes, 0] : [bytes.buffer, bytes.byteOffset];
   if (from % 8 !== 0)
@@ -27,19 +27,19 @@ export function rowWords(bytes: RowBytes): Int32Array {
   return new Int32Array(buffer, from, Math.floor(bytes.byteLength / ROW_BYTES) * ROW_WORDS);
 }
 
-/** Order of the unsigned keys at two words: below 0, 0 or above. */
+/** Compares the unsigned keys at two words: below 0, 0 or above. */
 export function compareKeys(x: Int32Array, a: number, y: Int32Array, b: number): number {
   const high = ((x[a + KEY + 1] as number) >>> 0) - ((y[b + KEY + 1] as number) >>> 0);
   return high !== 0 ? high : ((x[a + KEY] as number) >>> 0) - ((y[b + KEY] as number) >>> 0);
 }
 
-/** The words of a u64. @throws out_of_range */
+/** Splits a u64 into its two words. @throws out_of_range */
 export function keyWords(accountId: bigint): readonly [low: number, high: number] {
   demandInteger(accountId === BigInt.asUintN(64, accountId) ? 1 : 0, 1, 1, 'accountId outside of a u64');
   return [Number(BigInt.asIntN(32, accountId)), Number(BigInt.asIntN(32, accountId >> 32n))];
 }
 
-/** Rows in the order that they have, and the memory that the addon would hold for them. */
+/** Rows in sorted order, and the number of bytes that the addon would hold for them. */
 class Run implements RowRun {
   readonly rowCount: number;
   readonly bytes: number;
@@ -125,27 +125,27 @@ export function sortedRun(sliceStart: number, tables: readonly AccumulatorTable[
   return new SliceRun(sliceStart, inOrder(rows, byKey), bytes);
 }
 
-/** Rows of a shard, and the memory that the addon holds for them. */
-interface Taken {
+/** Rows of a shard, and the number of bytes that the addon holds for them. */
+interface DetachedRows {
   readonly rows: readonly Int32Array[];
   readonly bytes: number;
 }
 
-/** Rows that were taken out one by one. */
-export function listOf(rows: readonly Int32Array[]): Taken {
+/** Rows that were removed one by one. */
+export function listOf(rows: readonly Int32Array[]): DetachedRows {
   if (rows.length === 0) return { rows, bytes: 0 };
   return { rows, bytes: Math.max(SLOTS_MIN, 2 ** Math.ceil(Math.log2(rows.length))) * ROW_BYTES };
 }
 
-/** A table that was taken out whole. */
-export function slotsOf(slots: Int32Array): Taken {
+/** Rows of a table that was detached as a whole. */
+export function slotsOf(slots: Int32Array): DetachedRows {
   const rows: Int32Array[] = [];
   for (let at = 0; at < slots.length; at += ROW_WORDS)
     if (!isEmpty(slots, at)) rows.push(slots.subarray(at, at + ROW_WORDS));
   return { rows, bytes: slots.byteLength };
 }
 
-function runOf(parts: readonly Taken[], compare: Compare): RowRun {
+function runOf(parts: readonly DetachedRows[], compare: Compare): RowRun {
   const all = parts.flatMap(({ rows }) => rows);
   const rows = new Int32Array(all.length * ROW_WORDS);
   all.forEach((row, i) => {
@@ -156,7 +156,7 @@ function runOf(parts: readonly Taken[], compare: Compare): RowRun {
 }
 
 /** Sorts sessions by their end, then by key. */
-export function sessionRun(parts: readonly Taken[]): RowRun {
+export function sessionRun(parts: readonly DetachedRows[]): RowRun {
   return runOf(parts, (of, a, b) => {
     if (isLess(of, a + LAST, of, b + LAST)) return -1;
     return isLess(of, b + LAST, of, a + LAST) ? 1 : compareKeys(of, a, of, b);
@@ -164,11 +164,11 @@ export function sessionRun(parts: readonly Taken[]): RowRun {
 }
 
 /** Sorts open sessions by key, then by start. */
-export function openSessionsRun(parts: readonly Taken[]): RowRun {
+export function openSessionsRun(parts: readonly DetachedRows[]): RowRun {
   return runOf(parts, (of, a, b) => compareStarts(of, a, of, b));
 }
 
-/** Order of sessions by key, then by start. */
+/** Compares sessions by key, then by start. */
 export function compareStarts(x: Int32Array, a: number, y: Int32Array, b: number): number {
   const key = compareKeys(x, a, y, b);
   if (key !== 0 || isLess(x, a + SPARE, y, b + SPARE)) return key || -1;
@@ -183,7 +183,7 @@ export interface MergeInput {
   readonly isLast: boolean;
 }
 
-/** @throws out_of_range */
+/** Reads pages and cursors of a merge. @throws out_of_range */
 export function mergeInputs(pages: readonly RowBytes[], cursors: Uint32Array): readonly MergeInput[] {
   demandInteger(pages.length, 0, RUNS_MAX, 'pages');
   demandRows(cursors.length, pages.length * 3, 'cursors');
@@ -198,7 +198,7 @@ export function mergeInputs(pages: readonly RowBytes[], cursors: Uint32Array): r
   });
 }
 
-/** As in WindowKernels. */
+/** WindowKernels.merge. */
 export function merge(pages: readonly RowBytes[], cursors: Uint32Array, into: RowBytes): number {
   const inputs = mergeInputs(pages, cursors);
   const out = rowWords(into);
@@ -218,8 +218,8 @@ export function merge(pages: readonly RowBytes[], cursors: Uint32Array, into: Ro
       demandInteger(isEmpty(input.rows, input.at) ? 1 : 0, 0, 0, 'rows with a count of 0');
       if (input !== least) foldRow(input.rows, input.at, out, to);
       input.at += ROW_WORDS;
-      const goesOn = input.at < input.end;
-      const ascends = !goesOn || compareKeys(input.rows, input.at, leastRows, leastAt) > 0;
+      const hasMore = input.at < input.end;
+      const ascends = !hasMore || compareKeys(input.rows, input.at, leastRows, leastAt) > 0;
       demandInteger(ascends ? 0 : 1, 0, 0, 'keys out of order');
     }
   }

@@ -1,5 +1,5 @@
-/** Keyed state of tumbling and sliding windows; the addon's twin is native/kernel/window/tables.cc. Shards are done one
- *  after the other. */
+/** Keyed state of tumbling and sliding windows; the addon's implementation is
+ *  native/kernel/window/tables.cc. Shards are processed one after the other. */
 
 import { coreError } from '../../../core/errors.ts';
 import type { AdmittedBatch } from '../../../core/layout/admitted-batch.ts';
@@ -29,11 +29,11 @@ import {
   SPARE,
   SUM,
   SUM_HIGH,
-  spread,
+  tableHash,
 } from './table.ts';
 
-/** How far, in slices, a new slice may lie ahead of all before it and still be expected to hold as many keys as the last
- *  one sealed. */
+/** Limit, in slices ahead of the newest slice, up to which a new slice is expected to hold as many
+ *  keys as the last sealed slice. */
 const AHEAD_SLICES = 8;
 const INDEX_MIN = 64;
 
@@ -257,7 +257,7 @@ class ReferenceWindowState implements WindowState {
     return tables[hash % this.shards] as AccumulatorTable;
   }
 
-  /** The number of each row's slice within the batch. @throws out_of_range, and nothing is changed */
+  /** Numbers of the rows' slices within the batch. @throws out_of_range, with nothing changed */
   private numberSlices(
     row: Uint32Array,
     slice: Int32Array,
@@ -289,7 +289,7 @@ class ReferenceWindowState implements WindowState {
     return number;
   }
 
-  /** Tables of a slice, one a shard, made where there are none. */
+  /** Tables of a slice, one for each shard; makes them where there are none. */
   private tablesOf(start: number): readonly AccumulatorTable[] {
     const known = this.open.get(start);
     if (known !== undefined) return known;
@@ -311,13 +311,13 @@ class ReferenceWindowState implements WindowState {
     if (this.deltas.length < rows * ROW_WORDS) this.deltas = new Int32Array(rows * ROW_WORDS);
   }
 
-  /** Folds the row of one event into the delta of its key and slice; a new one stands behind all others. */
+  /** Folds the row of one event into the delta of its key and slice; a new delta is appended. */
   private aggregate(one: Int32Array): void {
     const { index, deltas } = this;
     const mask = index.length - 1;
     const low = one[KEY] as number;
     const high = one[KEY + 1] as number;
-    let slot = spread(low ^ Math.imul(one[SPARE] as number, 0x9e3779b1), high) & mask;
+    let slot = tableHash(low ^ Math.imul(one[SPARE] as number, 0x9e3779b1), high) & mask;
     for (;;) {
       const entry = index[slot] as number;
       if (entry === 0) {

@@ -1,12 +1,13 @@
-/** Tables of rows, no object a key. A SlotTable is open-addressed: 64 bytes a slot in one typed array, linear probing from
- *  the slot that the high bits of the key's spread name. An AccumulatorTable has its rows in the order in which their keys
- *  came, and slots of 8 bytes that say where the row of a key is. The addon's twins are native/kernel/rows/table.h and
- *  window_table.h.
+/** Hash tables of rows, without an object for each key. A SlotTable is a hash table with linear
+ *  probing: 64-byte slots in one typed array; the high bits of a key's hash select its home slot.
+ *  An AccumulatorTable has its rows in insertion order, and an index of 8-byte slots from key to
+ *  row. The addon's implementations are native/kernel/rows/table.h and
+ *  native/kernel/window/table.h.
  *
- *  Invariants: (1) a slot is empty iff its count is 0; (2) at most LOAD_TENTHS / 10 of the slots are used, so a probe
- *  ends; (3) nothing is ever removed: the table goes whole.
- *  All 64-bit numbers are word pairs; carries and comparisons are spelled out, so no BigInt is made an event.
- */
+ *  Invariants: (1) a slot is empty iff its count is 0; (2) at most LOAD_TENTHS / 10 of the slots
+ *  are used, so a probe ends; (3) rows are never removed one by one, except by SessionTable. All
+ *  64-bit numbers are word pairs with explicit carries and comparisons, so that no event allocates
+ *  a BigInt. */
 import { coreError } from '../../../core/errors.ts';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 
@@ -21,28 +22,29 @@ export const MAX = ACCUMULATOR.MAX / 4;
 export const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
 export const SPARE = ACCUMULATOR.SPARE / 4;
 
-/** Of a state. */
+/** Greatest number of shards of a state. */
 export const SHARDS_MAX = 256;
-/** As in the addon: bytes are reported alike. */
+/** Load at which a table grows, as in the addon: both report the same bytes. */
 const LOAD_TENTHS = 7;
 export const SLOTS_MIN = 16;
-/** Of a slot of the index, in the addon. */
+/** Bytes of an index slot in the addon. */
 export const ENTRY_BYTES = 8;
-/** 4 GiB of rows a (slice, shard). */
+/** Greatest number of slots of a table: 4 GiB of rows for each (slice, shard). */
 const SLOTS_MAX = 2 ** 26;
 
 const growsAt = (slots: number): number => Math.floor((slots * LOAD_TENTHS) / 10);
 
-/** Slots of a table that takes so many rows without growing. */
+/** Number of slots of a table that holds `rows` rows without growing. */
 function slotsFor(rows: number): number {
   let slots = SLOTS_MIN;
   while (slots < SLOTS_MAX && growsAt(slots) < rows) slots *= 2;
   return slots;
 }
 
-/** Spreads a key over 32 bits, the addon alike: snapshots are cut by it. Differs from the shard hash, so that the keys of
- *  one shard do not cluster. */
-export function spread(low: number, high: number): number {
+/** Hash of a key, 32 bits. The addon has the same function, because snapshots are divided by it. It
+ *  differs from the shard hash: otherwise the keys of one shard would share hash bits and collide.
+ */
+export function tableHash(low: number, high: number): number {
   let h = Math.imul(low, 0x9e3779b1) ^ Math.imul(high ^ (low >>> 15), 0x85ebca77);
   h = Math.imul(h ^ (h >>> 15), 0x2c1b3c6d);
   h = Math.imul(h ^ (h >>> 13), 0x297a2d39);
@@ -52,7 +54,7 @@ export function spread(low: number, high: number): number {
 export const isEmpty = (rows: Int32Array, at: number): boolean =>
   rows[at + COUNT] === 0 && rows[at + COUNT + 1] === 0;
 
-/** Whether the i64 at word `a` of `x` is less than the one at word `b` of `y`. */
+/** True when the i64 at word `a` of `x` is less than that at word `b` of `y`. */
 export const isLess = (x: Int32Array, a: number, y: Int32Array, b: number): boolean => {
   const high = x[a + 1] as number;
   const other = y[b + 1] as number;
@@ -79,8 +81,8 @@ export function copyRow(into: Int32Array, to: number, from: Int32Array, at: numb
   for (let i = 0; i < ROW_WORDS; i++) into[to + i] = from[at + i] as number;
 }
 
-/** Folds the row at word `from` of `rows` into the one at word `to` of `into`; their keys are equal. A count that would
- *  wrap stays at its greatest. */
+/** Folds the row at word `from` of `rows` into that at word `to` of `into`; their keys are equal. A
+ *  count that would overflow saturates. */
 export function foldRow(rows: Int32Array, from: number, into: Int32Array, to: number): void {
   if (addWords(into, to + COUNT, rows, from + COUNT, 2) === 1) into.fill(-1, to + COUNT, to + COUNT + 2);
   addWords(into, to + SUM, rows, from + SUM, 4);
@@ -89,30 +91,32 @@ export function foldRow(rows: Int32Array, from: number, into: Int32Array, to: nu
   if (isLess(into, to + LAST, rows, from + LAST)) copyPair(into, to + LAST, rows, from + LAST);
 }
 
-/** What a snapshot takes the rows of a range from: slots in the order of their keys' spreads but for collisions. */
+/** Rows that a snapshot copies by range: slots in the order of their keys' hashes except for
+ *  collisions. */
 export interface RangedRows {
   readonly slotCount: number;
   readonly rows: Int32Array;
-  /** Word of the row that a slot has or names; below 0 when it is empty. */
+  /** Word of the row that a slot holds or names; below 0 when the slot is empty. */
   rowOf(slot: number): number;
 }
 
-/** The slots of a table, and where a key's probe begins. */
+/** Slots of a table, and the home slots of keys. */
 export class SlotTable implements RangedRows {
   protected words = new Int32Array(0);
   protected mask = 0;
   protected used = 0;
   private shift = 0;
   private growAt = 0;
-  /** What there are more of than a table takes. */
-  private readonly what: string;
+  /** Plural noun of the rows, for the error text of a full table. */
+  private readonly rowsName: string;
 
-  constructor(rowsExpected: number, what: string) {
-    this.what = what;
+  constructor(rowsExpected: number, rowsName: string) {
+    this.rowsName = rowsName;
     this.setUp(slotsFor(rowsExpected));
   }
 
-  /** Makes room for rows that come in the order of their places. A table with rows stays as it is. */
+  /** Makes room for rows that arrive in the order of their home slots. Has no effect on a table
+   *  with rows. */
   reserve(rowsExpected: number): void {
     if (this.used === 0) this.setUp(slotsFor(rowsExpected));
   }
@@ -123,7 +127,7 @@ export class SlotTable implements RangedRows {
   get bytes(): number {
     return this.words.byteLength;
   }
-  /** The slots, empty ones among them. */
+  /** Slots, including empty ones. */
   get rows(): Int32Array {
     return this.words;
   }
@@ -132,17 +136,17 @@ export class SlotTable implements RangedRows {
   }
 
   protected homeOf(keyLow: number, keyHigh: number): number {
-    return spread(keyLow, keyHigh) >>> this.shift;
+    return tableHash(keyLow, keyHigh) >>> this.shift;
   }
   protected get isFull(): boolean {
     return this.used >= this.growAt;
   }
 
-  /** Twice the slots. @throws internal when a table takes no more */
+  /** Doubles the slots. @throws internal when the table has reached its greatest size */
   protected grow(): void {
     const old = this.words;
     if (this.slotCount * 2 > SLOTS_MAX)
-      throw coreError('internal', `state: more ${this.what} than a table takes`);
+      throw coreError('internal', `state: more ${this.rowsName} than a table takes`);
     this.setUp(this.slotCount * 2);
     for (let from = 0; from < old.length; from += ROW_WORDS) {
       if (isEmpty(old, from)) continue;
@@ -160,7 +164,7 @@ export class SlotTable implements RangedRows {
   }
 }
 
-/** Rows that take no memory before they are there: room for them doubles. */
+/** Capacity that doubles: memory for rows is added as they arrive. */
 const capacityFor = (rows: number): number => {
   let capacity = SLOTS_MIN;
   while (capacity < rows) capacity *= 2;
@@ -170,7 +174,7 @@ const capacityFor = (rows: number): number => {
 export class AccumulatorTable implements RangedRows {
   private words = new Int32Array(0);
   private used = 0;
-  /** Numbers of rows, from 1; 0: empty. The addon keeps the spread of the key beside each. */
+  /** Numbers of rows, from 1; 0: empty. The addon stores the hash of the key beside each. */
   private index = new Int32Array(0);
   private shift = 0;
 
@@ -178,7 +182,7 @@ export class AccumulatorTable implements RangedRows {
     this.setUp(keysExpected);
   }
 
-  /** Makes room for so many keys. A table with keys stays as it is. */
+  /** Makes room for `keysExpected` keys. Has no effect on a table with keys. */
   reserve(keysExpected: number): void {
     if (this.used === 0) this.setUp(keysExpected);
   }
@@ -192,7 +196,7 @@ export class AccumulatorTable implements RangedRows {
   get bytes(): number {
     return this.words.byteLength + this.index.length * ENTRY_BYTES;
   }
-  /** As many as there are keys, and room behind them. */
+  /** Rows of all keys, and spare room behind them. */
   get rows(): Int32Array {
     return this.words;
   }
@@ -200,7 +204,7 @@ export class AccumulatorTable implements RangedRows {
     return ((this.index[slot] as number) - 1) * ROW_WORDS;
   }
 
-  /** Folds a row in; its spare field is not taken. @throws internal when no more keys fit */
+  /** Folds a row in, without its spare field. @throws internal when the table is full */
   add(rows: Int32Array, from: number): void {
     const [low, high] = [rows[from + KEY] as number, rows[from + KEY + 1] as number];
     let slot = this.find(low, high);
@@ -222,7 +226,8 @@ export class AccumulatorTable implements RangedRows {
     this.index[slot] = ++this.used;
   }
 
-  /** Copies the row of a key to word 0 of `into`, where there is room; returns how many there are. */
+  /** Copies the row of a key to word 0 of `into`, where there is room; returns the number of rows,
+   *  0 or 1. */
   copyKey(keyLow: number, keyHigh: number, into: Int32Array): number {
     const at = this.rowOf(this.find(keyLow, keyHigh));
     if (at < 0) return 0;
@@ -230,10 +235,10 @@ export class AccumulatorTable implements RangedRows {
     return 1;
   }
 
-  /** The slot that names the key's row, or the empty slot where it belongs. */
+  /** Slot that names the key's row, or the empty slot where it belongs. */
   private find(keyLow: number, keyHigh: number): number {
     const w = this.words;
-    let slot = spread(keyLow, keyHigh) >>> this.shift;
+    let slot = tableHash(keyLow, keyHigh) >>> this.shift;
     for (;;) {
       const at = this.rowOf(slot);
       if (at < 0 || (w[at + KEY] === keyLow && w[at + KEY + 1] === keyHigh)) return slot;

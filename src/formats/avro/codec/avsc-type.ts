@@ -1,15 +1,15 @@
-/** avsc's types from our tree, so that references, exact defaults and namespaces mean the same to both. avsc writes;
- *  our decoder reads.
- */
+/** Converts our schema tree to avsc types, so that references, exact defaults and namespaces mean
+ *  the same to both. avsc writes; our decoder reads. */
 import avsc from 'avsc';
 import { doubleOf, isInteger, type JsonNode, type JsonNumber } from '../../json/text.ts';
 import { defaultBranch, floatOfText, misfitOf } from '../syntax/default.ts';
 import type { AvroField, AvroNamedNode, AvroNode } from '../syntax/tree.ts';
-import { spelled } from './branch.ts';
+import { escapedName } from './branch.ts';
 import { avroTypeHook } from './long.ts';
 import { isNumberUnion, numberUnion } from './number-union.ts';
 
-/** A number as avsc takes it in a default: a long by its digits where a double would round it. */
+/** A number in the form that avsc expects in a default: a long as its digits where a double would
+ *  round it. */
 function numberOf(number: JsonNumber): number | string {
   const value = doubleOf(number);
   return isInteger(number) && !Number.isSafeInteger(value) ? number.digits : value;
@@ -31,10 +31,11 @@ function plain(json: JsonNode): unknown {
   }
 }
 
-/** Stands for a default that avsc cannot hold: it knows a union's default as one of the first branch alone. */
+/** Signals a default that avsc cannot hold: avsc assigns a union's default to the first branch
+ *  only. */
 class OtherBranch extends Error {}
 
-/** As `plain`, but digits only where a long takes them. @throws OtherBranch */
+/** Converts a default as `plain` does, with digits only for a long. @throws OtherBranch */
 function defaultOf(json: JsonNode, type: AvroNode): unknown {
   if (type.kind === 'union') {
     if (defaultBranch(json, type) !== 0) throw new OtherBranch();
@@ -79,10 +80,10 @@ class Builder {
   }
 
   private named(node: AvroNamedNode): unknown {
-    const name = spelled(node.name);
+    const name = escapedName(node.name);
     if (this.written.has(node)) return name;
     this.written.add(node);
-    const head = { name, namespace: '', aliases: node.aliases.map(spelled) };
+    const head = { name, namespace: '', aliases: node.aliases.map(escapedName) };
     switch (node.kind) {
       case 'record':
         return { ...head, type: 'record', fields: node.fields.map((field) => this.field(field)) };
@@ -100,14 +101,14 @@ class Builder {
 
   private field({ name, aliases, type, defaultJson }: AvroField): unknown {
     const field = { name, aliases, type: this.schema(type) };
-    // One that does not fit, in a schema from elsewhere, can never be read.
+    // A default that does not fit, in a schema from another registry, can never be read.
     if (defaultJson === undefined || misfitOf(defaultJson, type) !== undefined) return field;
     if (defaultJson.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type))
       return { ...field, default: floatOfText(defaultJson.value) };
     try {
       return { ...field, default: defaultOf(defaultJson, type) };
     } catch (thrown) {
-      // Without a default the encoder asks the program for the value.
+      // Without a default the encoder requires the value from the program.
       if (thrown instanceof OtherBranch) return field;
       throw thrown;
     }
@@ -118,14 +119,15 @@ interface HookOptions {
   readonly registry: Readonly<Record<string, avsc.Type>>;
 }
 
-/** @throws what avsc throws for what it cannot hold */
+/** Makes the avsc type of a schema tree.
+ *  @throws avsc's own errors for a schema that avsc cannot hold */
 export function avscType(tree: AvroNode): avsc.Type {
   const schema = new Builder().schema(tree) as avsc.Schema;
   return avsc.Type.forSchema(schema, {
     omitRecordMethods: true,
     typeHook: (part: unknown, options: unknown) => {
       const { registry } = options as HookOptions;
-      // Names are full already; avsc would look for them in the enclosing namespace.
+      // Names are full already; avsc would resolve them in the enclosing namespace.
       if (typeof part === 'string' && Object.hasOwn(registry, part)) return registry[part];
       if (isNumberUnion(part, registry)) return numberUnion(part, options);
       return avroTypeHook(part);

@@ -1,12 +1,14 @@
-/** How a program sees the branch of a union: the plain value, or, where two branches look alike to JavaScript, an
- *  object whose one key names the branch, `{"n.Card":{…}}`. Null is never wrapped.
+/** Form of a union's value in a program: the plain value, or, where two branches have the same
+ *  JavaScript type, an object whose one key names the branch, `{"n.Card":{…}}`. Null is never
+ *  wrapped.
  *
- *  Numbers do not count as alike: a long is a bigint, and the others are written by the narrowest branch that holds them.
- */
+ *  Number branches do not count as the same type: a long is a bigint, and the others are written by
+ *  the narrowest branch that holds them. */
 import { type AvroNode, type AvroUnionNode, avroTypeName } from '../syntax/tree.ts';
 
-/** Branches of one look are alike; numbers, booleans, arrays and null each have one of their own. */
-function lookOf(branch: AvroNode): string {
+/** JavaScript type of a branch's values; numbers, booleans, arrays and null each have one of their
+ *  own. */
+function jsTypeOf(branch: AvroNode): string {
   if (branch.kind === 'fixed' || (branch.kind === 'primitive' && branch.type === 'bytes')) return 'buffer';
   if (branch.kind === 'enum' || (branch.kind === 'primitive' && branch.type === 'string')) return 'string';
   if (branch.kind === 'record' || branch.kind === 'map') return 'object';
@@ -14,15 +16,15 @@ function lookOf(branch: AvroNode): string {
 }
 
 export function isWrapped(union: AvroUnionNode): boolean {
-  const looks = union.branches.map(lookOf);
+  const looks = union.branches.map(jsTypeOf);
   return new Set(looks).size < looks.length;
 }
 
 const PRIMITIVE_WORD = /(^|\.)(null|boolean|int|long|float|double|bytes|string)$/;
 
-/** A name as the codecs spell it. Names that our reader takes and avsc does not, of schemas that were stored elsewhere,
- *  are spelled otherwise, alike for producers and consumers. */
-export function spelled(name: string): string {
+/** A name in the spelling of the codecs. Names that our reader accepts and avsc refuses, from
+ *  schemas of other registries, are escaped in the same way for producers and consumers. */
+export function escapedName(name: string): string {
   const plain = name
     .split('.')
     .map((part) => part.replace(/[^A-Za-z0-9_]/gu, (char) => `_x${char.codePointAt(0)?.toString(16)}_`))
@@ -31,13 +33,13 @@ export function spelled(name: string): string {
   return PRIMITIVE_WORD.test(plain) ? `${plain}_` : plain;
 }
 
-/** The key of a wrapped value. */
+/** Key of a wrapped value. */
 export function branchKey(branch: AvroNode): string {
   switch (branch.kind) {
     case 'record':
     case 'enum':
     case 'fixed':
-      return spelled(branch.name);
+      return escapedName(branch.name);
     default:
       return avroTypeName(branch);
   }

@@ -1,25 +1,26 @@
-/** Where a decoder stands in an Avro payload, and the reading of the values that have no parts.
+/** Position of a decoder in an Avro payload, and the readers of primitive values.
  *
- *  Invariants: (1) `start <= at <= end`, and no byte outside `[start, end)` is looked at; (2) what is read is bounded
- *  before it is trusted: lengths by the bytes that are left, nesting and values without a byte by a number of their own.
- *  Source: Apache Avro 1.12 specification, "Binary Encoding".
- */
+ *  Invariants: (1) `start <= at <= end`, and no byte outside `[start, end)` is read; (2) every
+ *  number of the payload is checked against a limit before it is used: lengths against the
+ *  remaining bytes, nesting and values without bytes against limits of their own. Source: Apache
+ *  Avro 1.12 specification, "Binary Encoding". */
 import { isUtf8 } from 'node:buffer';
 import { invariant, type MillraceError } from '../../../core/errors.ts';
 import { formatError } from '../../errors.ts';
 
-/** Records, arrays and maps inside one another. */
+/** Greatest nesting of records, arrays and maps. */
 export const AVRO_PAYLOAD_DEPTH_MAX = 256;
-/** Values that take no byte (null outside a union, an empty record) a payload may hold. */
+/** Greatest number of values without bytes (null outside a union, an empty record) in a payload. */
 const AVRO_EMPTY_VALUES_MAX = 65_536;
 /** Characters of a path that an error shows. */
 const PATH_CHARS_MAX = 500;
 
-/** Why a payload cannot be read, and at which byte; each value around it adds its step to the path. */
+/** Reason why a payload cannot be read, and the byte where reading failed. Each enclosing value
+ *  adds its step to the path. */
 export class Unreadable extends Error {
   readonly code: 'malformed_payload' | 'incompatible_schema';
   readonly at: number;
-  /** From the innermost outwards: `.field`, `[2]` of an array, `{2}` of a map. */
+  /** Steps from the innermost outwards: `.field`, `[2]` of an array, `{2}` of a map. */
   private readonly steps: string[] = [];
 
   constructor(code: Unreadable['code'], why: string, at: number) {
@@ -28,13 +29,14 @@ export class Unreadable extends Error {
     this.at = at;
   }
 
-  /** What was thrown while the value at `step` was read. */
+  /** Adds `step` to an Unreadable error that was thrown while the value at `step` was read. */
   static inside(step: string, thrown: unknown): unknown {
     if (thrown instanceof Unreadable) thrown.steps.push(step);
     return thrown;
   }
 
-  /** @param root what the path begins with; @param start of the payload */
+  /** Converts to the public error. @param root first part of the path; @param start start of the
+   *  payload */
   toError(root: string, start: number): MillraceError {
     let path = '';
     let left = this.steps.length;
@@ -51,7 +53,7 @@ export class Unreadable extends Error {
   }
 }
 
-/** Two words of a 64-bit integer, and the same bytes as one. */
+/** Two words of a 64-bit integer, and a view of the same bytes as one integer. */
 const words = new Int32Array(2);
 const wide = new BigInt64Array(words.buffer);
 
@@ -61,7 +63,7 @@ export class AvroCursor {
   at = 0;
   private depth = 0;
   private emptyValues = 0;
-  /** Of the long that was read last. */
+  /** Words of the long that was read last. */
   private low = 0;
   private high = 0;
 
@@ -74,7 +76,7 @@ export class AvroCursor {
     this.emptyValues = 0;
   }
 
-  /** To be asked when the value has been read. */
+  /** Checks that the value used the whole payload. Call it when the value has been read. */
   close(): void {
     if (this.at !== this.end)
       throw this.malformed(`${this.end - this.at} bytes are left over behind the value`);
@@ -88,8 +90,8 @@ export class AvroCursor {
     return new Unreadable('incompatible_schema', why, at);
   }
 
-  /** Takes the next `count` bytes and returns where they begin. */
-  private take(count: number, begun = this.at): number {
+  /** Consumes the next `count` bytes and returns their start. */
+  private consume(count: number, begun = this.at): number {
     const from = this.at;
     if (!(count >= 0 && count <= this.end - from))
       throw this.malformed(
@@ -103,7 +105,7 @@ export class AvroCursor {
   }
 
   boolean(): boolean {
-    const at = this.take(1);
+    const at = this.consume(1);
     const byte = this.bytes[at] as number;
     if (byte > 1) throw this.malformed(`a boolean is ${byte}, neither 0 nor 1`, at);
     return byte === 1;
@@ -127,11 +129,11 @@ export class AvroCursor {
     throw this.malformed('an integer has more than 32 bits');
   }
 
-  /** Leaves the 64 bits in `low` and `high`. */
+  /** Reads a long into `low` and `high`. */
   private readLong(): void {
     const { bytes, end } = this;
     let at = this.at;
-    // 28, 28 and 8 bits, so that each part is made by 32-bit operations.
+    // 28, 28 and 8 bits, so that 32-bit operations can assemble each part.
     let first = 0;
     let second = 0;
     let third = 0;
@@ -164,46 +166,47 @@ export class AvroCursor {
     return wide[0] as bigint;
   }
 
-  /** Rounded beyond 2^53, as the conversion of a long to a double rounds. */
+  /** Reads a long as a double, rounded beyond 2^53 as a conversion of long to double. */
   longAsDouble(): number {
     this.readLong();
     return this.high * 0x1_0000_0000 + (this.low >>> 0);
   }
 
-  /** Rounded once, as the conversion of a long to a float rounds. */
+  /** Reads a long as a float, rounded once as a conversion of long to float. */
   longAsFloat(): number {
     const double = this.longAsDouble();
     if (Number.isSafeInteger(double)) return Math.fround(double);
-    // A double has no room for all the bits; one bit for those it leaves out keeps the second rounding right.
+    // A double cannot hold all the bits. A sticky bit for the bits that it omits keeps the second
+    // rounding correct.
     const low = (this.low & 0x7ff) === 0 ? this.low : (this.low & ~0x7ff) | 0x800;
     return Math.fround(this.high * 0x1_0000_0000 + (low >>> 0));
   }
 
   float(): number {
-    return this.bytes.readFloatLE(this.take(4));
+    return this.bytes.readFloatLE(this.consume(4));
   }
 
   double(): number {
-    return this.bytes.readDoubleLE(this.take(8));
+    return this.bytes.readDoubleLE(this.consume(8));
   }
 
   text(): string {
     const begun = this.at;
-    const from = this.take(this.longAsDouble(), begun);
+    const from = this.consume(this.longAsDouble(), begun);
     const text = this.bytes.toString('utf8', from, this.at);
-    // What is no UTF-8 becomes U+FFFD, which may also have been written.
+    // Invalid UTF-8 decodes to U+FFFD, which may also be a character of the text.
     if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
       throw this.malformed('a text is not UTF-8', begun);
     return text;
   }
 
-  /** A copy: the payload's buffer is used again. */
+  /** Reads bytes as a copy: the payload's buffer is reused. */
   blob(): Buffer {
     const begun = this.at;
-    return Buffer.from(this.bytes.subarray(this.take(this.longAsDouble(), begun), this.at));
+    return Buffer.from(this.bytes.subarray(this.consume(this.longAsDouble(), begun), this.at));
   }
 
-  /** The bytes of a text. */
+  /** Reads the bytes of a text, checked to be UTF-8. */
   textBlob(): Buffer {
     const begun = this.at;
     const blob = this.blob();
@@ -212,21 +215,21 @@ export class AvroCursor {
   }
 
   fixed(size: number): Buffer {
-    return Buffer.from(this.bytes.subarray(this.take(size), this.at));
+    return Buffer.from(this.bytes.subarray(this.consume(size), this.at));
   }
 
   skip(size: number): void {
-    this.take(size);
+    this.consume(size);
   }
 
   skipBlob(): void {
     const begun = this.at;
-    this.take(this.longAsDouble(), begun);
+    this.consume(this.longAsDouble(), begun);
   }
 
   skipText(): void {
     const begun = this.at;
-    const from = this.take(this.longAsDouble(), begun);
+    const from = this.consume(this.longAsDouble(), begun);
     if (!isUtf8(this.bytes.subarray(from, this.at))) throw this.malformed('a text is not UTF-8', begun);
   }
 
@@ -236,7 +239,7 @@ export class AvroCursor {
       throw this.malformed(`values are nested deeper than ${AVRO_PAYLOAD_DEPTH_MAX}`);
   }
 
-  /** Ends a record that began at `begun` and has `nulls` fields that never take a byte. */
+  /** Ends a record that began at `begun` and has `nulls` fields that never have bytes. */
   leaveRecord(begun: number, nulls: number): void {
     this.depth--;
     if (nulls > 0) this.countEmpty(nulls);
@@ -249,7 +252,7 @@ export class AvroCursor {
       throw this.malformed(`more than ${AVRO_EMPTY_VALUES_MAX} values take no byte`);
   }
 
-  /** The index of one of `count` symbols or branches. */
+  /** Reads the index of one of `count` symbols or branches. */
   index(count: number, what: 'symbol' | 'branch'): number {
     const begun = this.at;
     const index = this.int();
@@ -257,9 +260,10 @@ export class AvroCursor {
     throw this.malformed(`there is no ${what} ${index}: the writer's schema has ${count}`, begun);
   }
 
-  /** Reads the items of an array or a map: blocks of a count, or of a negative count and the bytes of the block; a
-   *  count of 0 ends them.
-   *  @param item reads one item and puts it into `into`; @param isEmpty whether items never take a byte */
+  /** Reads the items of an array or a map: blocks of a count, or of a negative count and the bytes
+   *  of the block; a count of 0 ends them.
+   *  @param item reads one item and adds it to `into`; @param isEmpty true when items never have
+   *  bytes */
   blocks<Into>(
     brackets: '[]' | '{}',
     isEmpty: boolean,

@@ -1,14 +1,15 @@
-/** Reads what a writer's Avro schema wrote as a reader's schema wants it, in one pass over the bytes.
+/** Reads what a writer's Avro schema wrote in the form that a reader's schema requires, in one pass
+ *  over the bytes.
  *
- *  Each pair of types is compiled once to a function. What cannot be resolved is an error of the events that get there,
- *  not of the pair: a branch that no reader takes hurts nobody who does not write it. Where a record as a whole cannot
- *  be resolved (its name, a field that nobody wrote and that has no default) every event that holds it is refused.
+ *  Each pair of types is compiled once to a function. A part that cannot be resolved is an error of
+ *  the events that reach it, not of the pair: a branch without a reader only affects events of that
+ *  branch. Where a record as a whole cannot be resolved (its name, or a missing field without a
+ *  default), every event that contains it is refused.
  *
- *  A program gets: int, float, double as number, long as bigint, bytes and fixed as a Buffer of its own, an enum's
- *  symbol as string, arrays, maps and records as plain objects, a record's fields in the reader's order, a union's value
- *  plain or wrapped (avro-branch.ts).
- *  Source: Apache Avro 1.12 specification, "Binary Encoding" and "Schema Resolution".
- */
+ *  Values in a program: int, float, double are a number, long a bigint, bytes and fixed a Buffer of
+ *  their own, an enum's symbol a string. Arrays, maps and records are plain objects, a record's
+ *  fields in the reader's order; a union's value is plain or wrapped (branch.ts). Source: Apache
+ *  Avro 1.12 specification, "Binary Encoding" and "Schema Resolution". */
 
 import type { Decode } from '../../decode.ts';
 import {
@@ -36,15 +37,17 @@ import {
 } from './match.ts';
 import { Skips, type Slot, takesNoByte } from './skip.ts';
 
-/** Pairs of types, and fields in them, that one decoder compiles. A comparison that accepts a pair counts no less. */
+/** Greatest number of pairs of types, and of fields in them, that one decoder compiles. A
+ *  comparison that accepts a pair counts at least as many. */
 const COMPILE_STEPS_MAX = 1_000_000;
 
 type Read = Slot['read'];
 type Blank = Record<string, unknown>;
 
-/** Compiles any pair. The decoder throws malformed_payload for bytes that the writer's schema cannot have written, and
- *  incompatible_schema where the reader's schema has no place for what was written; both say `at`, the byte of the
- *  payload where it breaks, and `path`. */
+/** Compiles any pair of schemas. The decoder throws malformed_payload for bytes that the writer's
+ *  schema cannot have written, and incompatible_schema where the reader's schema cannot hold the
+ *  written value. Both have the details `at`, the byte of the payload where reading failed, and
+ *  `path`. */
 export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
   const root = new Compiler().compile(reader, writer);
   const rootName = shownName(shortName(avroTypeName(writer)));
@@ -61,7 +64,8 @@ export function avroDecoder(reader: AvroNode, writer: AvroNode): Decode {
   };
 }
 
-/** The pairs of one decoder. They wait in a list to be compiled: a chain of types may be longer than the stack is deep. */
+/** Compiles the pairs of one decoder. Pairs are queued in a list, because a chain of types may be
+ *  longer than the stack is deep. */
 class Compiler {
   private readonly slots = new Map<AvroNode, Map<AvroNode, Slot>>();
   private readonly unions = new Map<AvroUnionNode, UnionBranches>();
@@ -118,7 +122,7 @@ class Compiler {
     return mismatch(reader, writer);
   }
 
-  /** Each written branch is resolved for itself, against the whole of the reader's type. */
+  /** Resolves each written branch separately, against the whole of the reader's type. */
   private writtenUnion(reader: AvroNode, writer: AvroUnionNode): Read {
     const count = writer.branches.length;
     if (!this.spend(count)) return tooMany();
@@ -173,7 +177,7 @@ class Compiler {
     const entry = (from: AvroCursor, into: Blank): void => {
       const key = from.text();
       const value = slot.read(from);
-      // An assignment to this one would change what the object inherits.
+      // An assignment to `__proto__` would change the object's prototype.
       if (key === '__proto__') define(into, key, value);
       else into[key] = value;
     };
@@ -187,7 +191,7 @@ class Compiler {
   private record(reader: AvroRecordNode, writer: AvroRecordNode): Read {
     const aliases = reader.fields.reduce((sum, field) => sum + field.aliases.length, 0);
     if (!this.spend(reader.fields.length + aliases + writer.fields.length)) return tooMany();
-    // A record reads itself field by field, whatever its aliases say.
+    // A record reads itself field by field, whatever its aliases.
     const matches: FieldMatches | string =
       reader === writer ? { taken: writer.fields, missing: [] } : matchFields(reader, writer);
     if (typeof matches === 'string') return refuse(`${shownName(writer.name)}: ${matches}`);
@@ -199,7 +203,8 @@ class Compiler {
       if (fill.make === undefined) constants.set(field.name, fill.value);
       else fills.push({ into: field.name, make: fill.make });
     }
-    // Has every field from the beginning, in the reader's order and, by name, safe to assign to.
+    // The blank record has every field from the start, in the reader's order, so that assignments
+    // by name are safe.
     const blank: Blank = {};
     for (const { name } of reader.fields) define(blank, name, constants.get(name));
     const fields = writer.fields.map((written, index) => {
@@ -232,7 +237,7 @@ class Compiler {
 
 const typeName = (node: AvroNode): string => shownName(avroTypeName(node));
 
-/** A reading that is an error of the event that gets there. */
+/** Reader that throws: the error belongs to the event that reaches it. */
 function refuse(why: string): Read {
   return (from) => {
     throw from.unresolved(why);
@@ -260,7 +265,7 @@ const SAME: Readonly<Record<AvroPrimitive, Read>> = {
   string: (from) => from.text(),
 };
 
-/** Undefined where the reader's type cannot read the writer's. */
+/** Reader of a primitive pair; undefined where the reader's type cannot read the writer's. */
 function primitive(reader: AvroPrimitive, writer: AvroPrimitive): Read | undefined {
   if (reader === writer) return SAME[reader];
   if (!isPromotable(writer, reader)) return undefined;

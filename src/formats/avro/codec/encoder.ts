@@ -1,9 +1,8 @@
-/** Writes a datum, which says everything that is written, as an Avro payload.
+/** Writes a datum, which determines every byte, as an Avro payload.
  *
- *  Nothing is rounded, chosen or filled in: a number that is no float does not fit a float, a union's branch is named, a
- *  record has every field. Arrays and maps are one block.
- *  Source: Apache Avro 1.12 specification, "Binary Encoding".
- */
+ *  Nothing is rounded, chosen or filled in: a number that is no float does not fit a float, a
+ *  union's branch is named, a record has every field. Arrays and maps are one block. Source: Apache
+ *  Avro 1.12 specification, "Binary Encoding". */
 
 import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../datum.ts';
 import { formatError } from '../../errors.ts';
@@ -11,14 +10,14 @@ import { type AvroNode, type AvroPrimitive, avroTypeName } from '../syntax/tree.
 import { AVRO_PAYLOAD_DEPTH_MAX } from './cursor.ts';
 import { shownName } from './match.ts';
 
-/** Bytes of one payload. */
+/** Greatest number of bytes of one payload. */
 const PAYLOAD_BYTES_MAX = 64 << 20;
 
 const LONG_LEAST = -(2n ** 63n);
 const LONG_MOST = 2n ** 63n - 1n;
 const HALF_PAIR = /\p{Surrogate}/u;
 
-/** @throws value_refused for a datum that does not fit */
+/** Encodes a datum. @throws value_refused for a datum that does not fit */
 export function encodeAvro(node: AvroNode, datum: AvroDatum): Buffer {
   const into = new Bytes();
   write(into, node, datum, 0);
@@ -29,7 +28,7 @@ class Bytes {
   private bytes = Buffer.allocUnsafe(256);
   private used = 0;
 
-  /** Makes room and returns where it begins. */
+  /** Reserves `count` bytes and returns their start. */
   private room(count: number): number {
     const at = this.used;
     const used = at + count;
@@ -70,7 +69,7 @@ class Bytes {
     this.bytes.set(value, at);
   }
 
-  /** Bytes behind their length. */
+  /** Writes bytes after their length. */
   blob(value: Uint8Array): void {
     this.long(BigInt(value.length));
     this.raw(value);
@@ -113,7 +112,7 @@ function write(into: Bytes, node: AvroNode, datum: AvroDatum, depth: number): vo
       const branch = node.branches[datum.branch];
       if (branch === undefined) throw refused(node, datum);
       into.long(BigInt(datum.branch));
-      // A union is no depth of its own: what it holds is counted.
+      // A union does not count as a nesting level; its value does.
       write(into, branch, datum.value, depth);
       return;
     }
@@ -152,13 +151,13 @@ function isPart(datum: AvroDatum): datum is AvroRecordDatum | AvroBranchDatum {
 }
 
 function writeText(into: Bytes, text: unknown): boolean {
-  // Half of a pair has no UTF-8.
+  // A lone surrogate has no UTF-8 encoding.
   if (typeof text !== 'string' || HALF_PAIR.test(text)) return false;
   into.blob(Buffer.from(text, 'utf8'));
   return true;
 }
 
-/** False, and nothing written, for a datum of another type. */
+/** False, with nothing written, for a datum of another type. */
 function writePrimitive(into: Bytes, type: AvroPrimitive, datum: AvroDatum): boolean {
   switch (type) {
     case 'null':

@@ -1,4 +1,4 @@
-/** The value of a field that nobody wrote, from its default in the reader's schema. */
+/** Value of a field that the writer's schema lacks, from its default in the reader's schema. */
 
 import { doubleOf, type JsonNode, type JsonNumber, type JsonString } from '../../json/text.ts';
 import { defaultBranch, FILL_DEPTH_MAX, FILL_VALUES_MAX, floatOfText, misfitOf } from '../syntax/default.ts';
@@ -6,12 +6,13 @@ import type { AvroField, AvroNode, AvroPrimitive } from '../syntax/tree.ts';
 import { branchKey, isWrapped } from './branch.ts';
 import { shownName } from './match.ts';
 
-/** Why a field cannot be filled. */
+/** Reason why a field cannot be filled. */
 export class NoDefault extends Error {}
 
 export interface Fill {
   readonly value: unknown;
-  /** Makes the value anew, so that what one consumer does to it stays with its event; absent where it cannot change. */
+  /** Makes a new value, so that changes by one consumer stay with its event; absent for immutable
+   *  values. */
   readonly make?: () => unknown;
 }
 
@@ -27,7 +28,7 @@ export function fillOf(field: AvroField): Fill | NoDefault {
 }
 
 class Filling {
-  /** Whether the defaults are to be checked; once is enough. */
+  /** True when the defaults must be checked; one check is enough. */
   private readonly checks: boolean;
   private values = 0;
 
@@ -51,10 +52,10 @@ class Filling {
     return this.value(defaultJson, type, depth);
   }
 
-  /** Of a JSON value that fits the type. */
+  /** Value of a JSON value that fits the type. */
   private value(json: JsonNode, type: AvroNode, depth: number): unknown {
     if (depth > FILL_DEPTH_MAX || ++this.values > FILL_VALUES_MAX)
-      throw new NoDefault('a default has no end, or more values than anyone fills in');
+      throw new NoDefault('a default has no end, or too many values');
     switch (type.kind) {
       case 'primitive':
         return primitive(json, type.type);

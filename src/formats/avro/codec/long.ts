@@ -1,5 +1,5 @@
-/** Avro's long for avsc's writing: a bigint, or a number that is a safe integer. Variable-length zigzag; what fits 49 bits
- *  goes through a double, exactly. */
+/** Avro's long for writing with avsc: a bigint, or a number that is a safe integer. Variable-length
+ *  zigzag; values of at most 49 bits are computed exactly in doubles. */
 import avsc from 'avsc';
 
 const LONG_BYTES_MAX = 10;
@@ -7,7 +7,7 @@ const LEAST = -(2n ** 63n);
 const MOST = 2n ** 63n - 1n;
 
 const scratch = Buffer.alloc(LONG_BYTES_MAX);
-/** One view a length, over the same bytes: avsc copies at once. */
+/** One view for each length, over the same bytes: avsc copies them immediately. */
 const views = Array.from({ length: LONG_BYTES_MAX + 1 }, (_, length) => scratch.subarray(0, length));
 
 function encodeLong(value: bigint | number): Buffer {
@@ -45,7 +45,7 @@ const AVRO_LONG = avsc.types.LongType.__with(
     },
     toBuffer: encodeLong,
     fromJSON: (value: number | string) => BigInt(value),
-    // avsc keeps defaults as JSON; digits are what does not round.
+    // avsc keeps defaults as JSON; digits are not rounded.
     toJSON: (value: bigint) => (Number.isSafeInteger(Number(value)) ? Number(value) : String(value)),
     isValid: isLong,
     compare: (a: bigint, b: bigint) => (a === b ? 0 : a < b ? -1 : 1),
@@ -53,7 +53,7 @@ const AVRO_LONG = avsc.types.LongType.__with(
   true,
 );
 
-/** avsc's `typeHook`: our long in place of its own. */
+/** avsc's `typeHook`: replaces avsc's long by ours. */
 export function avroTypeHook(part: unknown): avsc.Type | undefined {
   const name = typeof part === 'string' ? part : (part as { type?: unknown } | null)?.type;
   return name === 'long' ? AVRO_LONG : undefined;

@@ -1,10 +1,9 @@
-/** Which part of a reader's schema reads which part of a writer's.
+/** Matching of a reader's schema with a writer's schema.
  *
- *  Named types match by unqualified name, or where an alias of the reader's is the writer's full name. In a union the
- *  exact type is looked for first, a promotion last: in the order of the specification's text alone, ["float", "int"]
- *  would not read its own ints.
- *  Source: Apache Avro 1.12 specification, "Schema Resolution" and "Aliases".
- */
+ *  Named types match by unqualified name, or where an alias of the reader's type is the writer's
+ *  full name. In a union the exact type has priority and a promotion comes last: by the order of
+ *  the specification's text alone, ["float", "int"] would not read its own ints. Source: Apache
+ *  Avro 1.12 specification, "Schema Resolution" and "Aliases". */
 import type {
   AvroField,
   AvroNamedNode,
@@ -26,7 +25,8 @@ export const shortName = (name: string): string => name.slice(name.lastIndexOf('
 export const isNamed = (node: AvroNode): node is AvroNamedNode =>
   node.kind === 'record' || node.kind === 'enum' || node.kind === 'fixed';
 
-/** A type may have thousands of aliases and be asked about in thousands of places. */
+/** Cache of alias sets: a type may have thousands of aliases and be compared in thousands of
+ *  places. */
 const aliasSets = new WeakMap<AvroNamedNode, ReadonlySet<string>>();
 
 export function doNamesMatch(reader: AvroNamedNode, writer: AvroNamedNode): boolean {
@@ -36,7 +36,7 @@ export function doNamesMatch(reader: AvroNamedNode, writer: AvroNamedNode): bool
   return aliases.has(writer.name);
 }
 
-/** What the promotions of each written type are read as. */
+/** Types that each written type can be promoted to. */
 const PROMOTIONS: Readonly<Partial<Record<AvroPrimitive, readonly AvroPrimitive[]>>> = {
   int: ['long', 'float', 'double'],
   long: ['float', 'double'],
@@ -48,7 +48,8 @@ const PROMOTIONS: Readonly<Partial<Record<AvroPrimitive, readonly AvroPrimitive[
 export const isPromotable = (from: AvroPrimitive, to: AvroPrimitive): boolean =>
   PROMOTIONS[from]?.includes(to) === true;
 
-/** The same bytes under two logical types mean two values. */
+/** Describes the difference of two logical types: the same bytes then mean two values. Undefined
+ *  where they agree. */
 export function logicalDifference(reader: AvroNode, writer: AvroNode): string | undefined {
   const r = reader.logical;
   const w = writer.logical;
@@ -59,13 +60,13 @@ export function logicalDifference(reader: AvroNode, writer: AvroNode): string | 
   return `the logical type is ${show(w)} for the writer and ${show(r)} for the reader`;
 }
 
-/** A reader's union, prepared for the question which branch reads a written type. */
+/** A reader's union, indexed by the written types that its branches read. */
 export class UnionBranches {
   readonly isWrapped: boolean;
   private readonly byFullName = new Map<string, number>();
   private readonly byAlias = new Map<string, number>();
   private readonly byShortName = new Map<string, number>();
-  /** Of arrays, maps and primitive types. */
+  /** Branches that are arrays, maps or primitive types. */
   private readonly byType = new Map<string, number>();
 
   constructor(union: AvroUnionNode) {
@@ -84,7 +85,8 @@ export class UnionBranches {
     });
   }
 
-  /** Index of the branch that reads what is written as `writer`, which is no union; undefined for none. */
+  /** Index of the branch that reads the written type `writer`, which is no union; undefined for
+   *  none. */
   indexFor(writer: AvroNode): number | undefined {
     if (isNamed(writer)) {
       const full = `${writer.kind} ${writer.name}`;
@@ -103,13 +105,14 @@ export class UnionBranches {
 }
 
 export interface FieldMatches {
-  /** For each written field the reader's field that takes it, or undefined where it is skipped. */
+  /** For each written field, the reader's field that receives it; undefined where it is skipped. */
   readonly taken: ReadonlyArray<AvroField | undefined>;
-  /** Fields of the reader that nobody wrote. */
+  /** Fields of the reader that the writer lacks. */
   readonly missing: readonly AvroField[];
 }
 
-/** The fields of two records by names and aliases; a text says why they cannot be matched. */
+/** Matches the fields of two records by names and aliases. A string is the reason why they cannot
+ *  be matched. */
 export function matchFields(reader: AvroRecordNode, writer: AvroRecordNode): FieldMatches | string {
   const writtenAt = new Map(writer.fields.map((field, index) => [field.name, index]));
   const taken: Array<AvroField | undefined> = writer.fields.map(() => undefined);

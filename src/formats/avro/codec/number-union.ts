@@ -1,16 +1,16 @@
-/** A union with several number types whose values stay plain, for avsc's writing, which would want each in an object.
+/** Union with several number types whose values stay plain, for writing with avsc, which would
+ *  require each in an object.
  *
- *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order int, float, double,
- *  so what is read is what was written. Where none of these holds it, a long takes a safe integer, and a float or double
- *  what it must round. A wrapped value, `{"int":5}`, names its branch.
- */
+ *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order
+ *  int, float, double, so it is read back unchanged. Where none of these holds it, a long accepts a
+ *  safe integer, and a float or double rounds. A wrapped value, `{"int":5}`, names its branch. */
 import avsc from 'avsc';
 
 const NUMBERS = new Set(['int', 'long', 'float', 'double']);
 
 type Registry = Readonly<Record<string, avsc.Type>>;
 
-/** True for a union that avsc would call ambiguous for its numbers, and for them alone. */
+/** True for a union that avsc would call ambiguous only because of its numbers. */
 export function isNumberUnion(part: unknown, registry: Registry): part is readonly unknown[] {
   if (!Array.isArray(part)) return false;
   const types = part.map((branch) => typeOf(branch, registry));
@@ -26,7 +26,7 @@ function typeOf(branch: unknown, registry: Registry): string {
     : branch;
 }
 
-/** Types whose values look alike to avsc. */
+/** avsc's buckets of types whose values it cannot distinguish. */
 const BUCKETS: Readonly<Record<string, string>> = {
   bytes: 'buffer',
   fixed: 'buffer',
@@ -35,7 +35,7 @@ const BUCKETS: Readonly<Record<string, string>> = {
   record: 'object',
 };
 
-/** The parts of avsc's types that its declarations leave out. */
+/** Parts of avsc's types that its declarations omit. */
 interface Tap {
   writeLong(value: number): void;
 }
@@ -77,7 +77,8 @@ function choose(types: readonly Branch[], names: readonly string[], value: unkno
   return index < 0 ? undefined : { index, value };
 }
 
-/** @param schema for which `isNumberUnion` holds; @param options avsc's own, with its registry */
+/** Makes the type of such a union. @param schema fulfills `isNumberUnion`; @param options avsc's
+ *  own, with its registry */
 export function numberUnion(schema: readonly unknown[], options: unknown): avsc.Type {
   const branches = schema.map((branch) =>
     avsc.Type.forSchema(branch as avsc.Schema, options as Parameters<typeof avsc.Type.forSchema>[1]),
@@ -106,14 +107,14 @@ export function numberUnion(schema: readonly unknown[], options: unknown): avsc.
       tap.writeLong(chosen.index);
       (types[chosen.index] as Branch)._write(tap, chosen.value);
     },
-    /** Of a default, which belongs to the first branch. */
+    /** `wrap` 2 marks a default, which belongs to the first branch. */
     _copy(value: unknown, copying?: { readonly wrap?: number }) {
       if (copying?.wrap === 2) return (types[0] as Branch)._copy(value, copying);
       const chosen = choose(types, names, value) ?? refuse(value);
       return (types[chosen.index] as Branch)._copy(chosen.value, copying);
     },
   };
-  // avsc freezes its types, so the change is made in one that inherits from it.
+  // avsc freezes its types, so an object that inherits from the type overrides the methods.
   const properties = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, { value }]));
   return Object.freeze(Object.create(wrapped, properties)) as avsc.Type;
 }

@@ -1,4 +1,5 @@
-/** Avro: values are written by avsc, one type a schema, and read by our decoder, one a pair. */
+/** Avro codec: avsc writes values, with one type for each schema; our decoder reads them, one for
+ *  each pair of schemas. */
 import avsc from 'avsc';
 import type { Decode, Encode } from '../../decode.ts';
 import { formatError } from '../../errors.ts';
@@ -10,7 +11,8 @@ import { avroDecoder } from './decoder.ts';
 
 const types = new WeakMap<AvroSchema, avsc.Type>();
 
-/** @throws invalid_schema for what the specification allows and the codec does not */
+/** avsc type of a schema.
+ *  @throws invalid_schema for a schema that the specification allows and avsc does not */
 function typeOf(schema: AvroSchema): avsc.Type {
   const known = types.get(schema);
   if (known !== undefined) return known;
@@ -27,7 +29,7 @@ function typeOf(schema: AvroSchema): avsc.Type {
   }
 }
 
-/** Bytes added when a value does not fit. */
+/** Bytes by which the buffer grows when a value does not fit. */
 const GROWTH_BYTES = 4096;
 
 export function avroWriter(schema: AvroSchema): Encode {
@@ -52,8 +54,8 @@ export function avroWriter(schema: AvroSchema): Encode {
 const unexplained = (cause: unknown): string =>
   `a value does not fit its Avro schema: ${(cause as Error).message}`;
 
-/** Names the first part of a value that does not fit, as `Order.items[2].price`. Undefined where avsc's check accepts the
- *  value, or cannot end. */
+/** Path of the first part of a value that does not fit, as `Order.items[2].price`. Undefined where
+ *  avsc's check accepts the value, or overflows the stack. */
 function misfit(schema: AvroSchema, type: avsc.Type, value: unknown): string | undefined {
   let found: string | undefined;
   const errorHook = (path: readonly string[], part: unknown, expected: avsc.Type): void => {
@@ -62,7 +64,7 @@ function misfit(schema: AvroSchema, type: avsc.Type, value: unknown): string | u
   try {
     type.isValid(value, { errorHook } as Parameters<avsc.Type['isValid']>[1]);
   } catch (thrown) {
-    // A value that holds itself is as deep for the check as it was for the encoder.
+    // A value that contains itself overflows the stack of the check as it did in the encoder.
     if (!(thrown instanceof RangeError)) throw thrown;
   }
   return found;
@@ -89,10 +91,10 @@ function wordOf(type: avsc.Type): string {
   return type.name === undefined ? kind : `${kind} ${type.name}`;
 }
 
-/** Asks no rules: our decoder reads an event as the specification says or refuses it, event by event, so those that can
- *  be read are. */
+/** Makes the decoder without checking compatibility rules: it decides for each event, so events
+ *  that can be read are read. */
 export function avroReader(reader: AvroSchema, writer: Schema): Decode {
   if (writer.format !== 'AVRO') throw formatError('incompatible_schema', 'the record is not Avro');
-  // Schemas that are the same read each other as one reads itself, whatever their aliases say.
+  // Equal schemas read each other as one schema reads itself, whatever their aliases.
   return avroDecoder(reader.identity === writer.identity ? writer.tree : reader.tree, writer.tree);
 }

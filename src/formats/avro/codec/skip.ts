@@ -1,13 +1,14 @@
-/** Walks over written values that no reader wants, and checks them as if one did. */
+/** Skips written values that the reader does not use, and checks them as if they were read. */
 import type { AvroNode } from '../syntax/tree.ts';
 import { type AvroCursor, Unreadable } from './cursor.ts';
 
-/** What reads, or skips, one value at the cursor. It is made after those that refer to it: types are recursive. */
+/** Function that reads, or skips, one value at the cursor. It is set after the slots that refer to
+ *  it exist, because types are recursive. */
 export interface Slot {
   read: (from: AvroCursor) => unknown;
 }
 
-/** Values of the type take no byte and are no record, which counts itself. */
+/** True when values of the type have no bytes. Records are excluded: they count themselves. */
 export const takesNoByte = (node: AvroNode): boolean =>
   (node.kind === 'primitive' && node.type === 'null') || (node.kind === 'fixed' && node.size === 0);
 
@@ -22,12 +23,13 @@ const PRIMITIVE = {
   string: { read: (from: AvroCursor) => from.skipText() },
 } as const;
 
-/** One slot a type. Types wait in a list to be compiled: a chain of them may be longer than the stack is deep. */
+/** One slot for each type. Types are queued in a list, because a chain of types may be longer than
+ *  the stack is deep. */
 export class Skips {
   private readonly slots = new Map<AvroNode, Slot>();
   private readonly waiting: Array<() => void>;
 
-  /** @param waiting what the caller runs before it reads anything */
+  /** @param waiting tasks that the caller must run before it reads */
   constructor(waiting: Array<() => void>) {
     this.waiting = waiting;
   }

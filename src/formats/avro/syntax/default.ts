@@ -1,5 +1,5 @@
-/** Checks a field's default against its type. A union's default is a value of any of its branches, and belongs to the
- *  first one that it fits. Source: Apache Avro 1.12 specification, "Unions". */
+/** Checks a field's default against its type. A union's default may fit any of its branches, and
+ *  belongs to the first one that it fits. Source: Apache Avro 1.12 specification, "Unions". */
 
 import { DEPTH_LIMIT, SCHEMA_DEPTH_MAX } from '../../format.ts';
 import { isInteger, type JsonNode, type JsonNumber, printJson } from '../../json/text.ts';
@@ -18,10 +18,10 @@ export interface Misfit {
   readonly at: number;
 }
 
-/** Values inside values of a default that is filled in, those of the defaults that it calls for among them; one that calls
- *  for itself has no end. */
+/** Greatest nesting of a default when it is filled in, including the defaults that it requires. A
+ *  default that requires itself exceeds any limit. */
 export const FILL_DEPTH_MAX = 256;
-/** Values of one default that is filled in. */
+/** Greatest number of values of one default when it is filled in. */
 export const FILL_VALUES_MAX = 65_536;
 
 /** Characters of a value that a message shows. */
@@ -34,10 +34,11 @@ const LONG_MOST = 2n ** 63n - 1n;
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the range of a byte begins with them
 const isLatin1 = (text: string): boolean => !/[^\u0000-\u00ff]/.test(text);
-/** Java writes what is no number as a text, and reads it so where the field itself is a float or a double. */
+/** Java writes NaN and infinity as a string, and accepts a string where the field itself is a float
+ *  or a double. */
 const FLOAT_TEXT = /^[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)$/;
 
-/** The number that a text default of a float or double field means. */
+/** Number of a string default of a float or double field. */
 export function floatOfText(text: string): number | undefined {
   if (!FLOAT_TEXT.test(text)) return undefined;
   return Number(text.endsWith('NaN') ? 'NaN' : text);
@@ -50,7 +51,7 @@ function not(json: JsonNode, what: string): Misfit {
 }
 
 function isWithin(number: JsonNumber, least: bigint, most: bigint): boolean {
-  // Longer ones are out of any range, and slow to convert.
+  // Longer integers exceed every range, and are slow to convert.
   if (!isInteger(number) || number.digits.length > 20) return false;
   const value = BigInt(number.digits);
   return value >= least && value <= most;
@@ -82,7 +83,8 @@ function misfitPrimitive(json: JsonNode, type: AvroPrimitive): Misfit | undefine
   }
 }
 
-/** What a walk asks of a type again and again; so its time is bounded by the length of the default alone. */
+/** Caches of facts about types, so that the time of a check is bounded by the length of the default
+ *  alone. */
 const symbolSets = new WeakMap<AvroEnumNode, ReadonlySet<string>>();
 const recordFacts = new WeakMap<
   AvroRecordNode,
@@ -156,8 +158,8 @@ function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefin
   }
 }
 
-/** Index of the fitting branch, or the misfit. Kept for each value: a walk over the branches of unions inside unions
- *  would else visit the innermost value once for each way to it. */
+/** Index of the fitting branch, or the misfit. Cached for each value: with unions inside unions, a
+ *  walk would otherwise visit the innermost value once for each path to it. */
 const unionFits = new WeakMap<JsonNode, Map<AvroUnionNode, number | Misfit>>();
 
 function unionFit(json: JsonNode, type: AvroUnionNode, depth: number): number | Misfit {
@@ -173,7 +175,7 @@ function unionFit(json: JsonNode, type: AvroUnionNode, depth: number): number | 
       fit = at;
       break;
     }
-    // A misfit inside the value says more than that the value is of another kind.
+    // A misfit inside the value is more precise than the kind of the value.
     if (misfit.at !== json.at) inner ??= misfit;
   }
   fit ??= inner ?? not(json, `of a branch of its union (${type.branches.map(avroTypeName).join(', ')})`);
@@ -186,13 +188,14 @@ function misfitUnion(json: JsonNode, type: AvroUnionNode, depth: number): Misfit
   return typeof fit === 'number' ? undefined : fit;
 }
 
-/** Index of the branch that a default belongs to: the first one that it fits; undefined where it fits none. */
+/** Index of the branch that a default belongs to: the first one that it fits; undefined where it
+ *  fits none. */
 export function defaultBranch(json: JsonNode, type: AvroUnionNode): number | undefined {
   const fit = unionFit(json, type, 0);
   return typeof fit === 'number' ? fit : undefined;
 }
 
-/** Why a field's default does not fit, and where; undefined when it does. */
+/** Reason and position where a field's default does not fit; undefined when it fits. */
 export function misfitOf(json: JsonNode, type: AvroNode): Misfit | undefined {
   if (
     json.kind === 'string' &&

@@ -1,11 +1,10 @@
-/** Logical types: what the specification says to ignore is ignored, though it stays in the text.
- *  Source: Apache Avro 1.12 specification, "Logical Types".
- */
+/** Logical types. An invalid logical type is ignored as the specification requires, but stays in
+ *  the text. Source: Apache Avro 1.12 specification, "Logical Types". */
 
 import { isInteger, type JsonObject, memberOf } from '../../json/text.ts';
 import type { AvroLogical } from './tree.ts';
 
-/** The types a logical type may annotate; `fixed(n)` for a size that is demanded. */
+/** Types that a logical type may annotate; `fixed(n)` where a size is required. */
 const UNDERLYING: ReadonlyMap<string, readonly string[]> = new Map([
   ['uuid', ['string', 'fixed(16)']],
   ['date', ['int']],
@@ -21,7 +20,8 @@ const UNDERLYING: ReadonlyMap<string, readonly string[]> = new Map([
   ['duration', ['fixed(12)']],
 ]);
 
-/** Those that the JVM's Avro 1.12.0 makes a logical type of by itself; it knows "duration" by name alone. */
+/** True for the logical types that Avro 1.12.0 on the JVM implements itself; of "duration" it only
+ *  knows the name. */
 export const isBuiltInLogical = (name: string): boolean =>
   name === 'decimal' || (name !== 'duration' && UNDERLYING.has(name));
 
@@ -40,13 +40,13 @@ function decimal(object: JsonObject, type: string, size: number | undefined): Av
   return { logicalType: 'decimal', precision, scale };
 }
 
-/** @param type the Avro type that is annotated; @param size of a fixed */
+/** Logical type of an annotation. @param type the annotated Avro type; @param size of a fixed */
 export function logicalOf(object: JsonObject, type: string, size?: number): AvroLogical | undefined {
   const name = memberOf(object, 'logicalType');
   if (name?.kind !== 'string') return undefined;
   if (name.value === 'decimal') return decimal(object, type, size);
   const underlying = UNDERLYING.get(name.value);
-  // One that the specification does not know may be an agreement between its users.
+  // A logical type that the specification does not define may be an agreement between its users.
   if (underlying === undefined || underlying.includes(size === undefined ? type : `fixed(${size})`))
     return { logicalType: name.value };
   return undefined;

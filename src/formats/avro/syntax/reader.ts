@@ -1,11 +1,11 @@
-/** Builds the tree of an Avro schema from its JSON: every name resolved, every rule of the specification asked.
+/** Builds the tree of an Avro schema from its JSON: resolves every name and checks every rule of
+ *  the specification.
  *
- *  Invariants: (1) a type is defined before it is used; (2) each default fits its type; (3) names, symbols, fields
- *  and branches are unique where the specification says so. An unvalidated reader skips defaults and namespaces. A
- *  lenient reader, for texts that a registry once accepted, asks only what it needs to know which bytes belong to the
- *  schema.
- *  Source: Apache Avro 1.12 specification; what is lenient and how names resolve: Schema.java of apache/avro 1.12.0.
- */
+ *  Invariants: (1) a type is defined before it is used; (2) each default fits its type; (3) names,
+ *  symbols, fields and branches are unique where the specification requires it. An unvalidated
+ *  reader skips defaults and namespaces. A lenient reader, for texts that a registry accepted
+ *  earlier, only checks what decides which bytes belong to the schema. Source: Apache Avro 1.12
+ *  specification; for leniency and resolution of names: Schema.java of apache/avro 1.12.0. */
 import type { MillraceError } from '../../../core/errors.ts';
 import { formatError } from '../../errors.ts';
 import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../../format.ts';
@@ -21,10 +21,10 @@ import { misfitOf } from './default.ts';
 import { logicalOf } from './logical.ts';
 import { type AvroField, type AvroNamedNode, type AvroNode, avroTypeName, isAvroPrimitive } from './tree.ts';
 
-/** The name of a type and the names of its aliases, each a full name. */
+/** Full names of a type and of its aliases. */
 export interface AvroHeader {
   readonly name: string;
-  /** Empty for none. */
+  /** Empty: no namespace. */
   readonly namespace: string;
   readonly aliases: readonly string[];
 }
@@ -33,21 +33,21 @@ export interface AvroDefinition {
   readonly json: JsonObject;
   readonly header: AvroHeader;
   readonly node: AvroNamedNode;
-  /** The reference in whose text it stands. */
+  /** Name of the reference whose text defines the type. */
   readonly from: string | undefined;
 }
 
-/** What the reader found out about places of the JSON; the printer goes by it. */
+/** Findings of the reader about places of the JSON, for the printer. */
 export interface AvroNotes {
-  /** Of each JSON value that names a type that is no primitive. */
+  /** Full name for each JSON value that names a type that is not primitive. */
   readonly usedNames: Map<JsonNode, string>;
   readonly definitions: Map<JsonObject, AvroDefinition>;
   readonly fieldTypes: Map<JsonObject, AvroNode>;
-  /** JSON objects whose logical type counts. */
+  /** JSON objects whose logical type is valid. */
   readonly logical: Set<JsonObject>;
 }
 
-/** What all the texts of one schema and its references know together. */
+/** Definitions and notes that all texts of one schema and its references share. */
 export interface AvroScope {
   readonly named: Map<string, AvroDefinition>;
   readonly notes: AvroNotes;
@@ -60,25 +60,26 @@ export const emptyScope = (): AvroScope => ({
 
 export interface AvroReadOptions {
   readonly lenient: boolean;
-  /** Neither defaults nor namespaces are checked. */
+  /** True: neither defaults nor namespaces are checked. */
   readonly unvalidated: boolean;
   readonly from: string | undefined;
-  /** How a message lists the references that could have brought a missing name. */
+  /** Text in which a message lists the references that could define a missing name. */
   readonly references: string;
-  /** Whether two definitions of one name are the same. */
+  /** True when two definitions of one name are equal. */
   readonly isSame: (one: AvroDefinition, other: AvroDefinition) => boolean;
 }
 
-/** Nodes of a tree that is read leniently. */
+/** Greatest number of nodes of a tree that is read leniently. */
 const LENIENT_NODES_MAX = 1_000_000;
-/** Types inside types of a tree that is read leniently; what the JVM's own JSON reader can hold. */
+/** Greatest nesting of types of a tree that is read leniently; equal to the limit of the JVM's JSON
+ *  reader. */
 const LENIENT_DEPTH_MAX = 330;
-/** Bytes of a fixed: what a JVM can hold in an array. */
+/** Greatest number of bytes of a fixed: the limit of an array on the JVM. */
 const FIXED_BYTES_MAX = 2 ** 31 - 9;
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const FULL_NAME = /^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$/;
-/** A name in a namespace that may hold any character. */
+/** A name in a namespace that may contain any character. */
 const NAME_OF_ANY_SPACE = /^(?:.*\.)?[A-Za-z_][A-Za-z0-9_]*$/s;
 const HALF_PAIR = /\p{Surrogate}/u;
 const SHOWN_CHARS_MAX = 80;
@@ -88,7 +89,7 @@ function shown(node: JsonNode): string {
   return text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}…` : text;
 }
 
-/** A refusal with its place. @param from the reference whose text it is */
+/** Error with its place in the text. @param from the reference whose text it is */
 export function avroError(
   text: string,
   at: number,
@@ -105,7 +106,7 @@ export function avroError(
   });
 }
 
-/** A name that may be qualified, in its parts. */
+/** Splits a name that may be qualified into its parts. */
 function split(name: string, namespace: string): { readonly name: string; readonly namespace: string } {
   const dot = name.lastIndexOf('.');
   if (dot >= 0) return { namespace: name.slice(0, dot), name: dot === 0 ? name.slice(1) : name };
@@ -125,7 +126,7 @@ export class AvroReader {
     this.options = options;
   }
 
-  /** @throws invalid_schema */
+  /** Reads a schema. @throws invalid_schema */
   read(json: JsonNode): AvroNode {
     const root = this.type(json, '', 'the schema', 0);
     if (this.options.lenient || this.options.unvalidated) return root;
@@ -275,7 +276,8 @@ export class AvroReader {
     return [...names];
   }
 
-  /** A second definition of a name is allowed where it says the same as that of a reference. */
+  /** Defines a named type. A second definition of a name is allowed where it equals that of a
+   *  reference. */
   private define<N extends AvroNamedNode>(json: JsonObject, header: AvroHeader, node: N): AvroNode {
     const definition = { json, header, node, from: this.options.from };
     const { named, notes } = this.scope;
@@ -284,7 +286,7 @@ export class AvroReader {
     return node;
   }
 
-  /** To be asked when all of a type has been read. */
+  /** Resolves a second definition of a name. Call it when the whole type has been read. */
   private merge(json: JsonObject): AvroNode {
     const { named, notes } = this.scope;
     const own = notes.definitions.get(json) as AvroDefinition;
@@ -403,7 +405,8 @@ export class AvroReader {
   }
 }
 
-/** The place of the first half of a surrogate pair in any text of the JSON; such a text has no UTF-8. */
+/** Position of the first lone surrogate in any string of the JSON; such a string has no UTF-8
+ *  encoding. */
 export function halfPairAt(json: JsonNode): number | undefined {
   switch (json.kind) {
     case 'string':

@@ -1,12 +1,14 @@
-/** The texts of an Avro schema: canonical, normalised, and with its references in their places.
+/** Texts of an Avro schema: canonical, normalized, and with references inlined.
  *
- *  Canonical is what the JVM's Schema.toString() gives, byte for byte: keys in its order, what says nothing dropped
- *  (a nested namespace that repeats the enclosing one, `{"type":"int"}` for `"int"`, the order "ascending"),
- *  documentation, aliases and foreign properties kept. Normalised is the canonical text of a schema whose aliases,
- *  properties and objects inside them are sorted, whose empty documentation is gone and whose number defaults are
- *  written as their type.
- *  Sources, for facts: Schema.java of apache/avro 1.12.0; AvroSchemaUtils.java of confluentinc/schema-registry.
- */
+ *  The canonical text is that of Schema.toString() on the JVM, byte for byte. Keys are in its
+ *  order, and redundant parts are dropped (a nested namespace that repeats the enclosing one,
+ *  `{"type":"int"}` for `"int"`, the order "ascending"). Documentation, aliases and unknown
+ *  properties are kept.
+ *
+ *  The normalized text is the canonical text with sorted aliases, properties and objects inside
+ *  them. Empty documentation is dropped, and number defaults are written as their type. Sources,
+ *  for facts: Schema.java of apache/avro 1.12.0; AvroSchemaUtils.java of
+ *  confluentinc/schema-registry. */
 
 import {
   doubleOf,
@@ -38,7 +40,7 @@ const TYPE_RESERVED = new Set([
 ]);
 const ENUM_RESERVED = new Set([...TYPE_RESERVED, 'default']);
 const FIELD_RESERVED = new Set(['default', 'doc', 'name', 'order', 'type', 'aliases']);
-/** A type that is called like one of these is named in full, even inside its namespace. */
+/** Names that force a type to be named in full, even inside its namespace. */
 const TYPE_WORDS = new Set([
   'record',
   'enum',
@@ -69,14 +71,14 @@ function qualified(full: string, enclosing: string): string {
 }
 
 export interface AvroPrintOptions {
-  /** Types that are written by name though they are not written out before. */
+  /** Names of types that are already defined in another text. */
   readonly known: Iterable<string>;
-  /** Definitions that stand in other texts, to be written out where they are first used. */
+  /** Definitions of other texts, to be inlined at their first use. */
   readonly inline?: ReadonlyMap<string, AvroDefinition>;
   readonly normalize?: boolean;
-  /** Properties that the format does not know, and what is in objects, are sorted; all else is canonical. */
+  /** True: unknown properties, and objects inside them, are sorted; the rest is canonical. */
   readonly sortProperties?: boolean;
-  /** The outermost type is written out and every other one by name. */
+  /** True: only the outermost type is printed in full, all other types by name. */
   readonly shallow?: boolean;
 }
 
@@ -87,7 +89,7 @@ export class AvroPrinter {
   private readonly normalize: boolean;
   private readonly sortProperties: boolean;
   private readonly shallow: boolean;
-  /** True where sorting the properties may make another text. */
+  /** True where sorting the properties may change the text. */
   hasOpenOrder = false;
 
   constructor(notes: AvroNotes, options: AvroPrintOptions) {
@@ -99,7 +101,7 @@ export class AvroPrinter {
     this.shallow = options.shallow ?? false;
   }
 
-  /** @param json what the reader that took these notes has accepted */
+  /** Prints a schema. @param json accepted by the reader that made these notes */
   print(json: JsonNode, namespace = ''): string {
     const used = this.notes.usedNames.get(json);
     if (used !== undefined) return this.use(used, namespace);
@@ -147,7 +149,7 @@ export class AvroPrinter {
     parts.push(
       ...this.props(json, node.kind === 'enum' ? ENUM_RESERVED : TYPE_RESERVED, node.kind === 'fixed'),
     );
-    // Inside a namespace a dot in front is what says that an alias has none.
+    // Inside a namespace, a leading dot marks an alias without a namespace.
     const aliases = header.aliases.map((alias) =>
       namespace !== '' && !alias.includes('.') ? `.${alias}` : alias,
     );
@@ -204,7 +206,8 @@ export class AvroPrinter {
     return printJson(json, this.sortProperties);
   }
 
-  /** @param logicalFirst where the normalised text begins with the logical type, if it counts */
+  /** Prints the properties. @param logicalFirst a valid logical type comes first in the normalized
+   *  text */
   private props(json: JsonObject, reserved: ReadonlySet<string>, logicalFirst: boolean): string[] {
     const keys = [...json.members.keys()].filter((key) => !reserved.has(key));
     if (!this.normalize) {
@@ -224,7 +227,7 @@ const rank = (ahead: readonly string[], key: string): number => {
   return at < 0 ? ahead.length : at;
 };
 
-/** Beside one of these Java's Avro takes no logical type, however valid. */
+/** Keys beside which Java's Avro ignores every logical type. */
 const JAVA_CLASS_KEYS = ['avro.java.string', 'java-class', 'java-key-class', 'java-element-class'];
 
 function logicalKeys(json: JsonObject): readonly string[] {
@@ -237,7 +240,7 @@ function logicalKeys(json: JsonObject): readonly string[] {
   return zero ? ['logicalType', 'precision'] : ['logicalType', 'precision', 'scale'];
 }
 
-/** A default as its type writes it; what does not fit is left as it is. */
+/** A default in the form of its type; a default that does not fit stays unchanged. */
 function normalDefault(json: JsonNode, type: AvroNode): string {
   if (type.kind === 'union') {
     const [first] = type.branches;

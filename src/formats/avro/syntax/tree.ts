@@ -1,8 +1,7 @@
 /** An Avro schema as a tree of resolved types.
  *
- *  Invariant: a named type is one object, however often it is used, so recursion is a cycle of objects.
- *  Source: Apache Avro 1.12 specification, "Schema Declaration".
- */
+ *  Invariant: a named type is one object, however often it is used, so recursion is a cycle of
+ *  objects. Source: Apache Avro 1.12 specification, "Schema Declaration". */
 import type { JsonNode } from '../../json/text.ts';
 
 export const AVRO_PRIMITIVES = [
@@ -24,11 +23,11 @@ export interface AvroLogical {
 }
 
 interface Node {
-  /** Absent where the specification says to ignore what stands there. */
+  /** Absent where the specification requires that an invalid annotation is ignored. */
   readonly logical?: AvroLogical;
-  /** Where it stands in its text, in UTF-16 units. */
+  /** Position in its text, in UTF-16 units. */
   readonly at: number;
-  /** The name of the reference in whose text it stands; absent: the schema's own. */
+  /** Name of the reference whose text contains the type; absent: the schema's own text. */
   readonly from?: string;
 }
 export interface AvroPrimitiveNode extends Node {
@@ -82,7 +81,7 @@ export type AvroNode = AvroPrimitiveNode | AvroNamedNode | AvroArrayNode | AvroM
 export const isAvroPrimitive = (name: string): name is AvroPrimitive =>
   (AVRO_PRIMITIVES as readonly string[]).includes(name);
 
-/** The name that tells a union's branches apart, and the name of a type in messages. */
+/** Name that distinguishes the branches of a union, and names a type in messages. */
 export function avroTypeName(node: AvroNode): string {
   if (node.kind === 'primitive') return node.type;
   if (node.kind === 'record' || node.kind === 'enum' || node.kind === 'fixed') return node.name;

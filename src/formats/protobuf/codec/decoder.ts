@@ -1,11 +1,11 @@
-/** Payloads into plain objects, by the reader's message type: field names as in the schema, 64-bit integers as bigint,
- *  enums by name or else by bare number, absent as null where presence is tracked and as the default elsewhere, keys of
- *  maps as text. Source: protobuf.dev, "Encoding", "Field Presence", "Enum Behavior".
+/** Decodes payloads into plain objects, by the reader's message type. Field names are those of the
+ *  schema and 64-bit integers are bigint. Enums are names, or numbers without a name. Absent is
+ *  null where presence is tracked, and the default elsewhere; keys of maps are text. Source:
+ *  protobuf.dev, "Encoding", "Field Presence", "Enum Behavior".
  *
- *  Invariants: (1) a field is known by its tag, so another wire type is an unknown field; (2) unknown fields, and values
- *  that a closed enum does not know, leave no trace; (3) required fields are looked for when all of the payload was
- *  read, because a message may come in parts.
- */
+ *  Invariants: (1) a field is identified by its tag, so another wire type is an unknown field; (2)
+ *  unknown fields, and unknown numbers of a closed enum, are dropped; (3) required fields are
+ *  checked when the whole payload was read, because a message may arrive in parts. */
 
 import type { Decode } from '../../decode.ts';
 import { formatError } from '../../errors.ts';
@@ -16,22 +16,22 @@ import { scalarOf } from './scalar.ts';
 
 type Plain = Record<string, unknown>;
 
-/** A value that is not a message. */
+/** Reader of a value that is not a message. */
 interface Simple {
   readonly wire: number;
   readonly zero: unknown;
-  /** Undefined: a number that its closed enum does not have. */
+  /** Reads a value; undefined: a number that its closed enum lacks. */
   readonly read: (input: ProtoInput) => unknown;
 }
 
 interface FieldReader {
   /** Reads one occurrence into the message. */
   readonly read: (input: ProtoInput, into: Plain) => void;
-  /** Where in the message the occurrence under way belongs. */
+  /** Path of the current occurrence inside the message. */
   readonly place: (into: Plain) => string;
 }
 
-/** @returns reads payloads of one message type, as often as asked */
+/** Makes the decoder of one message type; it is reusable. */
 export function protoDecoder(message: ProtoMessage): Decode {
   const reader = readerOf(message);
   return (bytes, start, end) => {
@@ -59,13 +59,13 @@ function readerOf(message: ProtoMessage): MessageReader {
   return held;
 }
 
-/** Fields of one message type. Those of the types inside are made when the first such message is met: a chain of types
- *  may be longer than the stack is deep. */
+/** Field readers of one message type. Those of nested types are made when the first such message
+ *  occurs: a chain of types may be longer than the stack is deep. */
 class MessageReader {
   private readonly fields = new Map<number, FieldReader>();
-  /** Of a message set: its extensions, by number. */
+  /** Extensions of a message set, by number. */
   private readonly items = new Map<number, FieldReader>();
-  /** A message without any field, but for its lists and maps. */
+  /** Template of an empty message, without its lists and maps. */
   private readonly empty: Plain = {};
   private readonly lists: string[] = [];
   private readonly maps: string[] = [];
@@ -87,7 +87,7 @@ class MessageReader {
       if (field.mapKey !== undefined) this.maps.push(field.name);
       else if (field.repeated) this.lists.push(field.name);
       else if (!field.presence && !field.required) this.empty[field.name] = simpleOf(field).zero;
-      // Of an unknown type nothing can be read, so nothing can be missing.
+      // Nothing of an unknown type can be read, so nothing can be missing.
       if (field.message?.unknown === true) continue;
       if (field.required) this.required.push(field.name);
       if (field.message !== undefined) this.holders.push(field);
@@ -101,7 +101,7 @@ class MessageReader {
       this.fields.set(SET_ITEM.BEGIN, { read: (input, into) => this.readItem(input, into), place: () => '' });
   }
 
-  /** A message of which nothing was read. */
+  /** Makes a message without any field that was read. */
   absent(input: ProtoInput): Plain {
     input.spend(this.size);
     const value = { ...this.empty };
@@ -113,7 +113,7 @@ class MessageReader {
   /** Reads up to the input's limit. */
   readLength(input: ProtoInput, into: Plain): void {
     while (input.at < input.limit) this.readField(input, into, input.at, input.tag());
-    this.note(input, into);
+    this.recordIncomplete(input, into);
   }
 
   /** Reads up to the tag that ends the group. */
@@ -125,7 +125,7 @@ class MessageReader {
       else if (tag >>> 3 === number) break;
       else input.fault(`group ${tag >>> 3} ends, and group ${number} is open`, from);
     }
-    this.note(input, into);
+    this.recordIncomplete(input, into);
   }
 
   /** Reads a message behind its length. */
@@ -146,7 +146,8 @@ class MessageReader {
     readAt(field, input, into);
   }
 
-  /** An item of a message set is a group of the extension's number and its message, in any order. */
+  /** Reads an item of a message set: a group with the extension's number and its message, in any
+   *  order. */
   private readItem(input: ProtoInput, into: Plain): void {
     input.descend();
     let number = 0;
@@ -166,16 +167,17 @@ class MessageReader {
       }
     }
     const field = this.items.get(number);
-    if (field !== undefined && to > from) input.again(from, to, () => readAt(field, input, into));
+    if (field !== undefined && to > from) input.reread(from, to, () => readAt(field, input, into));
     input.ascend();
   }
 
-  /** Keeps in mind what lacks a required field at its end; a later part may bring it. */
-  note(input: ProtoInput, value: Plain): void {
+  /** Records a message that lacks a required field at its end; a later part may contain the field.
+   */
+  recordIncomplete(input: ProtoInput, value: Plain): void {
     if (this.required.some((name) => value[name] === null)) input.incomplete.set(value, input.offset);
   }
 
-  /** @param value the message of the whole payload */
+  /** Checks the required fields. @param value the message of the whole payload */
   demandRequired(input: ProtoInput, value: Plain): void {
     if (input.incomplete.size > 0) this.findMissing(input, value, '');
   }
@@ -199,7 +201,7 @@ class MessageReader {
   }
 }
 
-/** Reads one occurrence; an error takes its place along. */
+/** Reads one occurrence; adds its path to an error. */
 function readAt(field: FieldReader, input: ProtoInput, into: Plain): void {
   try {
     field.read(input, into);
@@ -215,7 +217,7 @@ const item = (name: string, read: FieldReader['read']): FieldReader => ({
   place: (into) => `.${name}[${(into[name] as unknown[]).length}]`,
 });
 
-/** What reads a field, by wire type. @param members of its oneof */
+/** Readers of a field, by wire type. @param members of its oneof */
 function fieldReaders(
   field: ProtoField,
   members: readonly string[] | undefined,
@@ -281,7 +283,7 @@ function put(
   into[name] = value;
 }
 
-/** Reads into a message that may hold an earlier part already. */
+/** Reads into a message that may hold an earlier part. */
 function messageReader(field: ProtoField, message: ProtoMessage): FieldReader['read'] {
   if (!field.delimited) return (input, into) => readerOf(message).readNested(input, into);
   return (input, into) => {
@@ -291,7 +293,8 @@ function messageReader(field: ProtoField, message: ProtoMessage): FieldReader['r
   };
 }
 
-/** An entry is a message of a key = 1 and a value = 2; either may be absent, and the last entry of a key wins. */
+/** Reads a map entry: a message of a key = 1 and a value = 2. Either may be absent, and the last
+ *  entry of a key wins. */
 function entryReader(field: ProtoField, mapKey: string): FieldReader['read'] {
   const { name, message } = field;
   const key = scalarOf(mapKey);
@@ -302,7 +305,7 @@ function entryReader(field: ProtoField, mapKey: string): FieldReader['read'] {
     input.descend();
     const outer = input.enter();
     let keyRead = key.zero;
-    // Undefined where it is a number that a closed enum does not have: then the entry is as if unknown.
+    // Undefined for a number that a closed enum lacks: then the entry is dropped as unknown.
     let value = simple?.zero;
     const inner = message === undefined ? undefined : readerOf(message);
     if (inner !== undefined) value = inner.absent(input);
@@ -314,7 +317,7 @@ function entryReader(field: ProtoField, mapKey: string): FieldReader['read'] {
       else if (simple !== undefined) value = simple.read(input);
       else inner?.readNested(input, value as Plain);
     }
-    if (inner !== undefined) inner.note(input, value as Plain);
+    if (inner !== undefined) inner.recordIncomplete(input, value as Plain);
     input.leave(outer);
     input.ascend();
     if (value !== undefined) (into[name] as Plain)[String(keyRead)] = value;

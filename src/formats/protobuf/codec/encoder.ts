@@ -1,9 +1,9 @@
-/** Values of a message type onto the wire. Fields are written in the order of their numbers, repeated ones in one run
- *  where the schema says so. Source: protobuf.dev, "Encoding", "Field Presence".
+/** Encodes values of a message type. Fields are written in the order of their numbers, repeated
+ *  fields packed where the schema says so. Source: protobuf.dev, "Encoding", "Field Presence".
  *
- *  A value that does not fit is refused: out of range, half of a surrogate pair, a required field absent, two members
- *  of one oneof, a number that a closed enum does not have, a field that the type does not have.
- */
+ *  A value that does not fit is refused: a number out of range, a lone surrogate, a missing
+ *  required field, two members of one oneof, a number that a closed enum lacks, a field that the
+ *  type lacks. */
 
 import type { ProtoDatum } from '../../datum.ts';
 import { formatError } from '../../errors.ts';
@@ -21,15 +21,15 @@ interface FieldWriter {
   readonly field: ProtoField;
   readonly where: string;
   readonly oneof: number;
-  /** Writes all of the field, tags included. */
+  /** Writes the whole field, with its tags. */
   readonly write: Put;
 }
 
-/** What a value that is not a message is written as. */
+/** Encoding of a value that is not a message. */
 interface Simple {
   readonly wire: number;
-  /** The value in the exact form. @throws value_refused */
-  readonly take: (given: unknown) => unknown;
+  /** Converts a value to its exact form. @throws value_refused */
+  readonly convert: (given: unknown) => unknown;
   readonly isZero: (value: unknown) => boolean;
   readonly write: (output: ProtoOutput, value: never) => void;
 }
@@ -43,14 +43,14 @@ function demandDepth(name: string, depth: number): void {
     throw formatError('value_refused', `${name} is nested deeper than ${PROTO_NESTING_MAX} levels`);
 }
 
-/** @throws value_refused */
+/** Encodes a datum. @throws value_refused */
 export function encodeProto(message: ProtoMessage, datum: ProtoDatum): Buffer {
   const output = new ProtoOutput();
   writerOf(message, DATUM_FORM).write(output, datum, 0);
   return Buffer.from(output.written());
 }
 
-/** @returns writes the plain objects of a program. What it returns is valid until it is called again.
+/** Makes the encoder of a program's plain objects. Its result is valid until the next call.
  *  @throws value_refused */
 export function protoEncoder(message: ProtoMessage): (value: unknown) => Buffer {
   const writer = writerOf(message, PLAIN_FORM);
@@ -133,7 +133,7 @@ function fieldWriter(field: ProtoField, where: string, form: ProtoForm): Put {
     return tagged(field, where, tag, put);
   }
   const simple = simpleOf(field, where, form);
-  const put: Put = (output, given) => simple.write(output, simple.take(given) as never);
+  const put: Put = (output, given) => simple.write(output, simple.convert(given) as never);
   if (field.repeated && field.packed) {
     const tag = tagOf(WIRE.LENGTH);
     return (output, given, depth) => {
@@ -149,7 +149,7 @@ function fieldWriter(field: ProtoField, where: string, form: ProtoForm): Put {
   if (field.repeated || field.presence || field.required || !form.hidesZeros)
     return tagged(field, where, tag, put);
   return (output, given) => {
-    const value = simple.take(given);
+    const value = simple.convert(given);
     if (simple.isZero(value)) return;
     output.uint32(tag);
     simple.write(output, value as never);
@@ -160,7 +160,7 @@ function listOf(given: unknown, where: string): readonly unknown[] {
   return Array.isArray(given) ? given : refuse(where, given, 'repeated');
 }
 
-/** One value, or each of a list, behind a tag. */
+/** Writes one value, or each of a list, behind a tag. */
 function tagged({ repeated }: ProtoField, where: string, tag: number, put: Put): Put {
   const one: Put = (output, given, depth) => {
     output.uint32(tag);
@@ -188,7 +188,7 @@ function groupPut(message: ProtoMessage, form: ProtoForm, endTag: number): Put {
   };
 }
 
-/** Of a message set. */
+/** Writes an item of a message set. */
 function itemWriter({ number, message }: ProtoField, where: string, form: ProtoForm): Put {
   if (message === undefined || message.unknown)
     return (_output, given) => refuse(where, given, 'in a message set, which holds messages only');
@@ -203,7 +203,7 @@ function itemWriter({ number, message }: ProtoField, where: string, form: ProtoF
   };
 }
 
-/** Each entry is a message of a key = 1 and a value = 2, both written. */
+/** Writes map entries: each is a message of a key = 1 and a value = 2, both written. */
 function mapWriter(field: ProtoField, mapKey: string, where: string, form: ProtoForm, tag: number): Put {
   const key = scalarOf(mapKey);
   const keyTag = (1 << 3) | key.wire;
@@ -212,7 +212,7 @@ function mapWriter(field: ProtoField, mapKey: string, where: string, form: Proto
   const valueTag = (2 << 3) | (simple?.wire ?? WIRE.LENGTH);
   const put: Put =
     message === undefined
-      ? (output, given) => simple?.write(output, simple.take(given) as never)
+      ? (output, given) => simple?.write(output, simple.convert(given) as never)
       : messagePut(message, form);
   return (output, given, depth) => {
     const entries = form.entriesOf(given) ?? refuse(where, given, 'a map, given as an object');
@@ -237,7 +237,7 @@ function simpleOf({ type, enumeration }: ProtoField, where: string, form: ProtoF
     const exact = form.scalarOf(type);
     return {
       wire: scalar.wire,
-      take: (given) => {
+      convert: (given) => {
         const value = exact(given);
         return scalar.fits(value) ? value : refuse(where, given, type);
       },
@@ -252,7 +252,7 @@ function simpleOf({ type, enumeration }: ProtoField, where: string, form: ProtoF
   const numbers = new Map([...values].map(([number, symbol]) => [symbol, number]));
   return {
     wire: ENUM_NUMBER.wire,
-    take: (given) => {
+    convert: (given) => {
       const value = form.enumOf(numbers, given);
       const fits = ENUM_NUMBER.fits(value) && (!closed || values.has(value as number));
       return fits ? value : refuse(where, given, `enum ${name}`);

@@ -1,22 +1,23 @@
-/** The two forms that values of a message type have: the exact one of serde/datum.ts, and the plain objects of a
- *  producer's program, where a name stands for an enum's number and null for absent. */
+/** The two forms of values of a message type: the exact form of src/formats/datum.ts, and a
+ *  producer's plain objects, where a name means an enum's number and null means absent. */
 import type { ProtoField } from '../tree.ts';
 
 export interface ProtoForm {
-  /** A zero means absent where the field cannot tell the two apart. */
+  /** True when a zero means absent in a field that cannot distinguish the two. */
   readonly hidesZeros: boolean;
   readonly isMessage: (value: unknown) => boolean;
-  /** Undefined where the field is absent. */
+  /** Value of a field; undefined where it is absent. */
   readonly fieldOf: (message: unknown, field: ProtoField) => unknown;
-  /** How many fields a message says it has; undefined where it may have others than its type. */
+  /** Number of fields in a message; undefined where it may have fields that its type lacks. */
   readonly countOf: (message: unknown) => number | undefined;
-  /** Undefined where it is no map. */
+  /** Entries of a map; undefined for another value. */
   readonly entriesOf: (value: unknown) => Iterable<readonly [key: unknown, value: unknown]> | undefined;
-  /** A map's key as a value of its scalar type; what does not fit stays as it is. */
+  /** Converts a map's key to a value of its scalar type; a key that does not fit stays unchanged.
+   */
   readonly keyOf: (type: string, key: unknown) => unknown;
-  /** A number that stands for a value of a scalar type; what does not fit stays as it is. */
+  /** Converts a number to a value of a scalar type; a value that does not fit stays unchanged. */
   readonly scalarOf: (type: string) => (value: unknown) => unknown;
-  /** @param numbers by name */
+  /** Converts the name of an enum value to its number. @param numbers by name */
   readonly enumOf: (numbers: ReadonlyMap<string, number>, value: unknown) => unknown;
 }
 
@@ -36,7 +37,7 @@ export const DATUM_FORM: ProtoForm = {
   enumOf: (_numbers, value) => value,
 };
 
-/** What every object has without being given it. */
+/** Properties that every object inherits. */
 const INHERITED = Object.prototype as unknown as Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): boolean =>
   typeof value === 'object' &&
@@ -47,7 +48,7 @@ const isObject = (value: unknown): boolean =>
 const isWide = (type: string): boolean => type.endsWith('64');
 const INTEGER_KEY = /^(0|-?[1-9][0-9]{0,19})$/;
 
-/** @param key a key of an object, which is text */
+/** Converts a key. @param key of an object, therefore text */
 function plainKey(type: string, key: unknown): unknown {
   if (type === 'string') return key;
   if (type === 'bool') return key === 'true' ? true : key === 'false' ? false : key;

@@ -1,29 +1,31 @@
-/** Elements of the Protobuf wire, read one at a time and never beyond the message that they stand in.
- *  Source: protobuf.dev, "Encoding".
+/** Reads elements of the Protobuf wire format, one at a time and never beyond the message that
+ *  contains them. Source: protobuf.dev, "Encoding".
  *
- *  Invariants: (1) `at` never passes `limit`; (2) nothing is allocated from a length or a count before that many bytes
- *  are known to be there; (3) how deep messages stand in one another and how many fields come out is bounded.
- */
+ *  Invariants: (1) `at` never exceeds `limit`; (2) nothing is allocated for a length or a count
+ *  before that many bytes are known to exist; (3) the nesting of messages and the number of fields
+ *  are bounded. */
 import { isUtf8 } from 'node:buffer';
 
 export const WIRE = { VARINT: 0, FIXED64: 1, LENGTH: 2, GROUP: 3, END: 4, FIXED32: 5 } as const;
 
-/** Tags of an item of a message set, a form of proto2 that only extensions of one message have: a group with the
- *  extension's number and its message. Source: protobuf's own wire_format.h. */
+/** Tags of an item of a message set, an encoding of proto2 for messages that only have extensions:
+ *  a group with the extension's number and its message. Source: protobuf's own wire_format.h. */
 export const SET_ITEM = { BEGIN: 0x0b, NUMBER: 0x10, MESSAGE: 0x1a, END: 0x0c } as const;
 
-/** Messages, entries of maps and groups inside one another; what protoc's own parsers stop at. */
+/** Greatest nesting of messages, map entries and groups; equal to the limit of protoc's own
+ *  parsers. */
 export const PROTO_NESTING_MAX = 100;
 
-/** Fields of all messages of one payload, absent ones too: a message of two bytes may have thousands. */
+/** Greatest number of fields of all messages of one payload, including absent ones: a message of
+ *  two bytes may have thousands. */
 const FIELDS_MAX = 1 << 20;
 const FIELDS_PER_BYTE_MAX = 32;
 
 const VARINT_BYTES_MAX = 10;
-/** Of a tag and of a length, which are 32 bits wide. */
+/** Greatest number of bytes of a tag and of a length, which are 32 bits wide. */
 const SHORT_VARINT_BYTES_MAX = 5;
 
-/** Bytes that are no such message. `path` grows on the way out. */
+/** Error of bytes that are no such message. Each enclosing message prepends its step to `path`. */
 export class WireFault extends Error {
   readonly at: number;
   path = '';
@@ -35,9 +37,9 @@ export class WireFault extends Error {
   }
 }
 
-/** Two words as one integer. @param high its sign decides */
+/** Joins two words to one integer. @param high has the sign */
 function wide(low: number, high: number): bigint {
-  // 53 bits are exact in a double; the rest takes the slow way.
+  // 53 bits are exact in a double; larger numbers need BigInt arithmetic.
   if (high >= -0x10_0000 && high < 0x10_0000) return BigInt(high * 0x1_0000_0000 + (low >>> 0));
   return (BigInt(high) << 32n) | BigInt(low >>> 0);
 }
@@ -45,12 +47,12 @@ function wide(low: number, high: number): bigint {
 export class ProtoInput {
   readonly bytes: Buffer;
   at: number;
-  /** Where the message under way ends. */
+  /** End of the current message. */
   limit: number;
-  /** The words of the varint that was read last. */
+  /** Words of the varint that was read last. */
   low = 0;
   high = 0;
-  /** Messages that lacked a required field at their end, and where that was. */
+  /** Messages that lacked a required field at their end, with the offset of that end. */
   readonly incomplete = new Map<object, number>();
   private readonly start: number;
   private depth = 0;
@@ -64,7 +66,7 @@ export class ProtoInput {
     this.fieldsLeft = Math.max(FIELDS_MAX, (end - start) * FIELDS_PER_BYTE_MAX);
   }
 
-  /** @param from where what is wrong begins */
+  /** Throws an error of the wire format. @param from start of the invalid part */
   fault(why: string, from: number): never {
     throw new WireFault(why, from - this.start);
   }
@@ -74,7 +76,7 @@ export class ProtoInput {
     return this.at - this.start;
   }
 
-  private take(count: number): number {
+  private consume(count: number): number {
     const from = this.at;
     if (count > this.limit - from)
       this.fault(`${count} bytes are needed, and ${this.limit - from} are left`, from);
@@ -82,7 +84,7 @@ export class ProtoInput {
     return from;
   }
 
-  /** Reads up to ten bytes into `low` and `high`; what is beyond 64 bits is dropped. */
+  /** Reads up to ten bytes into `low` and `high`; bits beyond 64 are dropped. */
   varint(): void {
     const from = this.at;
     const { bytes, limit } = this;
@@ -114,7 +116,7 @@ export class ProtoInput {
       this.fault(`a tag or a length is longer than ${SHORT_VARINT_BYTES_MAX} bytes`, from);
   }
 
-  /** A field number and a wire type; the number is from 1 to 2^29 - 1. */
+  /** Reads a field number and a wire type; the number is from 1 to 2^29 - 1. */
   tag(): number {
     const from = this.at;
     this.shortVarint(from);
@@ -124,7 +126,7 @@ export class ProtoInput {
     return tag;
   }
 
-  /** Bytes that are there. */
+  /** Reads a length and checks that so many bytes are left. */
   private length(): number {
     const from = this.at;
     this.shortVarint(from);
@@ -174,45 +176,45 @@ export class ProtoInput {
   }
 
   fixed32(): number {
-    return this.bytes.readUInt32LE(this.take(4));
+    return this.bytes.readUInt32LE(this.consume(4));
   }
 
   sfixed32(): number {
-    return this.bytes.readInt32LE(this.take(4));
+    return this.bytes.readInt32LE(this.consume(4));
   }
 
   fixed64(): bigint {
-    return this.bytes.readBigUInt64LE(this.take(8));
+    return this.bytes.readBigUInt64LE(this.consume(8));
   }
 
   sfixed64(): bigint {
-    return this.bytes.readBigInt64LE(this.take(8));
+    return this.bytes.readBigInt64LE(this.consume(8));
   }
 
   float(): number {
-    return this.bytes.readFloatLE(this.take(4));
+    return this.bytes.readFloatLE(this.consume(4));
   }
 
   double(): number {
-    return this.bytes.readDoubleLE(this.take(8));
+    return this.bytes.readDoubleLE(this.consume(8));
   }
 
   text(): string {
-    const from = this.take(this.length());
+    const from = this.consume(this.length());
     const text = this.bytes.toString('utf8', from, this.at);
-    // A sequence that is no UTF-8 comes out as U+FFFD; so does U+FFFD itself.
+    // Invalid UTF-8 decodes to U+FFFD, which may also be a character of the text.
     if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
       this.fault('a text is not UTF-8', from);
     return text;
   }
 
-  /** A copy: the buffer is its owner's, who fills it anew. */
+  /** Reads bytes as a copy: the owner of the buffer reuses it. */
   blob(): Buffer {
-    const from = this.take(this.length());
+    const from = this.consume(this.length());
     return Buffer.from(this.bytes.subarray(from, this.at));
   }
 
-  /** Enters what a length stands before. @returns the limit outside, for `leave` */
+  /** Enters the part behind a length. @returns the outer limit, for `leave` */
   enter(): number {
     const outer = this.limit;
     const length = this.length();
@@ -224,8 +226,8 @@ export class ProtoInput {
     this.limit = outer;
   }
 
-  /** Goes back to bytes that were passed over: `read` sees those from `from` to `to`, and nothing else. */
-  again(from: number, to: number, read: () => void): void {
+  /** Reads skipped bytes again: `read` sees only those from `from` to `to`. */
+  reread(from: number, to: number, read: () => void): void {
     const { at, limit } = this;
     this.at = from;
     this.limit = to;
@@ -247,7 +249,7 @@ export class ProtoInput {
     this.fault(`messages are nested deeper than ${PROTO_NESTING_MAX} levels`, from);
   }
 
-  /** Counts fields that come out, or that are looked at again. */
+  /** Counts fields that are produced or read again. */
   spend(fields: number): void {
     this.fieldsLeft -= fields;
     if (this.fieldsLeft < 0) {
@@ -256,7 +258,7 @@ export class ProtoInput {
     }
   }
 
-  /** Passes over the value of an unknown field; of a group, over all that is in it. @param from where the tag begins */
+  /** Skips the value of an unknown field, a group with its content. @param from start of the tag */
   skip(tag: number, from: number): void {
     const groups: number[] = [];
     for (let next = tag, at = from; ; at = this.at, next = this.tag()) {
@@ -265,13 +267,13 @@ export class ProtoInput {
           this.varint();
           break;
         case WIRE.FIXED64:
-          this.take(8);
+          this.consume(8);
           break;
         case WIRE.LENGTH:
-          this.take(this.length());
+          this.consume(this.length());
           break;
         case WIRE.FIXED32:
-          this.take(4);
+          this.consume(4);
           break;
         case WIRE.GROUP:
           groups.push(next >>> 3);

@@ -1,8 +1,9 @@
-/** Message indexes of a Protobuf frame: zigzag varints, a count and then that many; a count of 0 means [0]. */
+/** Message indexes of a Protobuf frame: zigzag varints, first a count and then that many indexes; a
+ *  count of 0 means [0]. */
 import { FRAME } from '../../../core/layout/layouts.gen.ts';
 import { formatError } from '../../errors.ts';
 
-/** Reads the array in `bytes[start, end)`. @throws bad_message_index */
+/** Reads the message indexes in `bytes[start, end)`. @throws bad_message_index */
 export function readMessagePath(bytes: Uint8Array, start: number, end: number): readonly number[] {
   let at = start;
   const next = (): number => {

@@ -1,16 +1,17 @@
-/** Elements of the Protobuf wire, appended to one growing buffer. Source: protobuf.dev, "Encoding". */
+/** Appends elements of the Protobuf wire format to one growing buffer. Source: protobuf.dev,
+ *  "Encoding". */
 const FIRST_BYTES = 1024;
 const VARINT_BYTES_MAX = 10;
-/** Most bytes that one UTF-16 unit of a text takes. */
+/** Greatest number of UTF-8 bytes of one UTF-16 unit. */
 const UTF8_BYTES_MAX = 3;
-/** Up to here a loop is faster than a call into the runtime. */
+/** Up to this length a loop is faster than a call into the runtime. */
 const ASCII_CHARS_MAX = 40;
 
 export class ProtoOutput {
   used = 0;
   private bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
 
-  /** What was written; valid until the next write. */
+  /** Written bytes; valid until the next write. */
   written(): Buffer {
     return this.bytes.subarray(0, this.used);
   }
@@ -33,7 +34,7 @@ export class ProtoOutput {
     this.bytes[this.used++] = rest;
   }
 
-  /** Negative numbers take ten bytes, as if they were 64 bits wide. */
+  /** Negative numbers have ten bytes, as 64-bit numbers do. */
   int32(value: number): void {
     if (value >= 0) this.uint32(value);
     else this.words(value, -1);
@@ -90,7 +91,7 @@ export class ProtoOutput {
     this.end(start);
   }
 
-  /** @returns false, and nothing written, for other characters */
+  /** Writes ASCII text. @returns false, with nothing written, for other characters */
   private ascii(value: string): boolean {
     const { bytes, used } = this;
     for (let i = 0; i < value.length; i++) {
@@ -109,17 +110,17 @@ export class ProtoOutput {
     this.used += value.length;
   }
 
-  /** Begins what a length stands before; the length follows in `end`. */
+  /** Begins a part with a length; `end` writes the length. */
   begin(): number {
     this.reserve(1);
     return this.used++;
   }
 
-  /** @param start what `begin` returned */
+  /** Ends a part. @param start result of `begin` */
   end(start: number): void {
     const from = start + 1;
     const length = this.used - from;
-    // One byte was kept free, which is enough for most lengths.
+    // One byte was reserved, which is enough for most lengths.
     let more = 0;
     for (let rest = length >>> 7; rest > 0; rest >>>= 7) more++;
     if (more > 0) {

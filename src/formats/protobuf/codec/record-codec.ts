@@ -1,4 +1,5 @@
-/** Writers and readers of Protobuf records: which message of a schema a record is, and by which type it is read. */
+/** Writers and readers of Protobuf records: they select the message type of a record, and the type
+ *  that reads it. */
 
 import type { Decode, WriterCodec } from '../../decode.ts';
 import { formatError } from '../../errors.ts';
@@ -6,7 +7,7 @@ import type { ProtoSchema, Schema } from '../../schema.ts';
 import { protoDecoder } from './decoder.ts';
 import { protoEncoder } from './encoder.ts';
 
-/** @throws invalid_schema */
+/** Makes the writer of a message. @throws invalid_schema */
 export function protoWriter(schema: ProtoSchema, name: string | undefined): WriterCodec {
   const message = name === undefined ? schema.tree.messages[0] : schema.tree.byName.get(name);
   if (message === undefined) {
@@ -26,8 +27,9 @@ export function protoWriter(schema: ProtoSchema, name: string | undefined): Writ
   };
 }
 
-/** Asks no rules: whatever the two schemas are, some records may be readable.
- *  @throws incompatible_schema where the reader's schema has not the message, bad_message_index */
+/** Makes the decoder without checking compatibility rules: some records may be readable with any
+ *  two schemas.
+ *  @throws incompatible_schema where the reader's schema lacks the message, bad_message_index */
 export function protoReader(reader: ProtoSchema, writer: Schema, path: readonly number[]): Decode {
   if (writer.format !== 'PROTOBUF') throw formatError('incompatible_schema', 'the record is not Protobuf');
   const key = path.join();

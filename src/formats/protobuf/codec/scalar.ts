@@ -1,25 +1,24 @@
-/** The scalar types of Protobuf: how each stands on the wire, and what its values are in a program. 64-bit integers are
- *  bigint, other numbers number. Source: protobuf.dev, "Encoding" and "Scalar Value Types".
- */
+/** Scalar types of Protobuf: their encoding, and their values in a program. 64-bit integers are
+ *  bigint, other numbers number. Source: protobuf.dev, "Encoding" and "Scalar Value Types". */
 import { invariant } from '../../../core/errors.ts';
 import { type ProtoInput, WIRE } from './input.ts';
 import type { ProtoOutput } from './output.ts';
 
 declare global {
   interface String {
-    /** Whether no half of a surrogate pair stands alone. */
+    /** True when the text has no lone surrogate. */
     isWellFormed(): boolean;
   }
 }
 
 export interface ProtoScalar {
   readonly wire: number;
-  /** What an absent field without presence holds. */
+  /** Value of an absent field without presence. */
   readonly zero: unknown;
   readonly read: (input: ProtoInput) => unknown;
-  /** Whether a value is of this type and in its range. */
+  /** True when a value is of this type and in its range. */
   readonly fits: (value: unknown) => boolean;
-  /** @param value one that fits */
+  /** Writes a value. @param value fulfills `fits` */
   readonly write: (output: ProtoOutput, value: never) => void;
 }
 
@@ -46,7 +45,7 @@ const int32: ProtoScalar = {
   write: (output, value) => output.int32(value),
 };
 
-/** Enums are on the wire what int32 is. */
+/** Enums are encoded as int32. */
 export const ENUM_NUMBER = int32;
 
 const SCALARS: Readonly<Record<string, ProtoScalar>> = {
@@ -151,7 +150,7 @@ const SCALARS: Readonly<Record<string, ProtoScalar>> = {
   },
 };
 
-/** @param type name of a scalar type, as the language has it */
+/** Looks up a scalar type. @param type its name in the language */
 export function scalarOf(type: string): ProtoScalar {
   const scalar = SCALARS[type];
   invariant(scalar !== undefined, `${type} is a scalar type`);

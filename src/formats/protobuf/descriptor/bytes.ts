@@ -1,4 +1,4 @@
-/** The wire format, as far as descriptors need it: a writer, and a reader that never trusts a length. */
+/** Wire format for descriptors: a writer, and a reader that checks every length. */
 import { floatValue } from '../link/default.ts';
 
 export class ProtoWriter {
@@ -23,7 +23,7 @@ export class ProtoWriter {
     return this;
   }
 
-  /** A number that is not negative and an exact integer. */
+  /** Writes a number >= 0 that is an exact integer. */
   private size(value: number): this {
     this.room(10);
     let rest = value;
@@ -46,7 +46,7 @@ export class ProtoWriter {
     return this;
   }
 
-  /** Nothing where the value is undefined. */
+  /** Writes a field, or nothing for an undefined value. */
   integer(field: number, value: number | undefined): this {
     if (value === undefined) return this;
     this.tag(field, 0);
@@ -73,7 +73,7 @@ export class ProtoWriter {
   }
 }
 
-/** One field as it stands in the bytes. */
+/** One field in the bytes of a message. */
 export interface WireField {
   readonly number: number;
   readonly wire: number;
@@ -85,14 +85,15 @@ export interface WireField {
 
 const NOTHING = Buffer.alloc(0);
 
-/** The fields of one message, undefined where the bytes are none. @param depth groups inside groups that may follow */
+/** Reads the fields of one message, undefined for invalid bytes. @param depth greatest nesting of
+ *  groups */
 export function readFields(bytes: Buffer, depth = 64): WireField[] | undefined {
   const reader = new Reader(bytes);
   const fields = reader.fields(depth, undefined);
   return fields !== undefined && reader.at === bytes.length ? fields : undefined;
 }
 
-/** The varints of a packed field. */
+/** Reads the varints of a packed field. */
 export function readVarints(bytes: Buffer): bigint[] | undefined {
   const reader = new Reader(bytes);
   const values: bigint[] = [];
@@ -123,7 +124,8 @@ class Reader {
     return undefined;
   }
 
-  /** @param group number of the group whose end tag ends the list; undefined: the end of the bytes does */
+  /** Reads fields. @param group number of the group whose end tag ends the list; undefined: up to
+   *  the end of the bytes */
   fields(depth: number, group: number | undefined): WireField[] | undefined {
     if (depth < 0) return undefined;
     const fields: WireField[] = [];
@@ -172,7 +174,7 @@ function withoutEndTag(bytes: Buffer, number: number): Buffer {
   return bytes.subarray(0, bytes.length - length);
 }
 
-/** Bytes of a fixed or varint scalar. @returns undefined where the text is no value of the type */
+/** Bytes of a float or double. @returns undefined where the text is no value of the type */
 export function floatBytes(text: string, type: 'float' | 'double'): Buffer | undefined {
   const value = floatValue(text);
   if (value === undefined) return undefined;

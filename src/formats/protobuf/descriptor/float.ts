@@ -1,6 +1,7 @@
-/** Floats as a descriptor writes them: the fewest of two numbers of digits that read back as the same value. */
+/** Floats in the notation of a descriptor: the lower of two numbers of digits that reads back as
+ *  the same value. */
 
-/** As C's %g with that many digits. */
+/** Formats as C's %g with that many digits. */
 function general(value: number, digits: number): string {
   const exponent = Number(value.toExponential(digits - 1).split('e')[1]);
   const trim = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text);
@@ -17,7 +18,7 @@ export function floatText(value: number, type: 'float' | 'double'): string {
   if (number === 0) return Object.is(number, -0) ? '-0' : '0';
   const [fewer, more] = type === 'float' ? [6, 9] : [15, 17];
   const short = general(number, fewer);
-  // The reference does not read subnormal floats back from few digits.
+  // The reference implementation does not read subnormal floats back from few digits.
   if (type === 'float' && Math.abs(number) < 2 ** -126) return general(number, more);
   const back = type === 'float' ? Math.fround(Number(short)) : Number(short);
   return back === number ? short : general(number, more);

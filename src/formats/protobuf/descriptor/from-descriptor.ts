@@ -1,9 +1,10 @@
-/** The bytes of a FileDescriptorProto as a tree that can be printed. Clients of Protobuf register their schemas so, in base64.
+/** Converts the bytes of a FileDescriptorProto to a tree that can be printed. Protobuf clients
+ *  register their schemas in this form, in base64.
  *
- *  Hostile bytes: every name must be one, and depth and count are bounded, before anything is printed. Custom options
- *  need the imports to be understood, so a descriptor is read twice: without options, and with what the first reading links.
- *  Entries of maps stay messages of their own and types keep their full names, as existing registries print a descriptor.
- */
+ *  The bytes may be hostile: every name is checked, and depth and count are bounded, before
+ *  anything is printed. Custom options need the imports to be interpreted. A descriptor is
+ *  therefore read twice: without options, and with the links of the first reading. Map entries stay
+ *  messages and types keep their full names, as existing registries print a descriptor. */
 
 import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../../format.ts';
 import {
@@ -31,17 +32,19 @@ import { ProtoLexer, protoFail } from '../syntax/lexer.ts';
 import { readFields, type WireField } from './bytes.ts';
 import { EDITION_NUMBERS, FIELD_LABELS, FIELD_TYPES } from './to-descriptor.ts';
 
-/** Reads the bytes of one options message. @param of its name without `google.protobuf.` and `Options` */
+/** Reads the bytes of one options message. @param of its name without `google.protobuf.` and
+ *  `Options` */
 export type OptionReader = (of: string, bytes: Buffer) => OptionNode[];
 
-/** Base64 and nothing else; no .proto text is, because each has a semicolon or a brace. */
+/** Decodes a source that is base64. No .proto text is base64, because each has a semicolon or a
+ *  brace. */
 export function descriptorOf(source: string): Buffer | undefined {
   const text = source.trim();
   if (text === '' || !/^[A-Za-z0-9+/]+={0,2}$/.test(text) || text.length % 4 !== 0) return undefined;
   return Buffer.from(text, 'base64');
 }
 
-/** @throws invalid_schema */
+/** Reads a descriptor. @throws invalid_schema */
 export function fileOfDescriptor(bytes: Buffer, options: OptionReader): FileNode {
   return new DescriptorReader(options).file(bytes);
 }
@@ -53,7 +56,7 @@ function refuse(why: string): never {
   protoFail(`the FileDescriptorProto ${why}`);
 }
 
-/** The fields of one message of a descriptor. */
+/** Fields of one message of a descriptor. */
 class Record {
   private readonly fields: ReadonlyMap<number, readonly WireField[]>;
 
@@ -69,7 +72,7 @@ class Record {
     this.fields = byNumber;
   }
 
-  /** Every occurrence of a field of wire type 2. */
+  /** All occurrences of a field of wire type 2. */
   all(number: number): Buffer[] {
     return (this.fields.get(number) ?? []).flatMap(({ wire, bytes }) => (wire === 2 ? [bytes] : []));
   }
@@ -96,7 +99,7 @@ class Record {
     return PATH.test(path) ? path : refuse(`has ${JSON.stringify(path.slice(0, 64))} as the name of ${what}`);
   }
 
-  /** An int32; negative numbers come as ten bytes. */
+  /** Reads an int32; negative numbers have ten bytes. */
   integer(number: number): number | undefined {
     const field = this.fields.get(number)?.at(-1);
     return field?.wire === 0 ? Number(BigInt.asIntN(32, field.value)) : undefined;
@@ -210,12 +213,13 @@ class DescriptorReader {
     const type = typeName ?? scalar;
     const options = this.options(record, 8, 'Field');
     const initial = record.text(7);
-    // Proto3 has none, whatever a hand-made descriptor says.
+    // Proto3 has no defaults, whatever a hand-made descriptor states.
     if (initial !== undefined && this.syntax !== 'proto3') {
       options.push(plain('default', defaultValue(scalar, initial, name), at));
     }
     const json = record.text(10);
-    // The existing registries print the one that follows from the name too, where the compiler wrote it.
+    // The existing registries also print a JSON name that follows from the field name, where the
+    // compiler wrote it.
     if (json !== undefined && place !== 'extension') {
       options.push(plain('json_name', { kind: 'string', bytes: Buffer.from(json) }, at));
     }
@@ -227,7 +231,7 @@ class DescriptorReader {
       name,
       number: record.integer(3) ?? 0,
       options,
-      // Stands for the nested message of that name until `placed` puts it here.
+      // Placeholder for the nested message of that name, which `placed` moves here.
       group: isGroup ? GROUP : undefined,
       at,
       typeAt: at,
@@ -241,7 +245,7 @@ class DescriptorReader {
     return this.syntax === 'editions' ? undefined : label;
   }
 
-  /** Fields that extend one message stand in one statement. */
+  /** Fields that extend one message share one statement. */
   private extends(list: readonly Buffer[]): ExtendNode[] {
     const byName = new Map<string, FieldNode[]>();
     for (const bytes of list) {
@@ -261,7 +265,8 @@ class DescriptorReader {
     return { kind: 'extensions', ranges: [range], options: this.options(record, 3, 'ExtensionRange'), at };
   }
 
-  /** @param past how far the end of a range in the descriptor lies behind its last number */
+  /** Reads reserved ranges. @param past distance from a range's last number to its end in the
+   *  descriptor */
   private reserved(record: Record, ranges: number, names: number, past: number): ReservedNode[] {
     const numbers = record.all(ranges).map((one): ReservedNode => {
       const at = this.at();
@@ -339,7 +344,8 @@ function defaultValue(type: string, text: string, field: string): OptionValue {
   return { kind: 'number', text };
 }
 
-/** Nested messages in their order, each group inside the member that has a field of it; members without groups come first. */
+/** Nested messages in their order, each group inside the member that has a field of it; members
+ *  without groups come first. */
 function placed<M extends FieldNode | OneofNode | ExtendNode>(
   nested: readonly MessageNode[],
   members: readonly M[],

@@ -1,8 +1,9 @@
-/** Options as a descriptor holds them: the bytes of FileOptions, FieldOptions and the others.
+/** Encodes options as in a descriptor: the bytes of FileOptions, FieldOptions and the other options
+ *  messages.
  *
- *  A known option is a field of the options message, a custom one an extension of it; both are written with the types
- *  that their definitions state. Order: known ones by number, then custom ones as in the source; an aggregate by number.
- */
+ *  A known option is a field of the options message, a custom option an extension of it; both are
+ *  encoded by their definitions. Order: known options by number, then custom options as in the
+ *  source; an aggregate by number. */
 
 import { integerValue } from '../link/default.ts';
 import { isDelimited, isPacked } from '../link/features.ts';
@@ -12,22 +13,25 @@ import type { OptionEntry, OptionNode, OptionValue, Position } from '../syntax/a
 import { protoFail } from '../syntax/lexer.ts';
 import { floatBytes, ProtoWriter } from './bytes.ts';
 
-/** Options that are left out where they mean nothing: all of them, custom ones alone, or none. */
+/** Undefined options that are dropped instead of refused: all of them, only custom ones, or none.
+ */
 export type OptionTolerance = 'all' | 'custom' | 'none';
 
-/** Where options stand: decides what their names mean. */
+/** Place of options, which determines the meaning of their names. */
 export interface OptionPlace {
   readonly link: ProtoLink;
   readonly file: LinkedFile;
-  /** Full name of the scope that names are looked up in. */
+  /** Full name of the scope in which names are resolved. */
   readonly scope: string;
   readonly tolerance: OptionTolerance;
 }
 
-/** Statements that are no options of the descriptor. */
+/** Statements in option syntax that are no options of the descriptor. */
 const PSEUDO: ReadonlySet<string> = new Set(['default', 'json_name']);
 
-/** @param message full name of the options message. @returns undefined where no option is written. @throws invalid_schema */
+/** Encodes options. @param message full name of the options message
+ *  @returns undefined where no option is written
+ *  @throws invalid_schema */
 export function optionBytes(
   options: readonly OptionNode[],
   message: string,
@@ -50,7 +54,7 @@ export function optionBytes(
   return out.isEmpty ? undefined : out.finish();
 }
 
-/** What the parts of one option's name are. */
+/** Resolves the parts of one option's name. */
 class Interpreter {
   private readonly place: OptionPlace;
   private readonly option: OptionNode;
@@ -89,7 +93,7 @@ function extensionOf(name: string, message: LinkedMessage, place: OptionPlace, a
   return field;
 }
 
-/** An options message while its parts come in one by one. */
+/** Options message that is assembled from its parts. */
 class OptionsMessage {
   private readonly known = new Map<LinkedField, Buffer[] | OptionsMessage>();
   private readonly custom: Buffer[] = [];
@@ -111,7 +115,7 @@ class OptionsMessage {
     const whole = outer.find((one) => this.seen.has(one));
     if (whole !== undefined) protoFail(`the option ${whole} is set as a whole already`, option.at);
     this.seen.add(key);
-    // What was set in part cannot be set as a whole.
+    // An option that was set in part cannot be set as a whole.
     for (const one of outer) this.seen.add(`${one} …`);
     if (value.kind === 'list')
       protoFail(`the option ${last.fullName} cannot be a list; repeat the statement`, option.at);
@@ -160,7 +164,7 @@ const WIRE: Readonly<Record<string, number>> = {
   bytes: 2,
 };
 
-/** A field with its tag. */
+/** Encodes a field with its tag. */
 function fieldBytes(
   field: LinkedField,
   value: OptionValue,
@@ -185,7 +189,7 @@ function fieldBytes(
     .finish();
 }
 
-/** A value without its tag. */
+/** Encodes a value without its tag. */
 function scalarBytes(field: LinkedField, value: OptionValue, at: Position): Buffer {
   const { target, type } = field;
   const refuse = (): never =>
@@ -217,7 +221,7 @@ function integerBytes(type: string, value: bigint): Buffer {
   return type.endsWith('32') ? bytes.subarray(0, 4) : bytes;
 }
 
-/** The content of an aggregate value, by field number. */
+/** Encodes an aggregate value, by field number. */
 function aggregateBytes(message: LinkedMessage, entries: readonly OptionEntry[], place: OptionPlace): Buffer {
   const any = entries.find(({ key }) => key.includes('/'));
   if (any !== undefined && message.name === 'google.protobuf.Any') return anyBytes(any, place);
@@ -248,7 +252,7 @@ function aggregateBytes(message: LinkedMessage, entries: readonly OptionEntry[],
   return Buffer.concat(parts);
 }
 
-/** Key and value are stated even where they are the default. */
+/** Encodes key and value, also where they are the default. */
 function mapEntryBytes(
   entry: LinkedMessage,
   entries: readonly OptionEntry[],

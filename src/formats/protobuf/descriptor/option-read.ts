@@ -1,4 +1,5 @@
-/** The bytes of an options message as the statements that make them. Fields that no import defines are left out. */
+/** Converts the bytes of an options message to statements. Fields that no import defines are
+ *  dropped. */
 
 import { allExtensions, type LinkedField, type LinkedMessage } from '../link/model.ts';
 import type { ProtoLink } from '../link/resolve.ts';
@@ -11,7 +12,7 @@ const DEPTH_MAX = 64;
 
 export class OptionDecoder {
   private readonly link: ProtoLink;
-  /** Extended message and number to extension. */
+  /** Extensions by extended message and number. */
   private readonly extensions = new Map<string, LinkedField>();
 
   constructor(link: ProtoLink) {
@@ -23,7 +24,8 @@ export class OptionDecoder {
     }
   }
 
-  /** @param of name of the options message without `google.protobuf.` and `Options` */
+  /** Reads options. @param of name of the options message without `google.protobuf.` and `Options`
+   */
   read(of: string, bytes: Buffer): OptionNode[] {
     const message = this.link.optionsMessage(`google.protobuf.${of}Options`);
     if (message === undefined) return [];
@@ -36,7 +38,8 @@ export class OptionDecoder {
     );
   }
 
-  /** Each field that is there with its values, in the order of the bytes; of a single one the last, of messages all as one. */
+  /** Fields with their values, in the order of the bytes. A single field has its last value; its
+   *  messages are merged. */
   private values(message: LinkedMessage, bytes: Buffer, depth: number): Array<[LinkedField, OptionValue[]]> {
     const byField = new Map<LinkedField, WireField[]>();
     for (const wire of (depth > 0 ? readFields(bytes) : undefined) ?? []) {
@@ -76,7 +79,7 @@ export class OptionDecoder {
   }
 }
 
-/** One value, or several of a packed run; none where the wire type is another. */
+/** One value, or several of a packed field; none for another wire type. */
 function scalarValues(field: LinkedField, { wire, value, bytes }: WireField): OptionValue[] {
   const { type } = field;
   if (type === 'string' || type === 'bytes') return wire === 2 ? [{ kind: 'string', bytes }] : [];

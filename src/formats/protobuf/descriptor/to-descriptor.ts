@@ -1,6 +1,6 @@
-/** A linked file as the bytes of a FileDescriptorProto, as protoc writes them: fields by number, names resolved with a
- *  leading dot, JSON names stated. Numbers: google/protobuf/descriptor.proto.
- */
+/** Encodes a linked file as the bytes of a FileDescriptorProto, as protoc writes them: fields by
+ *  number, names resolved with a leading dot, explicit JSON names. Numbers:
+ *  google/protobuf/descriptor.proto. */
 
 import { defaultText } from '../link/default.ts';
 import type { LinkedEnum, LinkedField, LinkedFile, LinkedMessage, LinkedService } from '../link/model.ts';
@@ -31,10 +31,11 @@ export const FIELD_TYPES: readonly string[] = [
   'sint64',
 ];
 export const FIELD_LABELS = ['', 'optional', 'required', 'repeated'] as const;
-/** `edition` of a descriptor, by the name in the source. */
+/** `edition` of a descriptor, by its name in the source. */
 export const EDITION_NUMBERS: Readonly<Record<string, number>> = { '2023': 1000 };
 
-/** @param name what the descriptor calls the file. @throws invalid_schema where an option does not fit */
+/** Encodes a file. @param name of the file in the descriptor.
+ *  @throws invalid_schema where an option does not fit */
 export function descriptorBytes(
   link: ProtoLink,
   file: LinkedFile,

@@ -1,5 +1,5 @@
-/** google/protobuf/descriptor.proto: what options exist, and what a descriptor is made of. Names, numbers and types alone.
- *  Definitions: the protobuf package (BSD-3-Clause), release 35.1. */
+/** google/protobuf/descriptor.proto, which defines the options and the parts of a descriptor: only
+ *  names, numbers and types. Definitions: the protobuf package (BSD-3-Clause), release 35.1. */
 
 export const DESCRIPTOR_FILES: Readonly<Record<string, string>> = {
   'google/protobuf/descriptor.proto': `syntax = "proto2";

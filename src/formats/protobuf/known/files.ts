@@ -1,11 +1,12 @@
-/** Imports that need no reference: every client and every registry has these files. */
+/** Imports that need no reference, because every client and every registry has these files. */
 import type { FileMember, FileNode, MessageMember } from '../syntax/ast.ts';
 import { parseProtoFile } from '../syntax/parser.ts';
 import { DESCRIPTOR_FILES } from './descriptor.ts';
 import { GOOGLE_PROTOBUF_FILES } from './google.ts';
 import { GOOGLE_TYPE_FILES } from './types.ts';
 
-/** Metadata of fields and types, and decimals: interface facts of the existing registries' clients. */
+/** Metadata of fields and types, and decimals: interface facts of the existing registries' clients.
+ */
 const CONFLUENT_FILES: Readonly<Record<string, string>> = {
   'confluent/meta.proto': `syntax = "proto3";
 package confluent;
@@ -30,7 +31,7 @@ const parsed = new Map<string, FileNode>();
 
 export const KNOWN_PROTO_PATHS: readonly string[] = [...TEXTS.keys()];
 
-/** Parsed once a process; undefined for any other path. */
+/** Parsed file of a path, parsed once in each process; undefined for any other path. */
 export function knownProtoFile(path: string): FileNode | undefined {
   const held = parsed.get(path);
   if (held !== undefined) return held;
@@ -43,7 +44,8 @@ export function knownProtoFile(path: string): FileNode | undefined {
 
 let pathsByType: ReadonlyMap<string, string> | undefined;
 
-/** Path of the file that defines a message or an enum, by its full name; undefined for any other name. */
+/** Path of the file that defines a message or an enum, by its full name; undefined for any other
+ *  name. */
 export function knownProtoPathOf(type: string): string | undefined {
   pathsByType ??= new Map(
     KNOWN_PROTO_PATHS.flatMap((path) => typesOf(path).map((name) => [name, path] as const)),

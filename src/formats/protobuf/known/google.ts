@@ -1,4 +1,4 @@
-/** The files that come with every Protobuf installation: names, numbers and types, without comments and without the
+/** Files of every Protobuf installation: names, numbers and types, without comments and without the
  *  options of code generators. Definitions: the protobuf package (BSD-3-Clause), release 35.1. */
 
 export const GOOGLE_PROTOBUF_FILES: Readonly<Record<string, string>> = {

@@ -1,4 +1,5 @@
-/** google/type: common value types; names, numbers and types alone. Definitions: googleapis (Apache-2.0). */
+/** google/type: common value types; only names, numbers and types. Definitions: googleapis
+ *  (Apache-2.0). */
 
 export const GOOGLE_TYPE_FILES: Readonly<Record<string, string>> = {
   'google/type/calendar_period.proto': `syntax = "proto3";

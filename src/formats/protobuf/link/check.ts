@@ -1,6 +1,6 @@
-/** What protoc refuses in a file whose names are resolved: numbers and names used twice or reserved, enums and defaults
- *  that do not fit, rules of one syntax. The references of a schema were judged when they were registered.
- */
+/** Checks that protoc makes on a file whose names are resolved: numbers and names that are used
+ *  twice or reserved, enums and defaults that do not fit, rules of a syntax. The references of a
+ *  schema were checked when they were registered. */
 import {
   ENUM_NUMBER_MAX,
   type EnumNode,
@@ -31,10 +31,10 @@ import type { ProtoLink } from './resolve.ts';
 const OPTIONS =
   /^google\.protobuf\.(File|Message|Field|Enum|EnumValue|Service|Method|Oneof|ExtensionRange)Options$/;
 
-/** @throws invalid_schema at the first thing that is wrong */
+/** Checks a file. @throws invalid_schema at the first violation */
 export function checkProtoFile(link: ProtoLink): void {
   const file = link.root;
-  // Decoded rows and the codec's namespaces are plain objects, which would lose it.
+  // Decoded rows and the codec's namespaces are plain objects, which would lose such a name.
   if (file.node.package?.split('.').includes('__proto__')) {
     protoFail('__proto__ is a name that JavaScript objects cannot hold');
   }
@@ -58,7 +58,7 @@ interface Named {
   readonly at: Position;
 }
 
-/** An enum's values stand beside the enum, not inside it. */
+/** The values of an enum are in the scope of the enum, not inside it. */
 function namesOf(
   scope: Pick<LinkedMessage, 'messages' | 'enums' | 'extensions'> & {
     readonly services?: LinkedFile['services'];
@@ -83,7 +83,8 @@ function checkNames(names: readonly Named[], where: string): void {
   }
 }
 
-/** Written as a message, as a descriptor has it: a key that JSON can have, and a value. */
+/** Checks a map entry that is written as a message, as in a descriptor: a key of a permitted type,
+ *  and a value. */
 function checkMapEntry(message: LinkedMessage): void {
   const [key, value] = message.fields;
   const isKey = key?.name === 'key' && key.number === 1 && MAP_KEYS.has(key.type) && key.label === 'optional';
@@ -112,7 +113,7 @@ function checkMessage(message: LinkedMessage): void {
     }
   }
   extended.refuseOverlap(message.name, 'extension ranges');
-  reserved.ranges.refuseMeeting(extended, message.name);
+  reserved.ranges.refuseIntersection(extended, message.name);
   for (const field of message.fields) {
     const { name, number, at } = field;
     const shown = `${message.name}.${name}`;
@@ -153,7 +154,7 @@ function checkField(field: LinkedField): void {
   if (json !== undefined) {
     if (json.value.kind !== 'string') protoFail(`the json_name of ${fullName} is no string`, json.at);
     if (/^\[.*\]$/.test(field.jsonName)) {
-      protoFail(`the json_name of ${fullName} stands in brackets, which are for extensions`, json.at);
+      protoFail(`the json_name of ${fullName} is in brackets, which are for extensions`, json.at);
     }
     if (field.jsonName.includes('\0'))
       protoFail(`the json_name of ${fullName} holds a zero character`, json.at);
@@ -178,7 +179,7 @@ function checkField(field: LinkedField): void {
   }
 }
 
-/** Repeated numbers can be written as one run. */
+/** Repeated numbers can have packed encoding. */
 const isRun = ({ label, type }: LinkedField): boolean =>
   label === 'repeated' && !/^(string|bytes|message|group)$/.test(type);
 
@@ -189,7 +190,7 @@ function holdsText({ type, target }: LinkedField): boolean {
   );
 }
 
-/** Options that speak of one kind of field. */
+/** Checks options that apply to one kind of field. */
 function checkTypeOptions(field: LinkedField): void {
   const { node, type, fullName, file } = field;
   const packed = plainOption(node.options, 'packed');
@@ -213,7 +214,7 @@ function checkTypeOptions(field: LinkedField): void {
   }
 }
 
-/** Features that a field states and cannot have. */
+/** Checks for features that a field cannot have. */
 function checkFeatures(field: LinkedField): void {
   const { label, type, oneof, fullName, at } = field;
   const presence = statedFeature(field, 'field_presence');
@@ -236,7 +237,8 @@ function checkFeatures(field: LinkedField): void {
   }
 }
 
-/** A JSON object has one value a key. Two written names that are equal are wrong; of two that are only derived, proto3 is. */
+/** Checks JSON names: a JSON object has one value for each key. Two explicit names must differ in
+ *  any syntax, two derived names only in proto3. */
 function checkJsonNames(message: LinkedMessage): void {
   const seen = new Map<string, LinkedField>();
   for (const field of message.fields) {
@@ -269,7 +271,7 @@ function checkReserved(
   return { ranges, names };
 }
 
-/** Ranges sorted by their start; a number is found by halving. */
+/** Ranges sorted by their start, for a binary search of a number. */
 class Ranges {
   private readonly sorted: readonly NumberRange[];
 
@@ -289,7 +291,7 @@ class Ranges {
     });
   }
 
-  refuseMeeting(other: Ranges, where: string): void {
+  refuseIntersection(other: Ranges, where: string): void {
     for (const range of this.sorted) {
       const met = other.at(range.to);
       if (met !== undefined && met.to >= range.from) {
@@ -306,7 +308,7 @@ class Ranges {
     return range !== undefined && number <= range.to;
   }
 
-  /** The last range that begins at or before the number. */
+  /** Last range that begins at or before the number. */
   private at(number: number): NumberRange | undefined {
     let low = 0;
     let high = this.sorted.length;
@@ -347,7 +349,8 @@ function checkEnum({ node, name, file, ...rest }: LinkedEnum): void {
   checkEnumJson(node, name);
 }
 
-/** Generated code drops the enum's name from its values; without it they must still differ. */
+/** Checks enum values without the enum's name, which generated code drops: they must still differ.
+ */
 function checkEnumJson(node: EnumNode, name: string): void {
   const fold = (text: string): string => text.toLowerCase().replaceAll('_', '');
   const prefix = fold(node.name);

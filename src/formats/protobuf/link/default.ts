@@ -1,4 +1,5 @@
-/** The default of a field: whether it fits, and how a descriptor writes it. Format: descriptor.proto, `default_value`. */
+/** Checks the default of a field, and formats it as in a descriptor. Format: descriptor.proto,
+ *  `default_value`. */
 
 import { floatText } from '../descriptor/float.ts';
 import type { OptionNode } from '../syntax/ast.ts';
@@ -18,7 +19,7 @@ const INTEGER_BITS: Readonly<Record<string, readonly [signed: boolean, bits: big
   fixed64: [false, 64n],
 };
 
-/** The integer that a value's text states, if it fits the type. */
+/** Integer of a value's text; undefined where it does not fit the type. */
 export function integerValue(type: string, text: string): bigint | undefined {
   const range = INTEGER_BITS[type];
   if (range === undefined) return undefined;
@@ -32,7 +33,7 @@ export function integerValue(type: string, text: string): bigint | undefined {
     : undefined;
 }
 
-/** The number that a value's text states, infinities and nan included. */
+/** Number of a value's text, including infinities and nan. */
 export function floatValue(text: string): number | undefined {
   const word = /^(-?)(inf|infinity|nan)$/i.exec(text);
   if (word !== null) {
@@ -47,7 +48,7 @@ export function floatValue(text: string): number | undefined {
   return negative ? -value : value;
 }
 
-/** @throws invalid_schema where the default does not fit the field */
+/** Checks a default. @throws invalid_schema where it does not fit the field */
 export function checkDefault(field: LinkedField, option: OptionNode): void {
   if (defaultText(field, option) === undefined) {
     const type = field.target?.name ?? field.type;
@@ -55,7 +56,7 @@ export function checkDefault(field: LinkedField, option: OptionNode): void {
   }
 }
 
-/** As a descriptor states it; undefined where it does not fit the field. */
+/** Default as in a descriptor; undefined where it does not fit the field. */
 export function defaultText(field: LinkedField, { value }: OptionNode): string | undefined {
   const { type, target } = field;
   if (value.kind === 'string') {
@@ -83,7 +84,7 @@ const NAMED: Readonly<Record<number, string>> = {
   92: '\\\\',
 };
 
-/** Bytes in the escapes of C. */
+/** Bytes with the escapes of C. */
 function escaped(bytes: Buffer): string {
   let out = '';
   for (const byte of bytes) {

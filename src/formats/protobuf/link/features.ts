@@ -1,10 +1,9 @@
-/** What a syntax or an edition decides about a field or an enum. Source: protobuf.dev, "Feature Settings for Editions":
- *  proto2 and proto3 are fixed choices of the same features.
- */
+/** Features that a syntax or an edition sets for a field or an enum; proto2 and proto3 are fixed
+ *  sets of the same features. Source: protobuf.dev, "Feature Settings for Editions". */
 import type { OptionNode, OptionValue } from '../syntax/ast.ts';
 import type { LinkedEnum, LinkedField, LinkedFile, LinkedMessage } from './model.ts';
 
-/** The value that options give to a feature, the innermost statement first. */
+/** Value that options set for a feature; the innermost statement has priority. */
 function featureOf(name: string, levels: ReadonlyArray<readonly OptionNode[]>): string | undefined {
   for (const options of levels) {
     for (const option of options) {
@@ -19,7 +18,7 @@ function featureOf(name: string, levels: ReadonlyArray<readonly OptionNode[]>): 
   return undefined;
 }
 
-/** What a field itself states, whatever stands around it. */
+/** Feature that the options of the field itself set. */
 export function statedFeature(field: LinkedField, name: string): string | undefined {
   return featureOf(name, [field.node.options]);
 }
@@ -37,7 +36,7 @@ function fieldFeature(field: LinkedField, name: string): string | undefined {
   return featureOf(name, [field.node.options, oneof?.options ?? [], ...levelsOf(field.parent, field.file)]);
 }
 
-/** Whether absent differs from the default value. */
+/** True when an absent field differs from the default value. */
 export function hasPresence(field: LinkedField): boolean {
   if (field.label === 'repeated') return false;
   if (field.oneof !== undefined || field.type === 'message' || field.type === 'group') return true;
@@ -47,7 +46,7 @@ export function hasPresence(field: LinkedField): boolean {
   return syntax === 'proto2' || fieldFeature(field, 'field_presence') !== 'IMPLICIT';
 }
 
-/** Whether a number without a name is kept apart. */
+/** True for a closed enum: readers do not store an unknown number in the field. */
 export function isClosed(enumeration: LinkedEnum): boolean {
   const { syntax } = enumeration.file.node;
   if (syntax !== 'editions') return syntax === 'proto2';
@@ -57,7 +56,7 @@ export function isClosed(enumeration: LinkedEnum): boolean {
 
 const PACKABLE = /^(u?int|sint|s?fixed|bool|float|double|enum)/;
 
-/** Whether a repeated field is written as one run of values. */
+/** True when a repeated field has packed encoding. */
 export function isPacked(field: LinkedField): boolean {
   if (field.label !== 'repeated' || !PACKABLE.test(field.type)) return false;
   const { syntax } = field.file.node;
@@ -66,7 +65,7 @@ export function isPacked(field: LinkedField): boolean {
   return written === undefined ? syntax === 'proto3' : wordOf(written.value) === 'true';
 }
 
-/** Whether a message field stands between group tags. */
+/** True when a message field is encoded between group tags. */
 export function isDelimited(field: LinkedField): boolean {
   if (field.type === 'group') return true;
   return (

@@ -1,6 +1,5 @@
-/** A .proto file with its names resolved: what each field, extension and method refers to, and what the language adds
- *  by itself: entries of maps, oneofs of proto3 optionals, JSON names.
- */
+/** A .proto file with resolved names: the targets of fields, extensions and methods, and the parts
+ *  that the language adds: map entries, oneofs of proto3 optionals, JSON names. */
 import type {
   EnumNode,
   ExtensionsNode,
@@ -17,31 +16,31 @@ import type {
 } from '../syntax/ast.ts';
 
 export interface LinkedFile {
-  /** Import path; undefined is the schema itself. */
+  /** Import path; undefined for the schema itself. */
   readonly path: string | undefined;
   readonly node: FileNode;
-  /** In the order of the source, each file once. */
+  /** Imports in the order of the source, each file once. */
   readonly imports: Array<{ readonly file: LinkedFile; readonly mode: ImportNode['mode'] }>;
   readonly messages: LinkedMessage[];
   readonly enums: LinkedEnum[];
   readonly extensions: LinkedField[];
   readonly services: LinkedService[];
-  /** This file, what it imports, and what those make public. */
+  /** This file, its imports, and the files that these import publicly. */
   readonly visible: Set<LinkedFile>;
 }
 
 export interface LinkedMessage {
   readonly kind: 'message';
-  /** With its package, without a leading dot. */
+  /** Full name with the package, without a leading dot. */
   readonly name: string;
   readonly shortName: string;
   readonly file: LinkedFile;
   readonly parent: LinkedMessage | undefined;
   readonly node: MessageNode;
   readonly fields: LinkedField[];
-  /** The written ones, and then those of proto3 optionals. */
+  /** Written oneofs, followed by those of proto3 optionals. */
   readonly oneofs: LinkedOneof[];
-  /** As declared, groups and entries of maps among them. */
+  /** Nested messages as declared, including groups and map entries. */
   readonly messages: LinkedMessage[];
   readonly enums: LinkedEnum[];
   readonly extensions: LinkedField[];
@@ -49,14 +48,14 @@ export interface LinkedMessage {
   readonly reserved: readonly ReservedNode[];
   readonly extensionRanges: readonly ExtensionsNode[];
   readonly isMapEntry: boolean;
-  /** Not written as a message: it comes from a field of type map. */
+  /** True for a message that is not written: the entry of a field of type map. */
   readonly isImplicit: boolean;
   readonly isGroup: boolean;
 }
 
 export interface LinkedOneof {
   readonly name: string;
-  /** Undefined: it stands for a proto3 optional. */
+  /** Undefined for the oneof of a proto3 optional. */
   readonly node: OneofNode | undefined;
 }
 
@@ -72,11 +71,11 @@ export interface LinkedEnum {
 export interface LinkedField {
   readonly kind: 'field';
   readonly name: string;
-  /** Of an extension, the name it is known by; of a field, with its message's. */
+  /** Full name: of an extension its own, of a field that of its message and its name. */
   readonly fullName: string;
   readonly number: number;
   readonly label: Label;
-  /** A scalar's name, or `message`, `group`, `enum`. */
+  /** Name of a scalar type, or `message`, `group`, `enum`. */
   type: string;
   /** Undefined for scalars, and for a type that a lenient reader did not find. */
   target: LinkedMessage | LinkedEnum | undefined;
@@ -84,9 +83,9 @@ export interface LinkedField {
   readonly oneof: number | undefined;
   readonly proto3Optional: boolean;
   readonly file: LinkedFile;
-  /** Where it is declared; undefined at the top of a file. */
+  /** Message that contains the declaration; undefined at the top level of a file. */
   readonly parent: LinkedMessage | undefined;
-  /** Of an extension: as written, and resolved. */
+  /** Extended message of an extension: as written, and resolved. */
   readonly extendeeName: string | undefined;
   extendee: LinkedMessage | undefined;
   readonly node: FieldNode;
@@ -111,12 +110,12 @@ export interface LinkedService {
 
 export type ProtoSymbol = LinkedMessage | LinkedEnum | LinkedField | LinkedService;
 
-/** The key of a JSON object for a field: `a_b` is `aB`. */
+/** JSON key of a field: `aB` for `a_b`. */
 export function jsonNameOf(name: string): string {
   return name.replace(/_+([^_]?)/g, (_all, next: string) => (/[a-z]/.test(next) ? next.toUpperCase() : next));
 }
 
-/** The message type that holds the entries of a map field. */
+/** Name of the message type of a map field's entries. */
 export function mapEntryName(field: string): string {
   const words = field
     .split('_')
@@ -127,7 +126,7 @@ export function mapEntryName(field: string): string {
 export const mapKeyOf = (field: LinkedField): LinkedField | undefined =>
   field.target?.kind === 'message' && field.target.isMapEntry ? field.target.fields[0] : undefined;
 
-/** Every message of a file, outer before inner, in its order. */
+/** All messages of a file, outer before inner, in its order. */
 export function* allMessages(messages: readonly LinkedMessage[]): Generator<LinkedMessage> {
   for (const message of messages) {
     yield message;

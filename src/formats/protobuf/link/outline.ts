@@ -1,4 +1,5 @@
-/** First half of linking: the messages, fields, enums and services of one file, with full names, before any type is looked up. */
+/** First step of linking: collects the messages, fields, enums and services of one file with full
+ *  names, before any type is resolved. */
 import {
   type FieldNode,
   type FileMember,
@@ -29,7 +30,7 @@ interface Scope {
   readonly extensions: LinkedField[];
 }
 
-/** @param path import path; undefined for the schema itself */
+/** Outlines a file. @param path import path; undefined for the schema itself */
 export function outline(node: FileNode, path: string | undefined): LinkedFile {
   const file: LinkedFile = {
     path,
@@ -217,7 +218,8 @@ class Outliner {
   }
 }
 
-/** A proto3 optional is a oneof of one: named after its field, with X before it as often as the name is taken. */
+/** Synthetic oneofs: a proto3 optional is a oneof of one field. Its name is that of the field, with
+ *  an X before it for each collision. */
 class SyntheticOneofs {
   private readonly taken = new Set<string>();
   private readonly oneofs: LinkedOneof[];
@@ -244,7 +246,7 @@ function writtenJsonName(node: FieldNode): string | undefined {
   return value?.kind === 'string' ? value.bytes.toString() : undefined;
 }
 
-/** `features.field_presence` as the field itself states it. */
+/** `features.field_presence` that the field itself sets. */
 function presenceFeature(node: FieldNode): string | undefined {
   for (const { name, value } of node.options) {
     if (name[0]?.name !== 'features' || name[0].extension) continue;

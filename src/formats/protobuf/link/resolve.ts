@@ -1,9 +1,9 @@
-/** Second half of linking: imports become files, and names the things they mean.
+/** Second step of linking: loads imports and resolves names.
  *
- *  A file sees itself, what it imports, and what those import publicly. An import is looked for among all references
- *  of the schema, those nearest to it first, then among the files every Protobuf installation has. One path is one file.
- *  A name is looked for as protoc does: from the innermost scope outwards, and the first part decides.
- */
+ *  A file sees itself, its imports, and the files that these import publicly. An import is searched
+ *  in all references of the schema, the nearest first, then in the files of every Protobuf
+ *  installation. One path is one file. Names are resolved as protoc does: from the innermost scope
+ *  outwards, and the first part of a name decides. */
 import { REFERENCE_DEPTH_MAX, type ResolvedReference } from '../../content.ts';
 import { knownProtoFile, knownProtoPathOf } from '../known/files.ts';
 import type { FileNode, ImportNode, Position } from '../syntax/ast.ts';
@@ -20,38 +20,40 @@ import {
 } from './model.ts';
 import { outline } from './outline.ts';
 
-/** Characters of all files that one schema draws in. */
+/** Characters of all files that one schema includes. */
 const PROTO_LINKED_CHARS_MAX = 16 << 20;
-/** Import statements of all those files. */
+/** Import statements of all these files. */
 const IMPORTS_MAX = 20_000;
 
 export interface LinkOptions {
   readonly references: readonly ResolvedReference[];
-  /** What is missing is left out, and names that mean nothing stay unresolved. */
+  /** True: missing imports are dropped, and names without a meaning stay unresolved. */
   readonly lenient: boolean;
-  /** Missing imports are left out, and each well-known type has its import; any other name must mean something. */
+  /** True: missing imports are dropped, and each well-known type has its import; any other name
+   *  must be defined. */
   readonly looseImports?: boolean;
 }
 
-/** Paths that files import without saying so, by the path of the file; the schema itself has none. */
+/** Paths that files import implicitly, by the path of the file; the schema itself has the path
+ *  undefined. */
 type ImplicitImports = ReadonlyMap<string | undefined, ReadonlySet<string>>;
 
-/** Links a file. A well-known type that is named without its import gets one, unless a strict reader finds it in the
- *  schema itself. */
+/** Links a file. A well-known type that is used without its import gets one, unless a strict reader
+ *  finds it in the schema itself. */
 export function linkProto(node: FileNode, options: LinkOptions): ProtoLink {
   const link = new ProtoLink(node, options);
   return link.unimported.size === 0 ? link : new ProtoLink(node, options, link.unimported);
 }
 
-/** The files of one schema and every name in them. */
+/** Files of one schema, and all names in them. */
 export class ProtoLink {
   readonly root: LinkedFile;
-  /** By import path, without the schema itself. */
+  /** Files by import path, without the schema itself. */
   readonly files = new Map<string, LinkedFile>();
-  /** Full name to what it names; packages are in `packages`. */
+  /** Symbols by full name; packages are in `packages`. */
   readonly symbols = new Map<string, ProtoSymbol>();
   private readonly packages = new Map<string, Set<LinkedFile>>();
-  /** Paths of well-known files whose types are named without an import. */
+  /** Paths of well-known files whose types are used without an import. */
   readonly unimported = new Map<string | undefined, Set<string>>();
   private readonly options: LinkOptions;
   private readonly implicit: ImplicitImports | undefined;
@@ -60,7 +62,7 @@ export class ProtoLink {
   private chars = 0;
   private imports = 0;
 
-  /** @param implicit undefined: still to be found, in `unimported` */
+  /** @param implicit undefined: `unimported` collects them */
   constructor(node: FileNode, options: LinkOptions, implicit?: ImplicitImports) {
     this.options = options;
     this.implicit = implicit;
@@ -78,7 +80,7 @@ export class ProtoLink {
     for (const file of files) this.resolveFile(file);
   }
 
-  /** Nearest first: a breadth-first walk, and the first of a path wins. */
+  /** Collects the references breadth-first, so that the nearest reference of a path wins. */
   private flatten(references: readonly ResolvedReference[]): void {
     const seen = new Set<ResolvedReference>();
     let level = references;
@@ -174,7 +176,7 @@ export class ProtoLink {
     for (const extension of allExtensions(file)) add(extension, extension.fullName);
   }
 
-  /** What `name` means inside `scope`, a full name; undefined where it means nothing that this file sees. */
+  /** Resolves `name` inside `scope`, a full name; undefined where this file sees no such name. */
   find(
     name: string,
     scope: string,
@@ -214,13 +216,13 @@ export class ProtoLink {
     return false;
   }
 
-  /** An extension by the name that an option or an aggregate value uses. */
+  /** Extension by the name that an option or an aggregate value uses. */
   extension(name: string, scope: string, file: LinkedFile): LinkedField | undefined {
     const symbol = this.find(name, scope, file, (one) => one.kind === 'field');
     return symbol?.kind === 'field' ? symbol : undefined;
   }
 
-  /** One of the messages whose fields are the options that exist, such as google.protobuf.FieldOptions. */
+  /** Options message, such as google.protobuf.FieldOptions: its fields are the defined options. */
   optionsMessage(name: string): LinkedMessage | undefined {
     const symbol = descriptorLink().symbols.get(name);
     return symbol?.kind === 'message' ? symbol : undefined;
@@ -254,7 +256,7 @@ export class ProtoLink {
     } else this.unresolved(node.type, node.typeAt, file);
   }
 
-  /** True for a file that may lack imports: a reference was accepted when it was registered. */
+  /** True for a file that may lack imports: a reference was accepted at registration. */
   private isLoose(path: string | undefined): boolean {
     return this.options.lenient || this.options.looseImports === true || path !== undefined;
   }
@@ -288,14 +290,14 @@ export class ProtoLink {
 
 let descriptor: ProtoLink | undefined;
 
-/** descriptor.proto by itself, linked once a process. */
+/** descriptor.proto alone, linked once in each process. */
 function descriptorLink(): ProtoLink {
   const node = knownProtoFile('google/protobuf/descriptor.proto') as FileNode;
   descriptor ??= new ProtoLink(node, { references: [], lenient: false });
   return descriptor;
 }
 
-/** A file and what it makes public, through any number of files. */
+/** A file and all files that it imports publicly, directly or indirectly. */
 function publicClosure(file: LinkedFile, done: Map<LinkedFile, Set<LinkedFile>>): Set<LinkedFile> {
   const held = done.get(file);
   if (held !== undefined) return held;

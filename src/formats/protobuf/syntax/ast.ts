@@ -1,10 +1,9 @@
-/** A .proto file as it is written: every statement that has a meaning, in its order, with its place.
+/** Syntax tree of a .proto file: every statement with a meaning, in its order, with its position.
  *
- *  Names of types are as in the source, relative or with a leading dot; proto-link.ts says what they mean. Comments and
- *  empty statements are gone.
- */
+ *  Type names are as in the source, relative or with a leading dot; link/resolve.ts resolves them.
+ *  Comments and empty statements are dropped. */
 
-/** Both count from 1. */
+/** Line and column, both from 1. */
 export interface Position {
   readonly line: number;
   readonly column: number;
@@ -12,13 +11,13 @@ export interface Position {
 
 export type OptionValue =
   | { readonly kind: 'number'; readonly text: string }
-  /** true, false, inf, nan (each with or without a minus) or the name of an enum value. */
+  /** Word: true, false, inf, nan (each with or without a minus), or the name of an enum value. */
   | { readonly kind: 'word'; readonly text: string }
   | { readonly kind: 'string'; readonly bytes: Buffer }
   | { readonly kind: 'list'; readonly values: readonly OptionValue[] }
   | { readonly kind: 'message'; readonly entries: readonly OptionEntry[] };
 
-/** One field inside an aggregate value. An extension's or an Any's key stands in brackets. */
+/** Field of an aggregate value. The key of an extension or of an Any is in brackets. */
 export interface OptionEntry {
   readonly key: string;
   readonly value: OptionValue;
@@ -27,7 +26,7 @@ export interface OptionEntry {
 
 export interface OptionNamePart {
   readonly name: string;
-  /** Written in parentheses: the name of an extension of the options message. */
+  /** True for a name in parentheses: an extension of the options message. */
   readonly extension: boolean;
 }
 
@@ -43,7 +42,8 @@ export type Label = 'optional' | 'required' | 'repeated';
 export interface FieldNode {
   readonly kind: 'field';
   readonly label: Label | undefined;
-  /** A scalar's name or a type's; of a map the value's; of a group the group's. */
+  /** Name of a scalar type or of a type; for a map that of its value, for a group that of the
+   *  group. */
   readonly type: string;
   /** Scalar name of a map's key. */
   readonly mapKey: string | undefined;
@@ -63,11 +63,11 @@ export interface OneofNode {
   readonly at: Position;
 }
 
-/** Both ends belong to it. */
+/** Range that includes both ends. */
 export interface NumberRange {
   readonly from: number;
   readonly to: number;
-  /** Written as one number. */
+  /** True when it was written as one number. */
   readonly single: boolean;
   readonly at: Position;
 }
@@ -132,7 +132,7 @@ export interface MethodNode {
   readonly output: string;
   readonly clientStreaming: boolean;
   readonly serverStreaming: boolean;
-  /** Written with braces, which alone makes a descriptor state options. */
+  /** True when written with braces: only then a descriptor contains an options message. */
   readonly braces: boolean;
   readonly options: readonly OptionNode[];
   readonly at: Position;
@@ -158,9 +158,9 @@ export type Syntax = 'proto2' | 'proto3' | 'editions';
 
 export interface FileNode {
   readonly syntax: Syntax;
-  /** A file without a syntax statement is proto2. */
+  /** False for a file without a syntax statement, which is proto2. */
   readonly syntaxWritten: boolean;
-  /** Of a file with editions, such as 2023. */
+  /** Edition of the file, such as 2023; undefined for a syntax. */
   readonly edition: string | undefined;
   readonly package: string | undefined;
   readonly imports: readonly ImportNode[];
@@ -190,13 +190,14 @@ export const MAP_KEYS: ReadonlySet<string> = new Set(
   [...SCALARS].filter((type) => !/^(float|double|bytes)$/.test(type)),
 );
 
-/** Characters of a name with its dots, written or in full, and of an import's path. */
+/** Greatest number of characters of a name with its dots, written or in full, and of an import's
+ *  path. */
 export const PROTO_PATH_CHARS_MAX = 1_000;
 
 export const FIELD_NUMBER_MAX = 2 ** 29 - 1;
 export const ENUM_NUMBER_MAX = 2 ** 31 - 1;
 
-/** The members of one kind, in the order of the source. */
+/** Members of one kind, in the order of the source. */
 export function membersOf<M extends { readonly kind: string }, K extends M['kind']>(
   body: readonly M[],
   kind: K,
@@ -204,7 +205,7 @@ export function membersOf<M extends { readonly kind: string }, K extends M['kind
   return body.filter((member): member is Extract<M, { readonly kind: K }> => member.kind === kind);
 }
 
-/** The option of one plain name, such as `deprecated`. */
+/** Option of one plain name, such as `deprecated`. */
 export function plainOption(options: readonly OptionNode[], name: string): OptionNode | undefined {
   return options.find((option) => option.name.length === 1 && isPlain(option, name));
 }
@@ -214,7 +215,7 @@ function isPlain(option: OptionNode, name: string): boolean {
   return part !== undefined && !part.extension && part.name === name;
 }
 
-/** Whether a plain option is written and true. */
+/** True when a plain option is written and true. */
 export function isSet(options: readonly OptionNode[], name: string): boolean {
   const value = plainOption(options, name)?.value;
   return value?.kind === 'word' && value.text === 'true';

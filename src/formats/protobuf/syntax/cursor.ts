@@ -1,4 +1,5 @@
-/** A place in the words of a .proto text: looks one word ahead, and counts what it makes so that no text grows without bound. */
+/** Token cursor of a .proto text with one token of lookahead. It counts the nodes and the nesting
+ *  of the tree, to limit both. */
 
 import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../../format.ts';
 import { type NumberRange, type Position, PROTO_PATH_CHARS_MAX } from './ast.ts';
@@ -34,20 +35,20 @@ export class ProtoCursor {
     return token;
   }
 
-  /** Whether the next word is this symbol or name. */
-  sees(text: string): boolean {
+  /** True when the next token is this symbol or name. */
+  isNext(text: string): boolean {
     return this.ahead.text === text && (this.ahead.kind === 'symbol' || this.ahead.kind === 'name');
   }
 
-  /** Takes the word if it is the next one. */
-  takes(text: string): boolean {
-    if (!this.sees(text)) return false;
+  /** Consumes the next token if it is `text`. */
+  accept(text: string): boolean {
+    if (!this.isNext(text)) return false;
     this.next();
     return true;
   }
 
   expect(text: string): void {
-    if (!this.takes(text)) this.unexpected(`"${text}"`);
+    if (!this.accept(text)) this.unexpected(`"${text}"`);
   }
 
   unexpected(wanted: string): never {
@@ -61,11 +62,11 @@ export class ProtoCursor {
     return this.next().text;
   }
 
-  /** A name with dots, perhaps with a leading one. */
+  /** Reads a name with dots, perhaps with a leading one. */
   path(what: string, mayLead = true): string {
-    let text = mayLead && this.takes('.') ? '.' : '';
+    let text = mayLead && this.accept('.') ? '.' : '';
     text += this.name(what);
-    while (this.takes('.')) {
+    while (this.accept('.')) {
       text += `.${this.name(what)}`;
       if (text.length > PROTO_PATH_CHARS_MAX)
         this.fail(`a name is longer than ${PROTO_PATH_CHARS_MAX} characters`);
@@ -73,7 +74,7 @@ export class ProtoCursor {
     return text;
   }
 
-  /** Strings that stand side by side are one. */
+  /** Reads adjacent strings as one string. */
   string(what: string): Buffer {
     if (this.ahead.kind !== 'string') this.unexpected(what);
     const parts: Buffer[] = [];
@@ -81,10 +82,10 @@ export class ProtoCursor {
     return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
   }
 
-  /** @param least may be negative, and then a minus may stand before the number */
+  /** Reads an integer. @param least a negative limit permits a minus before the number */
   integer(what: string, least: number, most: number): number {
     const { at } = this;
-    const negative = least < 0 && this.takes('-');
+    const negative = least < 0 && this.accept('-');
     if (this.ahead.kind !== 'integer') this.unexpected(what);
     const value = integerOf(this.next().text);
     const signed = negative ? -value : value;
@@ -94,23 +95,23 @@ export class ProtoCursor {
     return Number(signed);
   }
 
-  /** `5`, `5 to 9` or `5 to max`. */
+  /** Reads `5`, `5 to 9` or `5 to max`. */
   range(what: string, least: number, most: number, max: number): NumberRange {
     const { at } = this;
     const from = this.integer(what, least, most);
-    if (!this.takes('to')) return { from, to: from, single: true, at };
-    const to = this.takes('max') ? max : this.integer(what, least, most);
+    if (!this.accept('to')) return { from, to: from, single: true, at };
+    const to = this.accept('max') ? max : this.integer(what, least, most);
     if (to < from) this.fail(`the range ${from} to ${to} is empty`, at);
     return { from, to, single: false, at };
   }
 
-  /** One more thing of the tree. */
+  /** Counts a node of the tree. */
   count(): void {
     if (++this.nodes > SCHEMA_NODES_MAX)
       this.fail(`it declares more than ${SCHEMA_NODES_MAX} things ${NODES_LIMIT}`);
   }
 
-  /** One more pair of braces around. */
+  /** Counts one level of braces during `work`. */
   inside<T>(work: () => T): T {
     if (++this.depth > SCHEMA_DEPTH_MAX)
       this.fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks ${DEPTH_LIMIT}`);

@@ -1,4 +1,4 @@
-/** The words of a .proto text, one after the other, each with its line and column. */
+/** Tokens of a .proto text, each with its line and column. */
 import { formatError } from '../../errors.ts';
 import type { Position } from './ast.ts';
 
@@ -6,14 +6,15 @@ export type TokenKind = 'name' | 'integer' | 'float' | 'string' | 'symbol' | 'en
 
 export interface Token {
   readonly kind: TokenKind;
-  /** As written; of a string with its quotes. */
+  /** Text as written; of a string with its quotes. */
   readonly text: string;
-  /** What a string stands for. */
+  /** Content of a string. */
   readonly bytes: Buffer | undefined;
   readonly at: Position;
 }
 
-/** @param file import path of the file that the place is in; undefined for the schema itself */
+/** Throws an error. @param file import path of the file that contains the position; undefined for
+ *  the schema itself */
 export function protoFail(why: string, at?: Position, file?: string): never {
   const place = at === undefined ? '' : ` at ${at.line}:${at.column}`;
   const inside = file === undefined ? '' : ` in the reference "${file}"`;
@@ -26,7 +27,7 @@ export function protoFail(why: string, at?: Position, file?: string): never {
   });
 }
 
-/** Characters of one name, and of one number. */
+/** Greatest number of characters of one name, and of one number. */
 const WORD_CHARS_MAX = 400;
 
 const NAME = /[A-Za-z_]\w*/y;
@@ -61,7 +62,7 @@ export class ProtoLexer {
     if (source.charCodeAt(0) === 0xfeff) this.lineStart = this.offset = 1;
   }
 
-  /** The next word; at the end of the text, again and again, one of kind `end`. */
+  /** Reads the next token; at the end of the text always one of kind `end`. */
   next(): Token {
     this.skip();
     const at = { line: this.line, column: this.offset - this.lineStart + 1 };
@@ -93,7 +94,7 @@ export class ProtoLexer {
     return found;
   }
 
-  /** Blanks and comments. */
+  /** Skips white space and comments. */
   private skip(): void {
     const { source } = this;
     for (;;) {
@@ -125,7 +126,7 @@ export class ProtoLexer {
     this.offset = end + 2;
   }
 
-  /** The next end of a line; looked for once, however many comments stand before it. */
+  /** Next end of a line; searched once, however many comments precede it. */
   private newline(): number {
     if (this.nextNewline < this.offset) {
       const at = this.source.indexOf('\n', this.offset);
@@ -186,7 +187,7 @@ export class ProtoLexer {
   }
 }
 
-/** An integer as written: decimal, hexadecimal or octal. */
+/** Value of an integer as written: decimal, hexadecimal or octal. */
 export function integerOf(text: string): bigint {
   const octal = /^0[0-7]+$/.test(text);
   return BigInt(octal ? `0o${text.slice(1)}` : text);

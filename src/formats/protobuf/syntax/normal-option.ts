@@ -1,11 +1,13 @@
-/** Options in one spelling: custom ones by full name, `(a).b = 1` as `(a) = {b: 1}`, parts of one value together, sorted. */
+/** Options in normal form: custom options by full name, `(a).b = 1` as `(a) = {b: 1}`, parts of one
+ *  value joined, sorted. */
 
 import type { LinkedField, LinkedMessage } from '../link/model.ts';
 import type { ProtoLink } from '../link/resolve.ts';
 import type { OptionEntry, OptionNode, OptionValue } from './ast.ts';
 import { integerOf } from './lexer.ts';
 
-/** @param scope full name of what the options belong to, where their names are looked up */
+/** Normalizes options. @param scope full name of the element that has the options, in which names
+ *  are resolved */
 export function normalOptions(
   link: ProtoLink,
   options: readonly OptionNode[],
@@ -96,7 +98,8 @@ function normalValue(value: OptionValue, type: LinkedMessage | undefined, contex
   return { kind: 'message', entries: entries.sort((a, b) => (a.key < b.key ? -1 : 1)) };
 }
 
-/** Two statements about one value that is not repeated: messages become one, of scalars the last counts. */
+/** Merges two statements for one value that is not repeated: messages are joined, of scalars the
+ *  last applies. */
 function mergedValue(
   first: OptionValue,
   second: OptionValue,
@@ -107,7 +110,7 @@ function mergedValue(
   return normalValue({ kind: 'message', entries: [...first.entries, ...second.entries] }, type, context);
 }
 
-/** Decimal, and of a float the shortest text that reads back the same. */
+/** Number in decimal notation; a float as the shortest text that reads back as the same value. */
 function normalNumber(text: string): string {
   const negative = text.startsWith('-');
   const digits = negative ? text.slice(1) : text;

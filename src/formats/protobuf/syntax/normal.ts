@@ -1,7 +1,7 @@
-/** The normalised file: spellings of one meaning become one. Imports, options and fields in a fixed order, types with
- *  full names, reserved numbers one a statement, and no statement for proto2, which is what a file is without one.
- *  Messages are never moved: where sorting groups or oneofs would move a message, their order stays.
- */
+/** Normalized file: spellings with one meaning become equal. Imports, options and fields have a
+ *  fixed order, types their full names, and reserved numbers one statement each. There is no
+ *  statement for proto2, because a file without one is proto2. Messages are never moved: where
+ *  sorting groups or oneofs would move a message, their order stays. */
 
 import { isClosed } from '../link/features.ts';
 import {
@@ -33,20 +33,20 @@ import { membersOf } from './ast.ts';
 import { normalOptions } from './normal-option.ts';
 import { nestedMessages } from './print.ts';
 
-export function normalised(link: ProtoLink): FileNode {
-  return new Normaliser(link).file();
+export function normalized(link: ProtoLink): FileNode {
+  return new Normalizer(link).file();
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byNumber = (a: { readonly number: number }, b: { readonly number: number }): number =>
   a.number - b.number;
 
-class Normaliser {
+class Normalizer {
   private readonly link: ProtoLink;
   private readonly fields = new Map<FieldNode, LinkedField>();
   private readonly services: ReadonlyMap<ServiceNode, LinkedService>;
   private readonly open = new Set<EnumNode>();
-  /** Messages that fields of type map stand for. */
+  /** Messages of map entries of fields of type map. */
   private readonly entries = new Set<MessageNode>();
 
   constructor(link: ProtoLink) {
@@ -171,7 +171,7 @@ class Normaliser {
       ...value,
       options: this.options(value.options, 'google.protobuf.EnumValueOptions', scope),
     }));
-    // The first value of an open enum is zero, whatever stands below it.
+    // The first value of an open enum is zero, even with values below zero.
     const rank = (number: number): number =>
       number === 0 && this.open.has(node) ? Number.NEGATIVE_INFINITY : number;
     values.sort((a, b) =>

@@ -1,20 +1,21 @@
-/** Options: `option NAME = VALUE;` and `[NAME = VALUE, …]`, with values in the text format. */
+/** Parses options: `option NAME = VALUE;` and `[NAME = VALUE, …]`, with values in the text format.
+ */
 import type { OptionEntry, OptionNamePart, OptionNode, OptionValue } from './ast.ts';
 import type { ProtoCursor } from './cursor.ts';
 
-/** After the word `option`. */
+/** Parses a statement after the word `option`. */
 export function parseOptionStatement(cursor: ProtoCursor): OptionNode {
   const option = parseOption(cursor);
   cursor.expect(';');
   return option;
 }
 
-/** The list in brackets, if there is one. */
+/** Parses an optional list in brackets. */
 export function parseOptionList(cursor: ProtoCursor): OptionNode[] {
   const options: OptionNode[] = [];
-  if (!cursor.takes('[')) return options;
+  if (!cursor.accept('[')) return options;
   do options.push(parseOption(cursor));
-  while (cursor.takes(','));
+  while (cursor.accept(','));
   cursor.expect(']');
   return options;
 }
@@ -24,20 +25,20 @@ function parseOption(cursor: ProtoCursor): OptionNode {
   const { at } = cursor;
   const name: OptionNamePart[] = [];
   do {
-    if (cursor.takes('(')) {
+    if (cursor.accept('(')) {
       name.push({ name: cursor.path('the name of an option'), extension: true });
       cursor.expect(')');
     } else name.push({ name: cursor.name('the name of an option'), extension: false });
-  } while (cursor.takes('.'));
+  } while (cursor.accept('.'));
   cursor.expect('=');
-  const value = cursor.sees('{') ? aggregate(cursor) : scalar(cursor);
+  const value = cursor.isNext('{') ? aggregate(cursor) : scalar(cursor);
   return { kind: 'option', name, value, at };
 }
 
 function scalar(cursor: ProtoCursor): OptionValue {
   cursor.count();
   if (cursor.token.kind === 'string') return { kind: 'string', bytes: cursor.string('a value') };
-  const sign = cursor.takes('-') ? '-' : '';
+  const sign = cursor.accept('-') ? '-' : '';
   const { kind, text } = cursor.token;
   if (kind === 'integer' || kind === 'float') {
     cursor.next();
@@ -49,15 +50,15 @@ function scalar(cursor: ProtoCursor): OptionValue {
   return { kind: 'word', text: sign + text };
 }
 
-/** `{ … }` or `< … >`. */
+/** Parses `{ … }` or `< … >`. */
 function aggregate(cursor: ProtoCursor): OptionValue {
-  const end = cursor.takes('<') ? '>' : '}';
+  const end = cursor.accept('<') ? '>' : '}';
   if (end === '}') cursor.expect('{');
   const entries: OptionEntry[] = [];
   cursor.inside(() => {
-    while (!cursor.takes(end)) {
+    while (!cursor.accept(end)) {
       entries.push(entry(cursor));
-      if (!cursor.takes(',')) cursor.takes(';');
+      if (!cursor.accept(',')) cursor.accept(';');
     }
   });
   return { kind: 'message', entries };
@@ -67,26 +68,26 @@ function entry(cursor: ProtoCursor): OptionEntry {
   cursor.count();
   const { at } = cursor;
   let key: string;
-  if (cursor.takes('[')) {
+  if (cursor.accept('[')) {
     let path = cursor.path('the name of an extension', false);
-    while (cursor.takes('/')) path += `/${cursor.path('the name of a type', false)}`;
+    while (cursor.accept('/')) path += `/${cursor.path('the name of a type', false)}`;
     cursor.expect(']');
     key = `[${path}]`;
   } else key = cursor.name('the name of a field');
-  const hasColon = cursor.takes(':');
-  if (!hasColon && !['{', '<', '['].some((open) => cursor.sees(open))) cursor.unexpected('":"');
+  const hasColon = cursor.accept(':');
+  if (!hasColon && !['{', '<', '['].some((open) => cursor.isNext(open))) cursor.unexpected('":"');
   return { key, value: element(cursor), at };
 }
 
 function element(cursor: ProtoCursor): OptionValue {
-  if (cursor.sees('{') || cursor.sees('<')) return aggregate(cursor);
-  if (!cursor.takes('[')) return scalar(cursor);
+  if (cursor.isNext('{') || cursor.isNext('<')) return aggregate(cursor);
+  if (!cursor.accept('[')) return scalar(cursor);
   const values: OptionValue[] = [];
   cursor.inside(() => {
-    while (!cursor.takes(']')) {
+    while (!cursor.accept(']')) {
       cursor.count();
       values.push(element(cursor));
-      if (!cursor.sees(']')) cursor.expect(',');
+      if (!cursor.isNext(']')) cursor.expect(',');
     }
   });
   return { kind: 'list', values };

@@ -1,6 +1,5 @@
-/** From the text of a .proto file to its tree. What a file may say by its syntax alone is decided here; what its names
- *  and numbers mean together is proto-check.ts' work. Grammar: protobuf.dev, the language specifications.
- */
+/** Parser of .proto files. It checks the rules of the syntax alone; link/check.ts checks the
+ *  relations of names and numbers. Grammar: protobuf.dev, the language specifications. */
 import {
   ENUM_NUMBER_MAX,
   type EnumNode,
@@ -33,7 +32,8 @@ import { parseOptionList, parseOptionStatement } from './parse-option.ts';
 const EDITIONS: ReadonlySet<string> = new Set(['2023']);
 const INT32_MIN = -(2 ** 31);
 
-/** @param file import path, for messages about a reference. @throws invalid_schema */
+/** Parses a file. @param file import path, for messages about a reference.
+ *  @throws invalid_schema */
 export function parseProtoFile(source: string, file?: string): FileNode {
   return new ProtoParser(new ProtoCursor(source, file)).file();
 }
@@ -55,13 +55,13 @@ class ProtoParser {
     let packageName: string | undefined;
     while (cursor.token.kind !== 'end') {
       const { at } = cursor;
-      if (cursor.takes(';')) continue;
-      if (cursor.takes('package')) {
+      if (cursor.accept(';')) continue;
+      if (cursor.accept('package')) {
         if (packageName !== undefined) cursor.fail('a second package statement', at);
         packageName = cursor.path('the name of a package', false);
         cursor.expect(';');
-      } else if (cursor.takes('import')) imports.push(this.importStatement(at));
-      else if (cursor.takes('option')) options.push(parseOptionStatement(cursor));
+      } else if (cursor.accept('import')) imports.push(this.importStatement(at));
+      else if (cursor.accept('option')) options.push(parseOptionStatement(cursor));
       else body.push(this.fileMember(at));
     }
     return {
@@ -78,8 +78,8 @@ class ProtoParser {
   private syntaxStatement(): { written: boolean; name: string | undefined } {
     const { cursor } = this;
     const { at } = cursor;
-    const isEdition = cursor.takes('edition');
-    if (!isEdition && !cursor.takes('syntax')) return { written: false, name: undefined };
+    const isEdition = cursor.accept('edition');
+    if (!isEdition && !cursor.accept('syntax')) return { written: false, name: undefined };
     cursor.expect('=');
     const word = cursor.string('the name of a syntax').toString();
     cursor.expect(';');
@@ -99,7 +99,7 @@ class ProtoParser {
   private importStatement(at: Position): ImportNode {
     const { cursor } = this;
     cursor.count();
-    const mode = cursor.takes('public') ? 'public' : cursor.takes('weak') ? 'weak' : 'plain';
+    const mode = cursor.accept('public') ? 'public' : cursor.accept('weak') ? 'weak' : 'plain';
     const path = cursor.string('the path of an import').toString();
     if (path.length > PROTO_PATH_CHARS_MAX) {
       cursor.fail(`the path of an import is longer than ${PROTO_PATH_CHARS_MAX} characters`, at);
@@ -110,11 +110,11 @@ class ProtoParser {
 
   private fileMember(at: Position): FileMember {
     const { cursor } = this;
-    if (cursor.takes('message')) return this.message(at);
-    if (cursor.takes('enum')) return this.enumeration(at);
-    if (cursor.takes('extend')) return this.extend(at);
-    if (cursor.takes('service')) return this.service(at);
-    if (cursor.sees('syntax') || cursor.sees('edition'))
+    if (cursor.accept('message')) return this.message(at);
+    if (cursor.accept('enum')) return this.enumeration(at);
+    if (cursor.accept('extend')) return this.extend(at);
+    if (cursor.accept('service')) return this.service(at);
+    if (cursor.isNext('syntax') || cursor.isNext('edition'))
       cursor.fail('the syntax must be the first statement');
     return cursor.unexpected('a message, enum, service, extend, import, package or option');
   }
@@ -131,15 +131,15 @@ class ProtoParser {
     const ranges: Array<{ readonly index: number; readonly at: Position }> = [];
     cursor.expect('{');
     cursor.inside(() => {
-      while (!cursor.takes('}')) {
-        if (cursor.takes(';')) continue;
+      while (!cursor.accept('}')) {
+        if (cursor.accept(';')) continue;
         const { at } = cursor;
-        if (cursor.sees('extensions')) ranges.push({ index: body.length, at });
+        if (cursor.isNext('extensions')) ranges.push({ index: body.length, at });
         body.push(this.messageMember(at));
       }
     });
     const options = body.filter((member): member is OptionNode => member.kind === 'option');
-    // Only in this old wire format do numbers go on to 2^31-1.
+    // Only in the message set wire format are numbers up to 2^31-1 allowed.
     if (isSet(options, 'message_set_wire_format')) {
       for (const { index } of ranges) body[index] = widened(body[index] as ExtensionsNode);
     }
@@ -148,29 +148,30 @@ class ProtoParser {
 
   private messageMember(at: Position): MessageMember {
     const { cursor } = this;
-    if (cursor.takes('message')) return this.message(at);
-    if (cursor.takes('enum')) return this.enumeration(at);
-    if (cursor.takes('extend')) return this.extend(at);
-    if (cursor.takes('oneof')) return this.oneof(at);
-    if (cursor.takes('option')) return parseOptionStatement(cursor);
-    if (cursor.takes('extensions')) return this.extensions(at);
-    if (cursor.takes('reserved')) return this.reserved(at, 1, FIELD_NUMBER_MAX, FIELD_NUMBER_MAX);
+    if (cursor.accept('message')) return this.message(at);
+    if (cursor.accept('enum')) return this.enumeration(at);
+    if (cursor.accept('extend')) return this.extend(at);
+    if (cursor.accept('oneof')) return this.oneof(at);
+    if (cursor.accept('option')) return parseOptionStatement(cursor);
+    if (cursor.accept('extensions')) return this.extensions(at);
+    if (cursor.accept('reserved')) return this.reserved(at, 1, FIELD_NUMBER_MAX, FIELD_NUMBER_MAX);
     return this.field(at, 'message');
   }
 
-  /** @param place decides whether a label must, may or must not stand before the type */
+  /** Parses a field. @param place decides whether a label is required, allowed or forbidden before
+   *  the type */
   private field(at: Position, place: 'message' | 'oneof' | 'extend'): FieldNode {
     const { cursor } = this;
     cursor.count();
     const label = this.label(at, place);
     const typeAt = cursor.at;
-    if (cursor.takes('group')) return this.group(at, typeAt, label, place);
+    if (cursor.accept('group')) return this.group(at, typeAt, label, place);
     const type = cursor.path('the type of a field');
     let mapKey: string | undefined;
     let valueType = type;
-    if (type === 'map' && cursor.takes('<')) {
+    if (type === 'map' && cursor.accept('<')) {
       if (label !== undefined) cursor.fail('a map has no label', at);
-      if (place === 'oneof') cursor.fail('a map cannot stand in a oneof', at);
+      if (place === 'oneof') cursor.fail('a oneof cannot contain a map', at);
       if (place === 'extend') cursor.fail('an extension cannot be a map', at);
       const keyAt = cursor.at;
       mapKey = cursor.path('the type of a key');
@@ -203,7 +204,7 @@ class ProtoParser {
   private label(at: Position, place: 'message' | 'oneof' | 'extend'): Label | undefined {
     const { cursor } = this;
     for (const label of ['optional', 'required', 'repeated'] as const) {
-      if (!cursor.takes(label)) continue;
+      if (!cursor.accept(label)) continue;
       if (place === 'oneof') cursor.fail('a field in a oneof has no label', at);
       if (label === 'required' && this.syntax === 'proto3')
         cursor.fail('required is not allowed in proto3', at);
@@ -245,9 +246,9 @@ class ProtoParser {
     const fields: FieldNode[] = [];
     cursor.expect('{');
     cursor.inside(() => {
-      while (!cursor.takes('}')) {
-        if (cursor.takes(';')) continue;
-        if (cursor.takes('option')) options.push(parseOptionStatement(cursor));
+      while (!cursor.accept('}')) {
+        if (cursor.accept(';')) continue;
+        if (cursor.accept('option')) options.push(parseOptionStatement(cursor));
         else fields.push(this.field(cursor.at, 'oneof'));
       }
     });
@@ -261,8 +262,8 @@ class ProtoParser {
     const fields: FieldNode[] = [];
     cursor.expect('{');
     cursor.inside(() => {
-      while (!cursor.takes('}')) {
-        if (!cursor.takes(';')) fields.push(this.field(cursor.at, 'extend'));
+      while (!cursor.accept('}')) {
+        if (!cursor.accept(';')) fields.push(this.field(cursor.at, 'extend'));
       }
     });
     return { kind: 'extend', extendee, fields, at };
@@ -283,7 +284,7 @@ class ProtoParser {
     do {
       cursor.count();
       ranges.push(cursor.range(what, least, most, max));
-    } while (cursor.takes(','));
+    } while (cursor.accept(','));
     return ranges;
   }
 
@@ -292,7 +293,7 @@ class ProtoParser {
     const { kind } = cursor.token;
     const names: string[] = [];
     let ranges: ReservedNode['ranges'] = [];
-    // An edition names what it reserves without quotes.
+    // In an edition, reserved names have no quotes.
     if (kind === (this.syntax === 'editions' ? 'name' : 'string')) {
       do {
         cursor.count();
@@ -301,7 +302,7 @@ class ProtoParser {
         if (!/^[A-Za-z_]\w*$/.test(name))
           cursor.fail(`the reserved name ${JSON.stringify(name)} is no name`, nameAt);
         names.push(name);
-      } while (cursor.takes(','));
+      } while (cursor.accept(','));
     } else ranges = this.ranges('a reserved number', least, most, max);
     cursor.expect(';');
     return { kind: 'reserved', ranges, names, at };
@@ -316,11 +317,11 @@ class ProtoParser {
     const reserved: ReservedNode[] = [];
     cursor.expect('{');
     cursor.inside(() => {
-      while (!cursor.takes('}')) {
+      while (!cursor.accept('}')) {
         const member = cursor.at;
-        if (cursor.takes(';')) continue;
-        if (cursor.takes('option')) options.push(parseOptionStatement(cursor));
-        else if (cursor.takes('reserved'))
+        if (cursor.accept(';')) continue;
+        if (cursor.accept('option')) options.push(parseOptionStatement(cursor));
+        else if (cursor.accept('reserved'))
           reserved.push(this.reserved(member, INT32_MIN, ENUM_NUMBER_MAX, ENUM_NUMBER_MAX));
         else values.push(this.enumValue(member));
       }
@@ -347,11 +348,11 @@ class ProtoParser {
     const methods: MethodNode[] = [];
     cursor.expect('{');
     cursor.inside(() => {
-      while (!cursor.takes('}')) {
+      while (!cursor.accept('}')) {
         const member = cursor.at;
-        if (cursor.takes(';')) continue;
-        if (cursor.takes('option')) options.push(parseOptionStatement(cursor));
-        else if (cursor.takes('rpc')) methods.push(this.method(member));
+        if (cursor.accept(';')) continue;
+        if (cursor.accept('option')) options.push(parseOptionStatement(cursor));
+        else if (cursor.accept('rpc')) methods.push(this.method(member));
         else cursor.unexpected('"rpc" or "option"');
       }
     });
@@ -366,14 +367,14 @@ class ProtoParser {
     cursor.expect('returns');
     const output = this.methodType();
     const options: OptionNode[] = [];
-    const braces = cursor.takes('{');
+    const braces = cursor.accept('{');
     if (braces) {
-      while (!cursor.takes('}')) {
-        if (cursor.takes(';')) continue;
+      while (!cursor.accept('}')) {
+        if (cursor.accept(';')) continue;
         cursor.expect('option');
         options.push(parseOptionStatement(cursor));
       }
-      cursor.takes(';');
+      cursor.accept(';');
     } else cursor.expect(';');
     return {
       name,
@@ -390,7 +391,7 @@ class ProtoParser {
   private methodType(): { readonly type: string; readonly stream: boolean } {
     const { cursor } = this;
     cursor.expect('(');
-    const stream = cursor.takes('stream');
+    const stream = cursor.accept('stream');
     const type = cursor.path('the name of a message');
     cursor.expect(')');
     return { type, stream };

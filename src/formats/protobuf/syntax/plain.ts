@@ -1,4 +1,4 @@
-/** Files without some of their statements. */
+/** Removes statements from files. */
 
 import { jsonNameOf } from '../link/model.ts';
 import {
@@ -19,8 +19,9 @@ function isPlain({ name }: OptionNode): boolean {
   return name.every((part) => !part.extension || KEPT.test(part.name));
 }
 
-/** A file without what extends other messages: no extends, no extension ranges, and no custom option but the
- *  registries' own metadata. Readers that lack the imports of the options can then still use it. */
+/** A file without extensions of other messages: no extends, no extension ranges, and no custom
+ *  option except the registries' own metadata. Readers that lack the imports of the options can
+ *  then still use it. */
 export function withoutExtensions(file: FileNode): FileNode {
   const body = file.body.flatMap((member): FileMember[] => {
     if (member.kind === 'extend') return [];
@@ -65,14 +66,14 @@ function plainEnum(node: FileMember & { readonly kind: 'enum' }): FileMember & {
   return { ...node, options: plainOptions(node.options), values };
 }
 
-/** A file without the JSON names that follow from the names of its fields, which a compiler writes into a descriptor and
- *  nobody into a text. The same object where it states none of these. */
+/** A file without the JSON names that follow from field names: compilers write them into
+ *  descriptors, but authors do not write them. The same object where it has none of these. */
 export function withoutDerivedJsonNames(file: FileNode): FileNode {
   const body = mapped(file.body, (member) => (member.kind === 'message' ? impliedMessage(member) : member));
   return body === file.body ? file : { ...file, body };
 }
 
-/** The same list where no item changes. */
+/** Maps a list; the same list where no item changes. */
 function mapped<T>(items: readonly T[], change: (item: T) => T): readonly T[] {
   const changed = items.map(change);
   return changed.every((item, at) => item === items[at]) ? items : changed;

@@ -1,10 +1,11 @@
-/** The one layout of a .proto file: two blanks an indentation, one statement a line, no comment.
+/** Prints a .proto file in its fixed layout: indentation of two spaces, one statement on each line,
+ *  no comments.
  *
- *  Sections stand in one order, a blank line between them. In a file: syntax, package, imports, options, messages and
- *  then enums, extends, services. In a message: reserved, options, fields, oneofs, groups, extension ranges, extends,
- *  messages, enums. Existing registries store this layout, and a schema is found again by its text.
- *  Message order is part of the wire format: where this order would move a group past a message, the members keep theirs.
- */
+ *  Sections have a fixed order, with a blank line between them. In a file: syntax, package,
+ *  imports, options, messages and then enums, extends, services. In a message: reserved, options,
+ *  fields, oneofs, groups, extension ranges, extends, messages, enums. Existing registries store
+ *  this layout, and look up a schema by its text. Message order is part of the wire format: where
+ *  this order would move a group past a message, the members keep their order. */
 import {
   ENUM_NUMBER_MAX,
   type EnumNode,
@@ -24,7 +25,8 @@ import {
   type ServiceNode,
 } from './ast.ts';
 
-/** @param keepOptionOrder default and json_name stay where they stand, instead of coming last */
+/** Prints a file. @param keepOptionOrder default and json_name keep their place, instead of coming
+ *  last */
 export function printProto(file: FileNode, keepOptionOrder = false): string {
   return new Printer(keepOptionOrder).file(file);
 }
@@ -42,7 +44,7 @@ const ESCAPES: Readonly<Record<number, string>> = {
   92: '\\\\',
 };
 
-/** A string literal; bytes that are no text become octal escapes. */
+/** String literal; bytes that are no text become octal escapes. */
 function quoted(bytes: Buffer): string {
   const text = bytes.toString('utf8');
   const isText = Buffer.from(text).equals(bytes);
@@ -59,7 +61,7 @@ function quoted(bytes: Buffer): string {
   return `${out}"`;
 }
 
-/** As written: `(my.option).field`. */
+/** Option name as written: `(my.option).field`. */
 function optionName(option: OptionNode): string {
   return option.name.map((part) => (part.extension ? `(${part.name})` : part.name)).join('.');
 }
@@ -119,7 +121,7 @@ class Printer {
     this.out += `${this.indent}${text}\n`;
   }
 
-  /** A block with its sections; empty ones leave no trace. */
+  /** Prints a block with its sections; empty sections are omitted. */
   private block(head: string, sections: ReadonlyArray<readonly (() => void)[]>): void {
     const filled = sections.filter((section) => section.length > 0);
     if (filled.length === 0) {
@@ -129,7 +131,7 @@ class Printer {
     this.line(`${head} {`);
     this.deeper(() => {
       filled.forEach((section, index) => {
-        // The indentation of the block itself: existing registries store it so.
+        // The line has the indentation of the block itself: existing registries store it so.
         if (index > 0) this.out += `${this.indent.slice(2)}\n`;
         for (const print of section) print();
       });
@@ -210,7 +212,7 @@ class Printer {
     this.message(`${label}group ${field.type} = ${field.number}${options}`, field.group);
   }
 
-  /** The two that are no options of the descriptor come last. */
+  /** Sorts the two statements that are no options of the descriptor to the end. */
   private ordered(options: readonly OptionNode[]): readonly OptionNode[] {
     if (this.keepOptionOrder) return options;
     const rank = (option: OptionNode): number => {
@@ -267,7 +269,7 @@ class Printer {
     this.line(`option ${optionName(option)} = ${optionValue(option.value, this.indent)};`);
   }
 
-  /** ` [a = b]`, or nothing; several stand on lines of their own. */
+  /** ` [a = b]`, or nothing; several options have lines of their own. */
   private optionList(options: readonly OptionNode[]): string {
     const [only] = options;
     if (only === undefined) return '';
@@ -302,7 +304,7 @@ function optionValue(value: OptionValue, indent: string): string {
   }
 }
 
-/** A key that stands several times becomes one with a list. */
+/** Gathers the values of a repeated key into one list. */
 function gathered(value: OptionValue & { readonly kind: 'message' }): Array<[string, OptionValue]> {
   const byKey = new Map<string, OptionValue[]>();
   for (const { key, value: one } of value.entries) {

@@ -1,4 +1,4 @@
-/** Each bound on what an Avro payload may say, where an error says it is, and what comes out of odd bytes. */
+/** Limits on the content of an Avro payload, positions in errors, and results for unusual bytes. */
 import { describe, expect, it } from 'vitest';
 import { avroDecoder } from '../../../../src/formats/avro/codec/decoder.ts';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
@@ -158,7 +158,7 @@ describe('impossible bytes', () => {
     const error = malformation(schema, bytes);
     expect(error.message).toMatch(why);
     expect(error.details['at']).toBe(at);
-    // Skipped, they are as bad.
+    // Skipped values are checked in the same way.
     const writer = tree(record('W', ['skipped', schema]));
     expect(errorOf(() => decodeBytes(tree(record('W')), writer, Buffer.from(bytes))).code).toBe(
       'malformed_payload',

@@ -1,4 +1,5 @@
-/** Short ways to say schemas and events, and to read one with the other. */
+/** Short notations for schemas and events, and a function that reads one schema's events with
+ *  another. */
 import { expect } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../../../src/core/errors.ts';
 import { avroDecoder } from '../../../../src/formats/avro/codec/decoder.ts';
@@ -39,7 +40,7 @@ export const fixed = (name: string, size: number, more = {}): object => ({
 export const fields = (...list: readonly AvroDatum[]): AvroDatum => ({ fields: list });
 export const branch = (index: number, value: AvroDatum): AvroDatum => ({ branch: index, value });
 
-/** With other bytes around the payload, which must not matter. */
+/** Surrounds the payload with other bytes, which must not matter. */
 export function decodeBytes(reader: AvroNode, writer: AvroNode, payload: Uint8Array): unknown {
   const around = Buffer.concat([Buffer.alloc(3, 0x7f), payload, Buffer.alloc(20, 0x01)]);
   return avroDecoder(reader, writer)(around, 3, 3 + payload.length);

@@ -1,4 +1,4 @@
-/** Each rule of Avro's schema resolution, and what a program sees of an event. */
+/** Rules of Avro's schema resolution, and the values that a program gets. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import type { AvroDatum } from '../../../../src/formats/datum.ts';
@@ -23,7 +23,7 @@ describe('promotions', () => {
     ['int', 'double', 2 ** 31 - 1, 2 ** 31 - 1],
     ['long', 'float', 2n ** 24n + 1n, 2 ** 24],
     ['long', 'float', 2n ** 24n + 3n, 2 ** 24 + 4],
-    // Rounding to a double first would make a tie of it, and round it down.
+    // Rounding to a double first would make a tie, and round it down.
     ['long', 'float', 2n ** 60n + 2n ** 36n + 1n, 2 ** 60 + 2 ** 37],
     ['long', 'float', -(2n ** 60n) - 2n ** 36n - 1n, -(2 ** 60) - 2 ** 37],
     ['long', 'float', 2n ** 60n + 2n ** 36n, 2 ** 60],
@@ -110,7 +110,7 @@ describe('names', () => {
       expect(read(make('n.T'), make('m.U', { aliases: ['n.T'] }), datum)).toEqual(value);
       for (const [writer, reader] of [
         [make('n.T'), make('n.U')],
-        // The writer's aliases say nothing to a reader, and an alias is a full name.
+        // A reader ignores the writer's aliases, and an alias is a full name.
         [make('n.T', { aliases: ['U'] }), make('n.U')],
         [make('n.T'), make('m.U', { aliases: ['T'] })],
       ])
@@ -201,7 +201,7 @@ describe('records', () => {
       77,
     );
     expect(read(writer, record('R', ['z', 'int']), datum)).toEqual({ z: 77 });
-    // And they are checked as if somebody did.
+    // Skipped parts are checked as if they were read.
     const bytes = encodeAvro(tree(writer), datum);
     for (let length = 0; length < bytes.length; length++)
       expect(
@@ -287,7 +287,7 @@ describe('enums', () => {
       message: expect.stringContaining("the reader's E has no symbol B"),
     });
     expect(read(writer, enumOf('E', ['C', 'X'], { default: 'X' }), 'B')).toBe('X');
-    // The writer's default and the field's are none of the reader's enum.
+    // The writer's default and the field's default do not apply to the reader's enum.
     expect(refusal(enumOf('E', ['A', 'B'], { default: 'A' }), enumOf('E', ['A']), 'B').code).toBe(
       'incompatible_schema',
     );
@@ -435,7 +435,7 @@ describe('unions', () => {
     const steps = stepsOf(() =>
       expect(decodeBytes(reader, writer, bytes)).toEqual({ 'm.T5999': Buffer.of(3) }),
     );
-    // About 55 a branch; a comparison of each branch with each other would take 36 million.
+    // About 55 steps for each branch; comparing each branch with every other would take 36 million.
     expect(steps).toBeLessThan(2_000_000);
   });
 });

@@ -8,7 +8,7 @@ const hexOf = (schema: unknown, datum: unknown): string =>
   encodeAvro(tree(schema), datum as AvroDatum).toString('hex');
 
 describe('Avro encoder', () => {
-  // The examples of the Apache Avro 1.12 specification, "Binary Encoding", are among them.
+  // Includes the examples of the Apache Avro 1.12 specification, "Binary Encoding".
   it.each<readonly [unknown, AvroDatum, string]>([
     ['null', null, ''],
     ['boolean', true, '01'],

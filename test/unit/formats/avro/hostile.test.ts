@@ -1,4 +1,5 @@
-/** Texts made to hurt: each is refused or read within a bounded number of steps, and never ends in anything but our error. */
+/** Hostile texts: each is refused or read within a bounded number of steps, and causes no error
+ *  except those of Millrace. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
@@ -7,7 +8,8 @@ import { schemaText } from '../../../../src/formats/schema.ts';
 import { parseSchema, readerCodec, type Schema } from '../../../../src/registry/index.ts';
 import { stepsOf } from '../../../steps.ts';
 
-/** Four times what the longest of these takes, far below what a quadratic walk over its items would. */
+/** Four times the steps of the longest of these texts, far below those of a quadratic walk over its
+ *  items. */
 const STEPS_MAX = 20_000_000;
 
 interface Outcome {
@@ -172,7 +174,7 @@ describe('wide schemas', () => {
     ['comments', `${'// x\n'.repeat(80_000)}"int"`, /accepted/],
   ])('a wide schema is accepted or refused as stated: %s', (_what, text, why) => {
     expect(text.length).toBeLessThan(512 * 1024);
-    // A tree has a bound of its own, so that what is kept of it has one.
+    // A tree has a limit of its own, so that the stored data has one.
     expect(attempt(text).why).toMatch(new RegExp(`${why.source}|makes more than 20000 types`));
     attempt(text, { normalize: true, lenient: true });
   });
@@ -205,7 +207,7 @@ describe('odd characters', () => {
   const doc = (inner: string): string => `{"type":"record","name":"R","doc":"${inner}","fields":[]}`;
 
   it.each<readonly [string, string, RegExp]>([
-    ['a raw NUL', doc('\0'), /U\+0000 stands in a string/],
+    ['a raw NUL', doc('\0'), /U\+0000 is not escaped in a string/],
     ['a NUL between tokens', '{\0}', /U\+0000/],
     ['half a pair, escaped', doc('\\ud800'), /half of a surrogate pair/],
     ['half a pair, raw', doc('\udfff'), /half of a surrogate pair/],
@@ -214,7 +216,7 @@ describe('odd characters', () => {
     ['a half pair inside a property', '{"type":"int","p":[{"q":"\\udbff"}]}', /half of a surrogate pair/],
     ['a cut escape', doc('\\u12'), /four hex digits/],
     ['an unknown escape', doc('\\x'), /is no escape/],
-    ['a line break', doc('\n'), /U\+000A stands in a string/],
+    ['a line break', doc('\n'), /U\+000A is not escaped in a string/],
     ['single quotes', "{'type':'int'}", /where a key is due/],
     ['a trailing comma', '["int",]', /begins no value/],
     ['a leading zero', '{"type":"int","p":01}', /stands where/],
@@ -335,7 +337,7 @@ describe('references', () => {
     const other = one.replace('int', 'long');
     const use = '{"type":"record","name":"R","namespace":"n","fields":[{"name":"p","type":"P"}]}';
     const both = (text: string) => ({
-      references: [reference('n.P', one), reference('n.P', text, [], 'twin')],
+      references: [reference('n.P', one), reference('n.P', text, [], 'second')],
     });
     expect(attempt(use, both(same)).why).toBe('accepted');
     expect(attempt(use, both(other)).why).toMatch(/n\.P is defined otherwise in the reference "n\.P"/);

@@ -1,4 +1,5 @@
-/** A text that only looks like a JSON Schema is refused with the place; whatever a dialect allows is taken. */
+/** A text that only resembles a JSON Schema is refused with its position; everything that a dialect
+ *  allows is accepted. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import { parseSchema } from '../../../../src/registry/index.ts';

@@ -1,4 +1,4 @@
-/** Payloads by hand, as hex, and what a reader makes of them. */
+/** Payloads written as hex, and their decoded values. */
 import { expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
@@ -40,5 +40,5 @@ export const all = (cases: readonly Case[]): void => {
   });
 };
 
-/** Nine bytes of a varint that goes on. */
+/** Nine bytes of a varint that continues. */
 export const LONGEST = 'ffffffffffffffffff';

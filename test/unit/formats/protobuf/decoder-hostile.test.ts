@@ -1,4 +1,5 @@
-/** Bytes made to hurt: a value or malformed_payload, in steps and memory that grow with the payload and no faster. */
+/** Hostile bytes: the result is a value or malformed_payload, in steps and memory that grow
+ *  linearly with the payload. */
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
@@ -14,10 +15,10 @@ import {
 } from '../../../property/registry-proto-decoder-kit.ts';
 import { stepsOf } from '../../../steps.ts';
 
-/** Six times what the longest of these takes, far below what a quadratic walk over it would. */
+/** Six times the steps of the longest of these payloads, far below those of a quadratic walk. */
 const STEPS_MAX = 20_000_000;
 
-/** The value, or the error's message; any other error fails the test. */
+/** Value, or the message of a malformed_payload error; any other error fails the test. */
 function outcome(text: string, bytes: Buffer): unknown {
   const decode = protoDecoder(messageOf(text, 'M'));
   let decoded: unknown;
@@ -44,7 +45,7 @@ function attempt(decode: ReturnType<typeof protoDecoder>, bytes: Buffer): unknow
 
 const hex = (text: string): Buffer => Buffer.from(text.replaceAll(' ', ''), 'hex');
 
-/** A message inside a message, and so on. */
+/** Nested messages, one inside the other. */
 function nested(levels: number, wrap: (inner: Buffer) => Buffer): Buffer {
   let bytes: Buffer = Buffer.alloc(0);
   for (let i = 0; i < levels; i++) bytes = wrap(bytes);
@@ -156,7 +157,7 @@ describe('small payloads with large values', () => {
   });
 });
 
-/** One of the ways in which bytes are damaged. */
+/** Damages bytes in one of several ways. */
 function damaged(random: Random, bytes: Buffer): Buffer {
   const at = random(bytes.length);
   const [head, tail] = [bytes.subarray(0, at), bytes.subarray(at)];

@@ -1,4 +1,5 @@
-/** Payloads that the Protobuf decoder refuses: the place, the field and the reason of each refusal. */
+/** Payloads that the Protobuf decoder refuses: the position, the field and the reason of each
+ *  refusal. */
 import { describe, expect, it } from 'vitest';
 import { LONGEST, read, refusal } from './decoder-bytes.ts';
 

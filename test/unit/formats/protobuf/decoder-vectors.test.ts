@@ -1,5 +1,5 @@
-/** Answers of the decoder where protobufjs differs from the wire specification. The difference itself is tested, so
- *  that a vector does not outlive it. */
+/** Results of the decoder where protobufjs differs from the wire specification. The difference
+ *  itself is tested, so that a vector is removed when it no longer applies. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ interface Vector {
 const path = join(packageRoot(), 'test', 'vectors', 'registry-proto-wire.json');
 const { vectors } = JSON.parse(readFileSync(path, 'utf8')) as { vectors: readonly Vector[] };
 
-/** A value as JSON has it, or why there is none. */
+/** A value as JSON, or the reason why there is none. */
 function answer(work: () => unknown): unknown {
   try {
     return JSON.parse(JSON.stringify({ value: work() }));

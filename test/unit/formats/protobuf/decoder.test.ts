@@ -1,4 +1,4 @@
-/** Each rule of the wire as one case: bytes by hand, and what a reader makes of them. */
+/** Rules of the wire format, one for each case: bytes, and their decoded values. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
 import { parseSchema } from '../../../../src/registry/index.ts';

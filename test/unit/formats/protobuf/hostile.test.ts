@@ -1,4 +1,5 @@
-/** Texts and descriptors made to hurt: refused with one clear error, in steps that grow with the text. */
+/** Hostile texts and descriptors: each is refused with one clear error, in steps that grow linearly
+ *  with the text. */
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { ProtoWriter } from '../../../../src/formats/protobuf/descriptor/bytes.ts';
@@ -7,7 +8,8 @@ import { parseSchema } from '../../../../src/registry/index.ts';
 import { stepsOf } from '../../../steps.ts';
 
 const CHARS = 500_000;
-/** Three times what the worst of these takes, a thousand public imports; the longest texts take 9 million. */
+/** Three times the steps of the worst of these, a thousand public imports; the longest texts take 9
+ *  million. */
 const STEPS_MAX = 100_000_000;
 
 function outcome(text: string, references: readonly ResolvedReference[] = [], normalize = true): string {
@@ -24,7 +26,7 @@ function outcome(text: string, references: readonly ResolvedReference[] = [], no
   return said;
 }
 
-/** The outcome of a text of any length, whose steps are counted. */
+/** Outcome of a text of any length, with its steps counted. */
 function counted(text: string, references: readonly ResolvedReference[] = []): string {
   let said = '';
   const steps = stepsOf(() => {

@@ -1,4 +1,4 @@
-/** Imports, references and names of Protobuf schemas, and records that reach through them. */
+/** Imports, references and names of Protobuf schemas, and records that use them. */
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { Payloads } from '../../../../src/formats/payloads.ts';

@@ -1,4 +1,4 @@
-/** The texts of a Protobuf schema: stored, normalised, without extensions, as a descriptor. */
+/** Texts of a Protobuf schema: stored, normalized, without extensions, as a descriptor. */
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { readFields } from '../../../../src/formats/protobuf/descriptor/bytes.ts';
@@ -127,8 +127,8 @@ service S {
   });
 });
 
-describe('normalised Protobuf text', () => {
-  it('the normalised text is sorted, split and fully qualified', () => {
+describe('normalized Protobuf text', () => {
+  it('the normalized text is sorted, split and fully qualified', () => {
     const { text } = parse(
       `syntax = "proto2"; package p; import "z.proto"; import "common.proto"; import "z.proto"; option ruby_package = "r"; option java_package = "j";
        message M { reserved 9, 5 to 5, 1 to 3; reserved "b", "a"; optional N n = 20; repeated c.Money c = 10; map<int32, N> m = 15; oneof q { M y = 31; p.M x = 30; } oneof early { int32 e = 29; }
@@ -194,7 +194,7 @@ service S {
 `);
   });
 
-  it('the normalised text writes custom options by full name and as one value', () => {
+  it('the normalized text writes custom options by full name and as one value', () => {
     const options = reference(
       'o.proto',
       'syntax = "proto3"; package o; import "google/protobuf/descriptor.proto"; message V { int32 a = 1; repeated int32 r = 2; V v = 3; } extend google.protobuf.MessageOptions { V v = 50000; repeated string s = 50001; }',
@@ -212,13 +212,13 @@ service S {
     );
   });
 
-  it('the normalised text keeps zero first in an open enum', () => {
+  it('the normalized text keeps zero first in an open enum', () => {
     const { text } = parse('syntax = "proto3"; enum E { Z = 0; B = 2; NEG = -1; }', [], true);
     expect(text).toContain('  Z = 0;\n  NEG = -1;\n  B = 2;\n');
     expect(parse(text, [], true).text).toBe(text);
   });
 
-  it('the normalised text is the same for a file and its descriptor', () => {
+  it('the normalized text is the same for a file and its descriptor', () => {
     const source =
       'syntax = "proto3"; package p; import "common.proto"; message M { map<string, c.Money> m = 2; c.Unit u = 1; optional int32 o = 3; }';
     const serialized = schemaText(parse(source, [COMMON]), 'serialized');
