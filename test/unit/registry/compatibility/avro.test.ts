@@ -122,7 +122,7 @@ describe('finding messages', () => {
     [
       { type: 'long', logicalType: 'timestamp-micros' },
       'long',
-      "the logical type timestamp-micros stands on the reader's side only; the value is read as it was written",
+      "the logical type timestamp-micros exists on the reader's side only; the value is read as it was written",
     ],
     [
       { type: 'fixed', name: 'Digest', size: 20 },
