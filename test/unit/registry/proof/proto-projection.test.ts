@@ -74,7 +74,7 @@ describe('names and numbers', () => {
     const [one, moved] = ['message M { int32 a = 1; }', 'message M { int32 z = 1; int32 a = 2; }'];
     expect(both(one, moved, { 1: 5 })).toMatchObject({
       kind: 'none',
-      why: 'a: it has number 1 where it is written and 2 where it is read, so it is taken for "z"',
+      why: 'a: it has number 1 where it is written and 2 where it is read, so it is read as "z"',
     });
     expectValue(both(moved, one, { 1: 5 }), { a: 5 }, true);
     expect(both(moved, one, { 2: 5 }).kind).toBe('none');
