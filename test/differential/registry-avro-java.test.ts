@@ -1,5 +1,6 @@
-/** The decoder against Apache Avro on the JVM: the same value, or an error on both sides. Where the two, or avsc, differ,
- *  test/vectors/registry-avro-resolution.json records what each says, and why. */
+/** Decoder compared with Apache Avro on the JVM: the same value, or an error on both sides. Known
+ *  differences, also of avsc, are in test/vectors/registry-avro-resolution.json with their reasons.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -27,7 +28,7 @@ const recorded = vectors.map(
   ({ writer, reader, hex }): Case => ({ writer, reader, payloads: [Buffer.from(hex, 'hex')] }),
 );
 
-/** False for one that leaves out what it uses. */
+/** False for a schema without the definition of a type that it uses. */
 function isSchema(text: string): boolean {
   try {
     parse(text);
@@ -57,7 +58,7 @@ function randomCases(): Case[] {
 }
 
 const random = randomCases();
-/** In the order of `random`, then of `recorded`. */
+/** Answers in the order of `random`, then of `recorded`. */
 let java: string[][] = [];
 beforeAll(async () => {
   java = await javaSays([...random, ...recorded]);
@@ -71,7 +72,7 @@ describe('random pairs', () => {
     random.forEach((one, i) => {
       weSay(one).forEach((ours, k) => {
         const theirs = java[i]?.[k] as string;
-        // Java makes a text of any bytes.
+        // Java decodes any bytes as a text.
         if (ours === '!malformed_payload' && !theirs.startsWith('!')) {
           seen.notText++;
           return;

@@ -1,7 +1,7 @@
 /** avsc as an oracle of reading and writing, with longs as bigint. */
 import avsc from 'avsc';
 
-/** Longs come as their zigzag bytes. */
+/** avsc passes longs as their zigzag bytes. */
 const LONG = avsc.types.LongType.__with(
   {
     fromBuffer: (bytes: Uint8Array) => {
@@ -24,7 +24,7 @@ const LONG = avsc.types.LongType.__with(
   },
   true,
 );
-/** Undefined for what avsc does not take: a text for a float default. */
+/** Undefined for schemas that avsc refuses: a text as the default of a float. */
 export function avscOf(text: string): avsc.Type | undefined {
   try {
     return avsc.Type.forSchema(

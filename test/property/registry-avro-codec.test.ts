@@ -1,4 +1,5 @@
-/** The codec made from our tree against avsc's own reading of the same text, over random schemas and values. */
+/** Codec compiled from Millrace's tree compared with avsc's reading of the same text, over random
+ *  schemas and values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';

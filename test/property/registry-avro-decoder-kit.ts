@@ -1,18 +1,18 @@
-/** Random events of an Avro schema, and random changes of one that leave it readable. */
+/** Random events of an Avro schema, and random changes of a schema that keep it readable. */
 import fc from 'fast-check';
 import type { AvroNode, AvroPrimitive } from '../../src/formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../src/formats/datum.ts';
 
-/** What the random values of an event are drawn from. */
+/** Random numbers for the values of an event. */
 export const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });
 
-/** avsc assigns a map's "__proto__" to what the object inherits. */
+/** avsc assigns a map's "__proto__" to the object's prototype. */
 export const hasProto = (bytes: Buffer): boolean => bytes.includes('__proto__');
 
-/** The next number below `most`. */
+/** Returns the next number below `most`. */
 export type Next = (most: number) => number;
 
-/** Spends random numbers, again from the beginning when they are used up. */
+/** Consumes random numbers, starting again when they are used up. */
 export function spending(numbers: readonly number[]): Next {
   let at = 0;
   return (most) => ((numbers[at++ % numbers.length] as number) + (at >> 5)) % Math.max(1, most);
@@ -30,7 +30,7 @@ const DATA: Readonly<Record<AvroPrimitive, readonly AvroDatum[]>> = {
 };
 const KEYS = ['', 'a', 'b', '10', '__proto__', 'größe'];
 
-/** One value of the type, of few parts below `depth`. */
+/** Returns a value of the type, with few parts below `depth`. */
 export function datumOf(node: AvroNode, next: Next, depth = 0): AvroDatum {
   const parts = depth > 5 ? 0 : next(4);
   switch (node.kind) {
@@ -72,8 +72,8 @@ function shuffled<T>(items: readonly T[], next: Next): T[] {
   return items.map(() => rest.splice(next(rest.length), 1)[0] as T);
 }
 
-/** A schema that reads all that `json` writes: fields dropped, added, renamed and moved, types promoted or made
- *  optional, symbols added. */
+/** Changes a schema into one that reads all values of `json`: fields dropped, added, renamed and
+ *  moved, types promoted or made optional, symbols added. */
 export function widened(json: unknown, next: Next): unknown {
   if (typeof json === 'string') {
     const wider = next(3) === 0 ? PROMOTED[json] : undefined;

@@ -1,4 +1,5 @@
-/** The decoder against avsc, where avsc follows the specification, and against random bytes. */
+/** Decoder compared with avsc where avsc follows the specification, and decoding of random bytes.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -12,7 +13,7 @@ import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
-/** Ten times what the widest schemas of these draws take for six short payloads. */
+/** Ten times the steps of the widest schemas of these draws for six short payloads. */
 const STEPS_MAX = 10_000_000;
 
 const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
@@ -68,7 +69,8 @@ describe('Avro decoder against avsc', () => {
   });
 });
 
-/** A value, or an error of ours that says where; the same whatever stands around the payload. */
+/** Returns the value, or Millrace's error with its place; checks that bytes around the payload do
+ *  not matter. */
 function outcome(reader: AvroNode, writer: AvroNode, payload: Uint8Array): string {
   const decode = avroDecoder(reader, writer);
   const outcomes = [0x00, 0x02, 0xff].map((fill) => {

@@ -1,5 +1,6 @@
-/** Random drafts of Avro schemas: unions, namespaces, logical types, enums with and without a default symbol, recursion,
- *  nesting. Named types stand once, so that a draft is easily changed. */
+/** Random drafts of Avro schemas: unions, namespaces, logical types, enums with and without a
+ *  default symbol, recursion, nesting. A draft defines each named type once, which makes changes
+ *  easy. */
 
 export type Random = () => number;
 
@@ -162,7 +163,7 @@ export class Maker {
     return { kind: 'union', branches };
   }
 
-  /** Undefined: none that ends soon. */
+  /** Undefined: no default ends within the depth. */
   defaultOf(draft: Draft, type: Type, depth: number): unknown {
     if (depth <= 0) return undefined;
     if (typeof type === 'string') return this.plainDefault(type);
@@ -211,7 +212,7 @@ export const keyOf = (type: Type): string =>
         ? type.type
         : type.kind;
 
-/** The JSON, each named type where it is first used. */
+/** Renders the JSON; each named type is defined where it is first used. */
 export function render({ root, named }: Draft): unknown {
   const done = new Set<string>();
   const type = (one: Type): unknown => {

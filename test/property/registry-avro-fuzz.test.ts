@@ -1,5 +1,5 @@
-/** Schemas with wrong parts in any place: read strictly or leniently, printed, compared and compiled, they end in a
- *  result or in an error of ours. */
+/** Schemas with wrong parts in any place: read strictly or leniently, printed, compared and
+ *  compiled, they give a result or one of Millrace's errors. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -40,7 +40,7 @@ const wrong = fc.oneof(
   fc.jsonValue({ maxDepth: 2 }),
 );
 
-/** Puts `by` in the place of a part, or at a key that was not there. */
+/** Replaces a part by `by`, or adds it under a new key. */
 function broken(value: unknown, steps: readonly number[], by: unknown): unknown {
   const [step, ...rest] = steps;
   if (step === undefined || typeof value !== 'object' || value === null) return by;
@@ -59,7 +59,7 @@ const brokenSchema = fc
   .tuple(avroSchema, fc.array(fc.tuple(steps, wrong), { minLength: 1, maxLength: 3 }))
   .map(([schema, breaks]) => breaks.reduce((made, [path, by]) => broken(made, path, by), schema));
 
-/** Undefined for an error of ours; anything else is thrown. */
+/** Undefined for Millrace's errors; other errors are rethrown. */
 function ours<T>(run: () => T): T | undefined {
   try {
     return run();
@@ -82,7 +82,7 @@ describe('broken Avro schema', () => {
         if (strict === undefined) refused++;
         else {
           taken++;
-          // What may be registered can be read back from the store.
+          // A text that may be registered can be read back from the store.
           expect(lenient?.text).toBe(strict.text);
           expect(parseSchema('AVRO', strict.text).text).toBe(strict.text);
         }

@@ -1,4 +1,5 @@
-/** The JSON reader with places against JSON.parse, and its printer against Java's rules for numbers. */
+/** JSON reader with places compared with JSON.parse, and its printer compared with Java's rules for
+ *  numbers. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
@@ -38,7 +39,8 @@ const outcome = (run: () => unknown): { readonly value?: unknown; readonly refus
   }
 };
 
-/** Texts near JSON: its own letters in any order, or a document with a piece cut out or put in. */
+/** Texts that resemble JSON: its characters in any order, or a document with a piece removed or
+ *  inserted. */
 const PIECES = [
   '{',
   '}',
@@ -86,7 +88,7 @@ describe('JSON reader', () => {
     let taken = 0;
     fc.assert(
       fc.property(fc.oneof(fc.json(), soup, edited), (text) => {
-        // A leading mark of byte order is skipped here.
+        // The reader under test skips a leading byte order mark.
         fc.pre(!text.startsWith('\ufeff'));
         const mine = outcome(() => plainOf(readJson(text, STRICT)));
         expect(mine).toEqual(outcome(() => JSON.parse(text)));
@@ -166,7 +168,7 @@ describe('JSON printer', () => {
     );
   });
 
-  /** Recorded from jackson-databind 2.17.2 with USE_BIG_DECIMAL_FOR_FLOATS and exact big decimals. */
+  /** Recorded from jackson-databind 2.17.2 with USE_BIG_DECIMAL_FOR_FLOATS, exact big decimals. */
   it.each([
     ['1.50', '1.50'],
     ['1e3', '1E+3'],

@@ -1,4 +1,5 @@
-/** Random Avro schemas as JSON: every type, names with and without namespaces, all that may stand beside them. */
+/** Random Avro schemas as JSON: every type, names with and without namespaces, and all allowed
+ *  properties. */
 import fc from 'fast-check';
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -15,7 +16,7 @@ const LOGICAL: ReadonlyArray<readonly [string, string]> = [
 const text = fc.string({
   unit: fc.constantFrom('a', '"', '\\', '/', '\n', '\u0001', '\u007f', 'é', '\u2028', '😀', ' '),
 });
-/** A number that a double holds, so that JavaScript can write it down. */
+/** Number that a double holds exactly, so that JavaScript can print it. */
 const number = fc.oneof(
   fc.integer(),
   fc.double({ noNaN: true, noDefaultInfinity: true, min: -1e6, max: 1e6 }),
@@ -51,13 +52,14 @@ const merged = (...parts: ReadonlyArray<fc.Arbitrary<Json>>): fc.Arbitrary<Json>
 const NAMESPACES = ['', 'n', 'n.sub', 'm'];
 const alias = fc.constantFrom('Old', 'n.Old', 'm.Older', 'map', 'n.map');
 
-/** What the schema so far says; named types are used after they are defined. */
+/** State of the schema under construction; named types are used after they are defined. */
 interface World {
   count: number;
   readonly names: string[];
 }
 
-/** Random choices are drawn first and spent while the schema is built, so that names can depend on what stands before. */
+/** Random choices are drawn first and consumed while the schema is built, so that names can depend
+ *  on earlier parts. */
 interface Choices {
   next(most: number): number;
 }
@@ -95,7 +97,7 @@ function named(world: World, choices: Choices, parts: Parts, depth: number, encl
   const own = NAMESPACES[choices.next(NAMESPACES.length)] as string;
   const style = choices.next(3);
   const short = ['T', 'map', 'U_'][choices.next(3)] + String(world.count++);
-  // In full, with a namespace beside it, or inherited.
+  // Full name, name with a namespace property, or inherited namespace.
   const namespace = style === 2 || (style === 0 && own === '') ? enclosing : own;
   const full = namespace === '' ? short : `${namespace}.${short}`;
   const head =
@@ -118,7 +120,7 @@ function named(world: World, choices: Choices, parts: Parts, depth: number, encl
   }
   const fields: unknown[] = [];
   const count = choices.next(4);
-  // A record can be used inside itself, behind a union.
+  // A record can be used inside itself, within a union.
   for (let i = 0; i < count; i++) {
     const type = build(world, choices, parts, depth + 1, namespace);
     fields.push({
@@ -153,7 +155,7 @@ function defaultOf(type: unknown, choices: Choices): Json {
   const values = typeof word === 'string' ? DEFAULTS[word] : undefined;
   if (values === undefined) return word === 'array' ? { default: [] } : word === 'map' ? { default: {} } : {};
   const value = values[choices.next(values.length)];
-  // A text stands for a number only where the field itself is one.
+  // A text is a number only if the field itself has a number type.
   return typeof value === 'string' && Array.isArray(type) && word !== 'string' && word !== 'bytes'
     ? {}
     : { default: value };
@@ -175,7 +177,7 @@ function pool<T>(items: readonly T[], choices: Choices): () => T {
   return () => items[choices.next(items.length)] as T;
 }
 
-/** A schema that every reader of the format takes. */
+/** Schema that every reader of the format accepts. */
 export const avroSchema: fc.Arbitrary<unknown> = fc
   .record({
     numbers: fc.array(fc.nat(1_000_000), { minLength: 60, maxLength: 60 }),
@@ -197,7 +199,7 @@ export const avroSchema: fc.Arbitrary<unknown> = fc
       fieldProps: pool(some, choices),
     };
     const world: World = { count: 0, names: [] };
-    // Numbers come again when they are spent, so the depth is what ends it.
+    // Numbers are repeated when they are used up, so only the depth ends the recursion.
     return choices.next(4) === 0
       ? build(world, choices, parts, 0, '')
       : named(world, { next: choices.next }, parts, 0, '');

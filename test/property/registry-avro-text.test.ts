@@ -1,4 +1,4 @@
-/** The reader and the printer of Avro over random schemas. */
+/** Reader and printer of Avro texts, over random schemas. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -15,7 +15,7 @@ const normal = (source: string): string => parseAvroSchema(source, { normalize: 
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The same schema with the keys of its types and fields the other way round. Objects inside properties keep theirs. */
+/** Reverses the keys of types and fields. Objects inside properties keep their order. */
 function turned(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(turned);
   if (!isObject(schema)) return schema;
@@ -31,7 +31,7 @@ function turned(schema: unknown): unknown {
   );
 }
 
-/** Every type of a tree, each named one once. */
+/** Returns every type of a tree; each named type once. */
 function nodesOf(root: AvroNode): AvroNode[] {
   const seen = new Set<AvroNode>();
   const visit = (node: AvroNode): void => {
@@ -129,7 +129,7 @@ describe('places in Avro texts', () => {
   });
 
   it('the place of an error is where its cause is', () => {
-    /** Paths of all the types in the JSON of a schema. */
+    /** Paths of all types in the JSON of a schema. */
     const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
       if (typeof schema === 'string') return [path];
       if (Array.isArray(schema)) return schema.flatMap((item, i) => paths(item, [...path, i]));
@@ -175,7 +175,7 @@ describe('places in Avro texts', () => {
 });
 
 describe('Avro references', () => {
-  /** Takes the first nested named types out into texts of their own. */
+  /** Moves the first nested named types into texts of their own. */
   it('a schema with references resolves to the same text as the whole schema', () => {
     let judged = 0;
     fc.assert(
@@ -205,7 +205,7 @@ describe('Avro references', () => {
                 }
               : {}),
           };
-          // What uses itself, or has no namespace to be found by, stays.
+          // A type that uses itself, or has no namespace, stays.
           const full = `${own}.${name}`;
           const inside = JSON.stringify(shallow['fields' as keyof typeof shallow] ?? '');
           if (top || own === '' || new RegExp(`"(${name}|${full.replaceAll('.', '\\.')})"`).test(inside))
@@ -225,7 +225,7 @@ describe('Avro references', () => {
         try {
           text = parseAvroSchema(main, { references }).text;
         } catch (thrown) {
-          // A type that was taken out may use one that stands before it in the rest.
+          // A moved type may use a type that is defined before it in the rest.
           if (/is not defined before it/.test((thrown as Error).message)) return;
           throw thrown;
         }

@@ -1,14 +1,14 @@
-/** Random Protobuf schemas in the three syntaxes, values of their messages, and what a reader of the same schema should
- *  make of these: computed from the value, never from bytes. */
+/** Random Protobuf schemas in the three syntaxes, values of their messages, and the expected result
+ *  of a reader of the same schema, computed from the value and never from bytes. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../src/formats/datum.ts';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { parseSchema } from '../../src/registry/index.ts';
 
-/** From 0 up to, and without, `below`. */
+/** Returns an integer from 0 up to, and without, `below`. */
 export type Random = (below: number) => number;
 
-/** Numerical Recipes' generator: the high bits are random enough for shapes. */
+/** Generator of Numerical Recipes: its high bits are random enough to choose shapes. */
 export function randomOf(seed: number): Random {
   let state = seed >>> 0;
   return (below) => {
@@ -39,12 +39,12 @@ const HEAD: Readonly<Record<Syntax, string>> = {
 };
 
 export interface SchemaOptions {
-  /** Runs where the same schema has none, and none where it has some. */
+  /** Inverts the packing of repeated fields, compared with the same schema. */
   readonly turnPacking?: boolean;
   readonly required?: boolean;
 }
 
-/** One message type after the other, each referring to all. */
+/** Writes one message type after the other, each of which refers to all of them. */
 class Writer {
   private readonly random: Random;
   private readonly syntax: Syntax;
@@ -113,7 +113,7 @@ class Writer {
     return pick(this.random, [...SCALARS, ...ENUMS, ...MESSAGES]);
   }
 
-  /** A field that is no map, no group and in no oneof. */
+  /** Returns a field that is no map, no group and in no oneof. */
   private member(name: string, number: number, mayBeRequired = false): string {
     const { random, syntax, options } = this;
     const type = this.type();
@@ -211,7 +211,7 @@ export function randomDatum(random: Random, message: ProtoMessage, depth = 0): P
 
 type Plain = Record<string, unknown>;
 
-/** What a reader of the same schema gets of a value. */
+/** Returns the value that a reader of the same schema gets. */
 export function plainOf(message: ProtoMessage, datum: ProtoDatum): Plain {
   const out: Plain = {};
   for (const field of message.fields) {

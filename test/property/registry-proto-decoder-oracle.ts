@@ -1,4 +1,5 @@
-/** protobufjs, from a schema's text to what it reads in the form that our decoder answers. */
+/** protobufjs as an oracle: from a schema's text to the decoded value, in the form of Millrace's
+ *  decoder. */
 import protobuf from 'protobufjs';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { zeroOf } from './registry-proto-decoder-kit.ts';
@@ -17,7 +18,7 @@ const wide = (type: string, value: unknown): bigint => {
   return type === 'uint64' || type === 'fixed64' ? BigInt.asUintN(64, words) : BigInt.asIntN(64, words);
 };
 
-/** What protobufjs read, in the form that our decoder answers. */
+/** Converts a value of protobufjs to the form of Millrace's decoder. */
 export function plainFrom(message: ProtoMessage, read: Plain): Plain {
   const value = (field: ProtoField, one: unknown): unknown => {
     if (field.message !== undefined) return plainFrom(field.message, one as Plain);

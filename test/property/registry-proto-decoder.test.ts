@@ -1,5 +1,5 @@
-/** Decoder and encoder over random schemas and values: against what the value itself says, and against protobufjs,
- *  which shares no code with them. */
+/** Decoder and encoder over random schemas and values, compared with the value itself and with
+ *  protobufjs, which shares no code with them. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
@@ -19,7 +19,7 @@ import { type Plain, plainFrom, typeOf } from './registry-proto-decoder-oracle.t
 const SCHEMAS = 60;
 const EVENTS = 4;
 
-/** Runs for each random schema, and says which it was. */
+/** Runs the test for each random schema, and names the schema in a failure. */
 function forSchemas(
   syntax: Syntax,
   options: SchemaOptions,
@@ -93,7 +93,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
   });
 });
 
-/** An unknown field, or a known number in a wire type that it does not have. */
+/** Returns an unknown field, or a known number with a wrong wire type. */
 function noise(random: (below: number) => number, message: ProtoMessage): Buffer {
   const VALUES = ['8101', '0102030405060708', '03ffffff', '', '', '01020304'];
   const known = message.fields[random(message.fields.length)] as ProtoField;

@@ -1,5 +1,5 @@
-/** Generated Protobuf schemas: their texts are fixed points, their descriptors come back, and protobufjs' own parser,
- *  which has no part in any of it, reads the same messages out of what is stored. */
+/** Generated Protobuf schemas: their texts are fixed points, their descriptors are equal after a
+ *  round trip, and protobufjs' independent parser reads the same messages from the stored text. */
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
@@ -44,7 +44,8 @@ const file: fc.Arbitrary<File> = fc.record({
   messages: fc.array(message, { minLength: 1, maxLength: 3 }),
 });
 
-/** Statements of a message, each a line, so that a test may shuffle those whose order means nothing. */
+/** Statements of a message, each on a line, so that a test can shuffle those whose order has no
+ *  meaning. */
 function statements(
   one: Message,
   name: string,
@@ -146,7 +147,7 @@ describe('generated Protobuf schemas', () => {
             .map((item) => [random(), item] as const)
             .sort(([a], [b]) => a - b)
             .map(([, item]) => item);
-        // The order of enums is kept, as that of messages is.
+        // The order of enums is kept, like that of messages.
         const order = (list: string[]): string[] => [
           ...shuffled(list.filter((item) => !item.startsWith('enum '))),
           ...list.filter((item) => item.startsWith('enum ')),

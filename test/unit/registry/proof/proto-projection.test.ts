@@ -1,5 +1,5 @@
-/** The value that a reader of Protobuf is promised, against expectations written by hand from protobuf.dev:
- *  "Updating A Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
+/** Projection of Protobuf values, with expectations written by hand from protobuf.dev: "Updating A
+ *  Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
 import { describe, expect, it } from 'vitest';
 import type { ProtoDatum, ProtoFieldDatum } from '../../../../src/formats/datum.ts';
 import { type ProtoMessage, parseProto } from '../../../../src/formats/protobuf/tree.ts';
@@ -386,7 +386,7 @@ describe('answers to unreadable events', () => {
 
   it('a map value of another wire type leaves its entry with the default', () => {
     const map = (value: string): string => `message M { map<int32, ${value}> f = 1; }`;
-    // Seen elsewhere: upb (protobuf 7.36 for Python) takes an entry with a field that it does not know out of the map.
+    // Known difference: upb (protobuf 7.36 for Python) drops a map entry that has an unknown field.
     left(both(map('int32'), map('string'), { 1: [[7, 5]] }), { f: { 7: '' } });
     left(both(map('fixed32'), map('fixed64'), { 1: [[7, 5]] }), { f: { 7: 0n } });
   });
