@@ -102,7 +102,7 @@ class Walk {
     trail: Trail,
     where: Pick<Finding, 'reader' | 'writer'>,
   ): void {
-    if (!this.findings.takes(severity)) return;
+    if (!this.findings.accepts(severity)) return;
     const { route } = trail;
     this.findings.add(
       severity,

@@ -98,7 +98,7 @@ function shown(answer: Answer): readonly Finding[] {
   const findings = new Findings();
   const met = new Set<Answer>();
   const open: Array<Wrong | Answers> = [{ inner: answer }];
-  for (let next = open.pop(); next !== undefined && findings.takes('fail'); next = open.pop()) {
+  for (let next = open.pop(); next !== undefined && findings.accepts('fail'); next = open.pop()) {
     if ('inner' in next) {
       if (met.has(next.inner)) continue;
       met.add(next.inner);
