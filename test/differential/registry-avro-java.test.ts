@@ -9,7 +9,7 @@ import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { datumOf, spending } from '../property/registry-avro-decoder-kit.ts';
 import { readerSchema, writerSchema } from '../property/registry-avro-pairs-kit.ts';
-import { avscSays, type Case, javaSays, parse, weSay } from './registry-avro-say.ts';
+import { avscAnswers, type Case, javaAnswers, parse, testedAnswers } from './registry-avro-say.ts';
 
 interface Vector {
   readonly what: string;
@@ -61,7 +61,7 @@ const random = randomCases();
 /** Answers in the order of `random`, then of `recorded`. */
 let java: string[][] = [];
 beforeAll(async () => {
-  java = await javaSays([...random, ...recorded]);
+  java = await javaAnswers([...random, ...recorded]);
 });
 
 describe('random pairs', () => {
@@ -70,7 +70,7 @@ describe('random pairs', () => {
     const differing: unknown[] = [];
     const seen = { values: 0, refused: 0, notText: 0 };
     random.forEach((one, i) => {
-      weSay(one).forEach((ours, k) => {
+      testedAnswers(one).forEach((ours, k) => {
         const theirs = java[i]?.[k] as string;
         // Java decodes any bytes as a text.
         if (ours === '!malformed_payload' && !theirs.startsWith('!')) {
@@ -96,7 +96,11 @@ describe('recorded differences', () => {
     'our decoder, Java and avsc differ as recorded for %s',
     (_what, vector, index) => {
       const one = recorded[index] as Case;
-      expect({ ours: weSay(one)[0], java: java[PAIRS + index]?.[0], avsc: avscSays(one)[0] }).toEqual({
+      expect({
+        ours: testedAnswers(one)[0],
+        java: java[PAIRS + index]?.[0],
+        avsc: avscAnswers(one)[0],
+      }).toEqual({
         ours: vector.ours,
         java: vector.java,
         avsc: vector.avsc,

@@ -16,19 +16,19 @@ export interface Case {
 }
 
 /** Returns the JVM's answer for each payload of each case. */
-export async function javaSays(cases: readonly Case[]): Promise<string[][]> {
+export async function javaAnswers(cases: readonly Case[]): Promise<string[][]> {
   const tool = (await import(join(packageRoot(), 'tools', 'oracles.mjs'))) as {
     oracleCommand: (name: string) => { readonly command: string; readonly args: readonly string[] };
   };
   const { command, args } = tool.oracleCommand('AvroOracle');
   const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'pipe'] });
   let out = '';
-  let said = '';
+  let output = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     out += text;
   });
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
+    output += text;
   });
   const ended = new Promise<number | null>((resolve, reject) => {
     child.on('error', reject);
@@ -41,7 +41,7 @@ export async function javaSays(cases: readonly Case[]): Promise<string[][]> {
       .map((line) => `${line}\n`)
       .join(''),
   );
-  expect(await ended, said).toBe(0);
+  expect(await ended, output).toBe(0);
   const lines = out.split('\n').slice(0, -1);
   expect(lines.length).toBe(cases.length);
   return lines.map((line) => line.split(' '));
@@ -71,7 +71,7 @@ function print(value: unknown): string {
 export const parse = (text: string): AvroSchema => parseSchema('AVRO', text) as AvroSchema;
 
 /** Returns Millrace's answer for each payload. */
-export function weSay({ writer, reader, payloads }: Case): string[] {
+export function testedAnswers({ writer, reader, payloads }: Case): string[] {
   const decode = avroDecoder(parse(reader).tree, parse(writer).tree);
   return payloads.map((bytes) => {
     try {
@@ -85,7 +85,7 @@ export function weSay({ writer, reader, payloads }: Case): string[] {
 }
 
 /** Returns avsc's answer for each payload; `?` if it refuses the schemas. */
-export function avscSays({ writer, reader, payloads }: Case): string[] {
+export function avscAnswers({ writer, reader, payloads }: Case): string[] {
   const type = avscOf(reader);
   const written = avscOf(writer);
   let resolver: ReturnType<NonNullable<typeof type>['createResolver']> | undefined;

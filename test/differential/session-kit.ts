@@ -124,7 +124,7 @@ export function readOut(run: RowRun, pageRows = 7): Uint8Array {
 }
 
 /** Returns everything that a state reports without changing. */
-export const said = (state: SessionState): readonly number[] => [
+export const scalarsOf = (state: SessionState): readonly number[] => [
   state.sessionCount(),
   state.mergedCount(),
   state.leastEnd(),

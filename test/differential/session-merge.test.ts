@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/addon/window-surface.ts';
-import { admittedOf, readOut, rowsOfSessions, type Session, said } from './session-kit.ts';
+import { admittedOf, readOut, rowsOfSessions, type Session, scalarsOf } from './session-kit.ts';
 import {
   type EventRow,
   hexOf,
@@ -119,7 +119,7 @@ describe('extraction of all sessions', () => {
                 expect([state.sessionCount(), state.leastEnd()]).toEqual([0, Number.POSITIVE_INFINITY]);
                 // The changes of the last batch are not written yet.
                 expect(state.deltaBytesMax()).toBe(before);
-                found.push(run.rowCount, run.bytes, said(state));
+                found.push(run.rowCount, run.bytes, scalarsOf(state));
                 const expected = hexOf(rowsOfSessions(byTheRule(batch, gapMs)).buffer);
                 expect(hexOf(readOut(run).buffer)).toBe(expected);
                 state.trim();

@@ -11,7 +11,7 @@ import {
   readOut,
   rowsOfSessions,
   type Session,
-  said,
+  scalarsOf,
   sessionDeltasOf,
   sessionsOf,
 } from './session-kit.ts';
@@ -83,7 +83,7 @@ describe('session state', () => {
           });
           expect(deltas[1]).toBe(deltas[0]);
           model.add(events);
-          const [fromReference, addon] = states.map(said);
+          const [fromReference, addon] = states.map(scalarsOf);
           expect(addon).toEqual(fromReference);
           expect(fromReference?.[0]).toBe(model.open().length);
           for (const one of model.open())
@@ -101,7 +101,7 @@ describe('session state', () => {
           expect(fired[1]).toEqual(fired[0]);
           expect(fired[0]?.[2]).toBe(hexOf(rowsOfSessions(model.fire(frontier)).buffer));
           for (const state of states) expect(state.leastEnd()).toBeGreaterThan(Number(frontier));
-          expect(states.map(said)[1]).toEqual(states.map(said)[0]);
+          expect(states.map(scalarsOf)[1]).toEqual(states.map(scalarsOf)[0]);
         }
         for (const state of states) {
           const rest = readOut(await state.fire(Number.POSITIVE_INFINITY), 100);
@@ -211,7 +211,7 @@ describe('session state', () => {
         filled(state, batches).map((one) => hexOf(one.buffer)),
       );
       expect(addon).toEqual(fromReference);
-      expect(states.map(said)[1]).toEqual(states.map(said)[0]);
+      expect(states.map(scalarsOf)[1]).toEqual(states.map(scalarsOf)[0]);
       for (const state of states) {
         expect(hexOf(readOut(await state.fire(9000), 500).buffer)).toBe(some);
         expect(hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY), 500).buffer)).toBe(rest);
@@ -228,7 +228,7 @@ describe('session state', () => {
         const answers = SIDES.map((kernels) => {
           const state = kernels.openSessions(10, 2);
           filled(state, [good]);
-          const before = said(state);
+          const before = scalarsOf(state);
           const batch = admittedOf(good);
           if (ts !== null) batch.events.columns.eventTs[1] = ts;
           if (row !== null) batch.admitted.columns.row[2] = row;
@@ -243,7 +243,7 @@ describe('session state', () => {
             { ...whole, start: time < 0n ? time : 0n, last: time < 0n ? 9n : time },
           ].map((bad) => outcome(() => state.load(rowsOfSessions([whole, bad]), 2)));
           loads.push(`${outcome(() => state.load(rowsOfSessions([whole]), 2))}`);
-          expect(said(state)).toEqual(before);
+          expect(scalarsOf(state)).toEqual(before);
           return [answer, ...loads];
         });
         const refused = new Array<string>(5).fill('out_of_range');
@@ -271,11 +271,15 @@ describe('decoder of partial sessions', () => {
         const answers = await Promise.all(
           SIDES.map(async (kernels) => {
             const state = kernels.openSessions(60, 3);
-            const before = said(state);
+            const before = scalarsOf(state);
             const status = state.applyDeltas(bytes);
             seen.add(status);
-            if (status !== DELTA_STATUS.OK) expect(said(state)).toEqual(before);
-            return [status, said(state), hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY)).buffer)];
+            if (status !== DELTA_STATUS.OK) expect(scalarsOf(state)).toEqual(before);
+            return [
+              status,
+              scalarsOf(state),
+              hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY)).buffer),
+            ];
           }),
         );
         expect(answers[1]).toEqual(answers[0]);

@@ -62,7 +62,7 @@ function filled(
   return { state, deltas };
 }
 
-const said = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
+const scalarsOf = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
 
 /** Expected content by a map of BigInts, in the form of `emptied`, without the bytes of memory. */
 function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]): unknown {
@@ -108,7 +108,7 @@ describe('keyed state', () => {
           expect(addon.deltas.map((one) => hexOf(one.buffer))).toEqual(
             fromReference.deltas.map((one) => hexOf(one.buffer)),
           );
-          expect(said(addon.state)).toEqual(said(fromReference.state));
+          expect(scalarsOf(addon.state)).toEqual(scalarsOf(fromReference.state));
           const rows = await emptied(addon.state, page);
           expect(rows).toEqual(await emptied(fromReference.state, page));
           expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
@@ -136,7 +136,7 @@ describe('keyed state', () => {
             return state;
           });
           const [fromReference, addon] = replayed as [WindowState, WindowState];
-          expect(said(addon)).toEqual(said(fromReference));
+          expect(scalarsOf(addon)).toEqual(scalarsOf(fromReference));
           const rows = await emptied(addon);
           expect(rows).toEqual(await emptied(fromReference));
           expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
@@ -240,8 +240,8 @@ describe('keyed state', () => {
           });
           const [fromReference, addon] = found as [(typeof found)[0], (typeof found)[0]];
           expect(addon.loaded).toEqual(fromReference.loaded);
-          expect(said(addon.state)).toEqual(said(fromReference.state));
-          expect(said(addon.copied)).toEqual(said(fromReference.copied));
+          expect(scalarsOf(addon.state)).toEqual(scalarsOf(fromReference.state));
+          expect(scalarsOf(addon.copied)).toEqual(scalarsOf(fromReference.copied));
           const all = await emptied(addon.state);
           expect(all).toEqual(await emptied(fromReference.state));
           const hex = (of: readonly (readonly unknown[])[]): unknown => of.map((one) => one[3]);
@@ -308,7 +308,7 @@ describe('delta decoder', () => {
             const state = kernels.open(60, 3);
             const status = state.applyDeltas(bytes);
             seen.add(status);
-            if (status !== DELTA_STATUS.OK) expect(said(state)).toEqual([[], 0, 0]);
+            if (status !== DELTA_STATUS.OK) expect(scalarsOf(state)).toEqual([[], 0, 0]);
             return [status, await emptied(state)];
           }),
         );

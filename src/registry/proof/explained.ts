@@ -23,7 +23,7 @@ const EXPLAIN_CHARS_MAX = 64 * 1024;
 const EVER_CHARS_MAX = 256 * 1024;
 
 /** Verdict with the schemas that it concerns. */
-export interface Told {
+export interface JudgedSchema {
   readonly comparisons: readonly Comparison[];
   readonly proposed: Schema;
   readonly policy: VerdictPolicy;
@@ -69,27 +69,32 @@ function eventOf({ outcome, json, hex, bytes, at, got, promised, alone }: Counte
   return { outcome, json, hex, bytes, ...offset, got, promised, ...(alone ? { alone } : {}) };
 }
 
-function explained(finding: Finding, comparison: Comparison, told: Told, ever: readonly Schema[]): object {
-  const { proposed, schemaOf } = told;
+function explained(
+  finding: Finding,
+  comparison: Comparison,
+  judged: JudgedSchema,
+  ever: readonly Schema[],
+): object {
+  const { proposed, schemaOf } = judged;
   const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
   if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
-  const how = { ever, policy: told.policy };
+  const how = { ever, policy: judged.policy };
   const [one] = explain({ ...comparison, findings: [finding] }, proposed, other, {}, how);
   return one === undefined ? {} : toJson(one);
 }
 
-export async function explainedFindings(told: Told): Promise<readonly object[]> {
-  const all = told.comparisons
+export async function explainedFindings(judged: JudgedSchema): Promise<readonly object[]> {
+  const all = judged.comparisons
     .flatMap((comparison) => comparison.findings.map((finding) => ({ finding, comparison })))
     .sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity])
     .slice(0, FINDINGS_MAX);
-  const ever = told.ever(EVER_CHARS_MAX);
+  const ever = judged.ever(EVER_CHARS_MAX);
   const until = cpuMs() + EXPLAIN_MS;
   const answer: object[] = [];
   for (const [i, { finding, comparison }] of all.entries()) {
     const more =
       i < EXPLAINED_MAX && finding.severity !== 'note' && cpuMs() < until
-        ? explained(finding, comparison, told, ever)
+        ? explained(finding, comparison, judged, ever)
         : {};
     answer.push({ ...bare(finding, comparison), ...more });
     if (i < EXPLAINED_MAX) await nextTurn();
