@@ -1,7 +1,7 @@
 /** Client of a schema registry, with caches of schemas and ids.
  *  Invariants: (1) concurrent requests for one schema id, or for one referenced version, share one
- *  HTTP request, and an answer is cached for the life of the process. Only a registry that does not
- *  answer is asked again.
+ *  HTTP request, and a schema is cached for the life of the process. A request without an answer is
+ *  repeated.
  *  (2) An id that the registry does not know is cached briefly, and requests for such ids are
  *  rate-limited: a topic full of garbage does not become a stream of requests. An unreadable schema
  *  is cached for good.
