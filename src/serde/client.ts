@@ -1,12 +1,13 @@
-/** The registry's client: caches that fill once.
- *
- *  Invariants: (1) a schema id is asked for at most once a process, however many ask at the same time, unless the
- *  registry could not answer, and so is each version that schemas refer to; (2) an id the registry does not know is
- *  remembered briefly, and such ids are asked for at a bounded rate, so that a topic full of garbage does not become a
- *  stream of requests; a schema that cannot be read is remembered for good; (3) a registry that cannot answer is an error
- *  to wait on, never a fact about an id; (4) a registry that refuses one schema (401, 403) and answers for another one
- *  has said something about that schema: it is unknown to this process.
- */
+/** Client of a schema registry, with caches of schemas and ids.
+ *  Invariants: (1) concurrent requests for one schema id, or for one referenced version, share one
+ *  HTTP request, and a schema is cached for the life of the process. A request without an answer is
+ *  repeated.
+ *  (2) An id that the registry does not know is cached briefly, and requests for such ids are
+ *  rate-limited: a topic full of garbage does not become a stream of requests. An unreadable schema
+ *  is cached for good.
+ *  (3) A registry that does not answer is an error to wait on, never a fact about an id.
+ *  (4) If the registry refuses one schema (401, 403) but answers for another one, that schema is
+ *  unknown to this process. */
 import { type Random, sleep, type Timers } from '../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
@@ -21,12 +22,12 @@ import { UnknownIds } from './unknown-ids.ts';
 export interface RegistryClientOptions {
   readonly transport: RegistryTransport;
   readonly clock: Timers;
-  /** Spreads repeated requests. */
+  /** Jitter of repeated requests. */
   readonly random: Pick<Random, 'fraction'>;
   readonly metrics: Metrics;
-  /** How long an unknown id is believed to be unknown. */
+  /** Time to live of an entry of the negative cache. */
   readonly unknownForMs: number;
-  /** Further attempts when the registry answers 5xx or 429, or not at all. */
+  /** Further attempts when the registry answers 5xx or 429, or does not answer. */
   readonly retries: number;
   readonly retryDelayMs: number;
 }
@@ -39,21 +40,23 @@ export interface SubjectVersion {
   readonly metadata?: Json;
 }
 
-/** What a registry says about a schema that it was asked to judge. */
+/** Registry's verdict on a schema. */
 export interface RegistryVerdict {
   readonly compatible: boolean;
   readonly messages: readonly string[];
 }
 
-/** Ids remembered as unreadable; further ones are asked for again. */
+/** Most ids cached as unreadable; further ids are requested again. */
 const UNREADABLE_IDS_MAX = 10_000;
-/** Requests in flight for the ids of one call. */
+/** Most requests in flight for the ids of one call. */
 const LOOKUPS_IN_FLIGHT_MAX = 8;
-/** Likely ids of a call that are asked for whatever the limit of unknown ids says. */
+/** Number of likely ids of a call that are requested even above the limit of unknown ids. */
 const LOOKUPS_ALWAYS = 4;
-/** Registries count up: an id at most this far above the greatest one that was answered is likely to be a new schema. */
+/** Registries assign ascending ids: an id at most this far above the greatest known one is likely
+ *  to be a new schema. */
 const LIKELY_ID_DISTANCE = 10_000;
-/** Paths remembered that the registry answered last with a schema: what a refusal is checked against. */
+/** Most paths kept for checking a refusal: the latest paths that the registry answered with a
+ *  schema. */
 const PROBE_PATHS_MAX = 3;
 
 export class RegistryClient {
@@ -66,7 +69,7 @@ export class RegistryClient {
   private readonly fetching = new Map<number, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
   private readonly references: ReferenceCache;
-  /** Answered by id. */
+  /** Ids that the registry answered. */
   private readonly asked = new Set<number>();
   private greatestId = 0;
   private readonly requests: Counter;
@@ -139,26 +142,27 @@ export class RegistryClient {
     });
   }
 
-  /** Counts lookups that the caller answered from what it keeps by id, and where it knows how long they took together. */
+  /** Counts lookups that the caller answered from its own cache, and observes their time if
+   *  `tookMs`, the total of all of them, is given. */
   countHits(count: number, tookMs?: number): void {
     this.lookups.add(count, this.series.read.hit);
     if (tookMs !== undefined && count > 0)
       this.lookupSeconds.observeMany(tookMs / 1000 / count, count, this.warm);
   }
 
-  /** The clock that `countHits` is told by. */
+  /** Clock for the times that `countHits` gets. */
   nowMs(): number {
     return this.options.clock.monotonicMs();
   }
 
-  /** The schema of an id, with what it refers to.
-   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol, unauthenticated, forbidden
-   *  (the last two: see `isRegistryAway`) */
+  /** Returns the schema of an id, with its references.
+   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol
+   *  @throws unauthenticated, forbidden: see `isRegistryAway` */
   schemaById(id: number): Promise<Schema> {
     return this.lookUp(id, () => true) as Promise<Schema>;
   }
 
-  /** Undefined: the id would have to be asked for, and `mayAsk` says no. */
+  /** Undefined: the id is not cached, and `mayAsk` does not allow a request. */
   private lookUp(id: number, mayAsk: () => boolean): Promise<Schema> | undefined {
     const startMs = this.nowMs();
     const known = this.schemas.get(id);
@@ -172,23 +176,23 @@ export class RegistryClient {
       return Promise.reject(failed);
     }
     this.lookups.add(1, this.series.read.miss);
-    let under = this.fetching.get(id);
-    if (under === undefined) {
+    let pending = this.fetching.get(id);
+    if (pending === undefined) {
       if (!mayAsk()) {
         this.skipped.add();
         return undefined;
       }
-      under = this.fetchSchema(id).finally(() => this.fetching.delete(id));
-      this.fetching.set(id, under);
+      pending = this.fetchSchema(id).finally(() => this.fetching.delete(id));
+      this.fetching.set(id, pending);
     }
-    return under;
+    return pending;
   }
 
-  /** The schemas of several ids, or why they have none. Ids of many records are asked for first, then small ids. Of those,
-   *  the first LOOKUPS_ALWAYS likely ones are asked for in any case; the others may find the limit of unknown ids reached
-   *  and then share one unknown_schema_id error.
+  /** Returns the schemas of several ids, or the error of each id that has none. Ids of many records
+   *  are requested first, then small ids. The first LOOKUPS_ALWAYS likely ids are always requested.
+   *  The others may exceed the limit of unknown ids; they then share one unknown_schema_id error.
    *  @param records number of records by id
-   *  @throws what `isRegistryAway` is true for: nothing is known of some of the ids */
+   *  @throws errors for which `isRegistryAway` is true: the state of some ids is unknown */
   async schemasById(
     records: ReadonlyMap<number, number>,
   ): Promise<ReadonlyMap<number, Schema | MillraceError>> {
@@ -209,7 +213,7 @@ export class RegistryClient {
         let isUnknown = false;
         try {
           const asked = this.lookUp(id, mayAsk);
-          if (asked === undefined) skipped ??= notAskedFor();
+          if (asked === undefined) skipped ??= notRequested();
           found.set(id, asked === undefined ? (skipped as MillraceError) : await asked);
         } catch (thrown) {
           const error = findMillraceError(thrown);
@@ -225,7 +229,7 @@ export class RegistryClient {
     return found;
   }
 
-  /** Garbage rarely has one id twice in a batch, or one close to those that exist. */
+  /** Garbage rarely repeats an id in a batch, and its ids are rarely close to existing ids. */
   private isLikely(id: number, records: ReadonlyMap<number, number>): boolean {
     return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
   }
@@ -246,7 +250,8 @@ export class RegistryClient {
     if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
       throw unknownId(id);
     const document = this.expect(answer);
-    // How long a cold lookup takes is the round trip of its id; what it refers to is asked for once and counted apart.
+    // The time of a cold lookup is the round trip of its id. Requests for references are counted
+    // separately.
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     try {
       const schema = await this.schemaOf(document);
@@ -268,9 +273,10 @@ export class RegistryClient {
     this.greatestId = Math.max(this.greatestId, id);
   }
 
-  /** Asks for a schema. A refusal is checked: with the same credentials, the registry is asked for a schema that it gave
-   *  before, and for this one again.
-   *  @throws unauthenticated, forbidden of this schema alone (see `isRefusedAlone`), registry_unavailable */
+  /** Requests a schema. To check a refusal, requests a known schema with the same credentials, and
+   *  then the refused schema again.
+   *  @throws unauthenticated, forbidden if this schema alone is refused (see `isRefusedAlone`)
+   *  @throws registry_unavailable */
   private async askSchema(operation: string, path: string): Promise<TransportAnswer> {
     const first = await this.ask(operation, 'GET', path);
     if (isSuccess(first)) {
@@ -294,12 +300,12 @@ export class RegistryClient {
   }
 
   private async fetchReference(subject: string, version: number): Promise<SchemaDocument> {
-    // What a schema refers to cannot be deleted, but for a registry that allowed it.
+    // Registries refuse to delete a referenced version, but some allow a soft deletion.
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
     return schemaDocument(this.expect(await this.askSchema('reference', path)));
   }
 
-  /** A schema that this code cannot parse is one it cannot read records of.
+  /** Parses a schema. Records of a schema that cannot be parsed are unreadable.
    *  @throws incompatible_schema, registry_unavailable, registry_protocol */
   private async schemaOf(document: Readonly<Record<string, unknown>>): Promise<Schema> {
     const { format, text, references } = schemaDocument(document);
@@ -315,7 +321,8 @@ export class RegistryClient {
     }
   }
 
-  /** Registers a text, or finds the id it has. One request a text and subject, also when many ask at once.
+  /** Registers a text, or finds its id. Concurrent calls for one subject and text share one
+   *  request.
    *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
   register(
     subject: string,
@@ -332,7 +339,7 @@ export class RegistryClient {
     this.lookups.add(1, this.series.write.miss);
     const asked = this.postSchema(subject, format, text, references);
     this.ids.set(key, asked);
-    // A refusal may be lifted later (another level), so it is not remembered.
+    // A refusal is not cached, because a change of the level may lift it.
     asked.catch(() => this.ids.delete(key));
     return asked;
   }
@@ -352,7 +359,8 @@ export class RegistryClient {
     return id;
   }
 
-  /** `version` is a number or `latest`; `deleted`: also one that was deleted softly.
+  /** @param version number or `latest`
+   *  @param deleted true: softly deleted versions too
    *  @throws subject_not_found, version_not_found, incompatible_schema, registry_unavailable */
   async version(subject: string, version: string, deleted = false): Promise<SubjectVersion> {
     const path = `${versionsOf(subject)}/${encodeURIComponent(version)}${deleted ? '?deleted=true' : ''}`;
@@ -366,7 +374,9 @@ export class RegistryClient {
     return { subject, version: number, id, schema, ...rest };
   }
 
-  /** Ascending; `deleted`: also those that were deleted softly. @throws subject_not_found, registry_unavailable */
+  /** Returns the versions in ascending order.
+   *  @param deleted true: softly deleted versions too
+   *  @throws subject_not_found, registry_unavailable */
   async versions(subject: string, deleted: boolean): Promise<readonly number[]> {
     const path = `${versionsOf(subject)}${deleted ? '?deleted=true' : ''}`;
     const answer = await this.ask('versions', 'GET', path);
@@ -377,13 +387,14 @@ export class RegistryClient {
     return (list as number[]).sort((a, b) => a - b);
   }
 
-  /** The settings in force. @throws registry_unavailable */
+  /** Returns the effective settings of a subject. @throws registry_unavailable */
   async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
     const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true&verdictPolicy=true`;
     return this.expect(await this.ask('config', 'GET', path));
   }
 
-  /** The mode in force; undefined where the registry does not say. @throws registry_unavailable */
+  /** Returns the effective mode; undefined if the registry does not report it. @throws
+   *  registry_unavailable */
   async mode(subject: string): Promise<string | undefined> {
     const path = `/mode/${encodeURIComponent(subject)}?defaultToGlobal=true`;
     const answer = await this.ask('mode', 'GET', path);
@@ -391,7 +402,8 @@ export class RegistryClient {
     return typeof mode === 'string' ? mode : undefined;
   }
 
-  /** Would this text be taken, against all that the level names or against one version? The registry's own words.
+  /** Requests the registry's verdict on a text: against the versions of the level, or against one
+   *  version.
    *  @throws invalid_schema, registry_unavailable */
   async judge(
     subject: string,
@@ -410,7 +422,8 @@ export class RegistryClient {
     return { compatible, messages: lines };
   }
 
-  /** The version that holds this very text, if one does. @throws subject_not_found, registry_unavailable */
+  /** Returns the version that holds this text; undefined if none does.
+   *  @throws subject_not_found, registry_unavailable */
   async find(
     subject: string,
     format: SchemaFormat,
@@ -459,16 +472,17 @@ export class RegistryClient {
       }
       if (attempt >= this.options.retries) throw failure;
       const { clock, random, retryDelayMs } = this.options;
-      // Jitter: clients that failed together must not return together.
+      // Jitter: clients that failed together must not retry together.
       await sleep(clock, retryDelayMs * 2 ** attempt * (0.5 + random.fraction()));
     }
   }
 
-  /** The document of a success. @throws the registry's own error by its number, registry_protocol */
+  /** Returns the document of a success.
+   *  @throws the registry's own error by its number, registry_protocol */
   private expect(answer: TransportAnswer): Readonly<Record<string, unknown>> {
     if (isSuccess(answer)) return documentOf(answer);
     const number = errorNumber(answer);
-    // Newer registries say 40901 where older ones say 409.
+    // Newer registries answer 40901, older ones 409.
     const code = Object.entries(SERDE_ERRORS).find(
       ([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)),
     )?.[0] as keyof typeof SERDE_ERRORS | undefined;
@@ -482,7 +496,8 @@ export class RegistryClient {
   }
 }
 
-/** By status: registries, and what stands before them, have numbers of their own for these. */
+/** Errors by HTTP status, because registries and the proxies before them use their own error
+ *  numbers for these. */
 const ACCESS: Readonly<
   Record<number, { readonly code: 'unauthenticated' | 'forbidden'; readonly next: string }>
 > = {
@@ -492,24 +507,24 @@ const ACCESS: Readonly<
   },
   403: {
     code: 'forbidden',
-    next: 'give -registry-user or -registry-token-file of somebody who is allowed to, or have it allowed',
+    next: 'give -registry-user or -registry-token-file of a user with the permission, or grant the permission',
   },
 };
 
-/** Details of a refusal that is about one schema. */
+/** Error details that mark a refusal of one schema. */
 const REFUSED_ALONE = { refusedAlone: true } as const;
 
 const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
 
-/** True when an error says that the registry has no schema of this id for this process. */
+/** True if the registry has no schema of this id for this process. */
 function isUnknownId(error: MillraceError | undefined): error is MillraceError {
   return error?.code === 'schema_not_found' || isRefusedAlone(error);
 }
 
-/** One error for many ids: each names its id elsewhere. */
-function notAskedFor(): MillraceError {
+/** Error that several ids share, so its text names no id. */
+function notRequested(): MillraceError {
   return serdeError(
     'unknown_schema_id',
     'the schema id was not asked for: the registry knows too few of the ids that are asked for at the same time',
@@ -533,7 +548,7 @@ function documentOf(answer: TransportAnswer): Readonly<Record<string, unknown>> 
   throw protocol(`status ${answer.status} with a body that is no JSON object`);
 }
 
-/** Undefined: the body is no JSON, so no answer of a registry. */
+/** Undefined: the body is not JSON, so it is not from a registry. */
 function jsonOf(answer: TransportAnswer): unknown {
   try {
     return JSON.parse(answer.body);
@@ -556,17 +571,18 @@ function messageOf(answer: TransportAnswer): string {
     const { message } = JSON.parse(answer.body) as { message?: unknown };
     if (typeof message === 'string') return message.slice(0, 4096);
   } catch {
-    // Not JSON: its beginning says more than nothing.
+    // The body is not JSON; its beginning is the message.
   }
   return answer.body.slice(0, 200);
 }
 
-/** True when the registry refuses one schema to this process while it answers for others. */
+/** True if the registry refuses one schema to this process while it answers for others. */
 function isRefusedAlone(error: MillraceError | undefined): error is MillraceError {
   return error?.details['refusedAlone'] === true;
 }
 
-/** Answers that say nothing about a record: the registry is away or unwell, or does not let this process in. */
+/** Error codes that state no fact about a record: the registry is unavailable, fails, or rejects
+ *  this process. */
 const AWAY: readonly string[] = [
   'registry_unavailable',
   'registry_protocol',
@@ -574,7 +590,8 @@ const AWAY: readonly string[] = [
   'forbidden',
 ] satisfies ReadonlyArray<keyof typeof SERDE_ERRORS>;
 
-/** Whether waiting may help. */
+/** True if the call may succeed later: the registry is unavailable, or rejects this process
+ *  altogether. */
 export function isRegistryAway(thrown: unknown): boolean {
   const error = findMillraceError(thrown);
   return AWAY.includes(error?.code ?? '') && !isRefusedAlone(error);

@@ -1,4 +1,4 @@
-/** Encoding and decoding a batch at a time, the same for both formats. */
+/** Encoders and decoders of values, with one interface for all formats. */
 
 import { avroReader, avroWriter } from '../formats/avro/codec/record-codec.ts';
 import type { Decode, WriterCodec } from '../formats/decode.ts';
@@ -23,8 +23,9 @@ export function writerCodec(schema: Schema, message?: string): WriterCodec {
   }
 }
 
-/** Compiles what reads one writer's records as the reader's schema. A Protobuf record of another meaning is read without
- *  an error: see proof/reader.ts for what refuses it.
+/** Compiles the reader of one writer schema's records as values of the reader schema. It does not
+ *  check compatibility: a Protobuf record with another meaning is read without an error.
+ *  proof/reader.ts has the check.
  *  @param path message indexes of the record; ignored for Avro
  *  @throws incompatible_schema, bad_message_index */
 export function readerUnjudged(reader: Schema, writer: Schema, path: readonly number[]): Decode {

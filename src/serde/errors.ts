@@ -1,5 +1,6 @@
-/** Errors of framed records, and the answers of a registry over HTTP: the client finds its error by `number`, whose first three
- *  digits are the status. Columns: src/core/errors.ts. */
+/** Errors of framed records and of a registry's HTTP interface. The client finds an error by
+ *  `number`, whose first three digits are the HTTP status.
+ *  The columns are described in src/core/errors.ts. */
 import { ACCESS_ERRORS } from '../access/refusal.ts';
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 import { FORMAT_ERRORS } from '../formats/errors.ts';
@@ -8,23 +9,25 @@ export const SERDE_ERRORS = {
   ...FORMAT_ERRORS,
   ...ACCESS_ERRORS,
   schema_not_found: errorRow('not_found', { number: 40403 }),
-  /** The registry cannot be reached or answers 5xx: a reason to wait, never a fact about a record. */
+  /** The registry cannot be reached or answers 5xx: a reason to wait, never a fact about a record.
+   */
   registry_unavailable: errorRow('unavailable'),
-  /** The registry answers something that is not its protocol. */
+  /** The answer does not follow the registry's protocol. */
   registry_protocol: errorRow('unavailable'),
   bad_magic: errorRow('corrupt', { reason: 'bad_magic' }),
   truncated_frame: errorRow('corrupt', { reason: 'truncated_frame' }),
   unknown_schema_id: errorRow('corrupt', { reason: 'unknown_schema_id' }),
-  /** On a command line these two are a wrong -subject or version, not an answer to a question. */
+  /** On a command line these two mean a wrong -subject or version, so the exit code is that of
+   *  wrong usage. */
   subject_not_found: errorRow('not_found', { number: 40401, exit: EXIT.usage }),
   version_not_found: errorRow('not_found', { number: 40402, exit: EXIT.usage }),
-  /** A part of a path that should be a number is none, so no resource has it. */
+  /** A part of the path should be a number and is not, so no resource has the path. */
   path_not_found: errorRow('not_found', { number: 404, exit: EXIT.usage }),
   subject_soft_deleted: errorRow('not_found', { number: 40404 }),
   subject_not_soft_deleted: errorRow('not_found', { number: 40405 }),
   version_soft_deleted: errorRow('not_found', { number: 40406 }),
   version_not_soft_deleted: errorRow('not_found', { number: 40407 }),
-  /** No version carries the metadata that was asked for. */
+  /** No version has the requested metadata. */
   metadata_not_found: errorRow('not_found', { number: 40402 }),
   subject_level_not_set: errorRow('not_found', { number: 40408 }),
   subject_mode_not_set: errorRow('not_found', { number: 40409 }),
@@ -37,35 +40,35 @@ export const SERDE_ERRORS = {
   reference_exists: errorRow('conflict', { http: 422, number: 42206 }),
   id_mismatch: errorRow('invalid', { http: 422, number: 42207 }),
   invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
-  /** A check that takes more than one request may, over all versions that it compares. */
+  /** The check exceeds the limit of steps of one request, over all versions that it compares. */
   check_too_long: errorRow('invalid', { http: 422, number: 42201 }),
-  /** Checks of large schemas that wait for the thread that runs them. */
+  /** Too many checks of large schemas wait for the worker thread. */
   checks_busy: errorRow('unavailable', { number: 50305 }),
-  /** A list longer than one answer may be. */
+  /** The requested page exceeds the limit of one answer. */
   page_too_large: errorRow('invalid', { number: 400 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
   unsupported_media_type: errorRow('invalid', { http: 415, number: 415 }),
   store_failed: errorRow('unavailable', { http: 500, number: 50001 }),
-  /** Whether the write was kept is not known; the registry finds out before it writes again. */
+  /** The outcome of the write is unknown; the registry reads its log before it writes again. */
   store_unknown: errorRow('unavailable', { http: 500, number: 50001 }),
   store_timeout: errorRow('unavailable', { http: 500, number: 50002 }),
   forwarding_failed: errorRow('unavailable', { http: 500, number: 50003 }),
   leader_unknown: errorRow('unavailable', { http: 500, number: 50004 }),
-  /** The leader's address is none that credentials may be sent to. */
+  /** The leader's address is not one to which credentials may be sent. */
   leader_untrusted: errorRow('unavailable', { number: 50303 }),
   /** This instance lost, or never had, the right to write. */
   not_leader: errorRow('unavailable', { http: 500, number: 50003 }),
   store_corrupt: errorRow('corrupt', { http: 500, number: 50001 }),
-  /** The topic cannot keep schemas: several partitions, or records that are deleted by age. */
+  /** The topic cannot keep schemas: it has several partitions, or deletes records by age. */
   store_unfit: errorRow('invalid', { http: 500, number: 50001 }),
   store_locked: errorRow('unavailable', { http: 503, number: 50001 }),
-  /** The registry still reads its log. */
+  /** The registry is still reading its log. */
   starting: errorRow('unavailable', { number: 503 }),
 } as const satisfies ErrorTable;
 
 export const serdeError = errorsOf(SERDE_ERRORS);
 
-/** Why a record was quarantined. The list is closed: a dashboard may rely on it. */
+/** Quarantine reasons. The list is closed: a dashboard may rely on it. */
 export const QUARANTINE_REASONS = [
   'bad_magic',
   'truncated_frame',

@@ -1,9 +1,8 @@
-/** Fetches what schemas refer to, each version once a process.
- *
- *  Invariants: (1) a (subject, version) is asked for at most once, however many schemas refer to it at the same time,
- *  unless the registry could not answer; (2) a circle of references is an error, never a wait without end: texts are
- *  fetched first, and put together when all of them are here.
- */
+/** Loads the references of schemas; each referenced version is requested once a process.
+ *  Invariants: (1) concurrent requests for one (subject, version) share one HTTP request, and an
+ *  answer is cached for good; only a failed request is repeated;
+ *  (2) a cycle of references is an error, never an endless wait: all texts are loaded first, and
+ *  assembled afterwards. */
 
 import {
   REFERENCE_COUNT_MAX,
@@ -14,21 +13,22 @@ import {
 import { isSchemaFormat, type SchemaFormat } from '../formats/format.ts';
 import { serdeError } from './errors.ts';
 
-/** A schema as the registry answers it, not parsed. */
+/** Schema as the registry answers it, not parsed. */
 export interface SchemaDocument {
   readonly format: SchemaFormat;
   readonly text: string;
   readonly references: readonly Reference[];
 }
 
-/** The document of one version. @throws subject_not_found, version_not_found, registry_unavailable */
+/** Returns the document of one version.
+ *  @throws subject_not_found, version_not_found, registry_unavailable */
 export type FetchVersion = (subject: string, version: number) => Promise<SchemaDocument>;
 
-/** Requests under way for one schema. */
+/** Most requests in flight for one schema. */
 const REQUESTS_MAX = 8;
 
 const keyOf = ({ subject, version }: Reference): string => JSON.stringify([subject, version]);
-const show = ({ name, subject, version }: Reference): string =>
+const describe = ({ name, subject, version }: Reference): string =>
   `${JSON.stringify(name)} (subject ${subject}, version ${version})`;
 
 function isReference(value: unknown): value is Reference {
@@ -37,7 +37,7 @@ function isReference(value: unknown): value is Reference {
   return typeof name === 'string' && typeof subject === 'string' && Number.isInteger(version);
 }
 
-/** The parts of a registry's answer. @throws registry_protocol, incompatible_schema */
+/** Parses a registry's answer. @throws registry_protocol, incompatible_schema */
 export function schemaDocument(document: Readonly<Record<string, unknown>>): SchemaDocument {
   const { schema, schemaType, references } = document;
   const format = schemaType ?? 'AVRO';
@@ -66,7 +66,9 @@ export class ReferenceCache {
     this.fetch = fetch;
   }
 
-  /** @throws incompatible_schema for what can never be resolved, registry_unavailable, registry_protocol */
+  /** Resolves references to their texts.
+   *  @throws incompatible_schema if a reference can never be resolved
+   *  @throws registry_unavailable, registry_protocol */
   async resolve(references: readonly Reference[]): Promise<readonly ResolvedReference[]> {
     if (references.length === 0) return [];
     await this.load(references);
@@ -96,20 +98,20 @@ export class ReferenceCache {
     const key = keyOf(reference);
     const known = this.documents.get(key);
     if (known !== undefined) return Promise.resolve(known);
-    let under = this.fetching.get(key);
-    if (under === undefined) {
-      under = this.fetch(reference.subject, reference.version)
+    let pending = this.fetching.get(key);
+    if (pending === undefined) {
+      pending = this.fetch(reference.subject, reference.version)
         .then((document) => {
           this.documents.set(key, document);
           return document;
         })
         .finally(() => this.fetching.delete(key));
-      this.fetching.set(key, under);
+      this.fetching.set(key, pending);
     }
-    return under.catch((cause: unknown) => {
+    return pending.catch((cause: unknown) => {
       const { code, message } = cause as { readonly code?: string; readonly message: string };
       if (code !== 'subject_not_found' && code !== 'version_not_found') throw cause;
-      throw serdeError('incompatible_schema', `the reference ${show(reference)} is gone: ${message}`, {
+      throw serdeError('incompatible_schema', `the reference ${describe(reference)} is gone: ${message}`, {
         cause,
       });
     });
@@ -123,8 +125,8 @@ export class ReferenceCache {
     return references.map((reference) => {
       const key = keyOf(reference);
       if (path.includes(key))
-        throw serdeError('incompatible_schema', `the reference ${show(reference)} leads back to itself`);
-      // One version may stand under several names.
+        throw serdeError('incompatible_schema', `the reference ${describe(reference)} leads back to itself`);
+      // Several references may name one version differently, so the name is a part of the key.
       const named = `${key}${reference.name}`;
       const known = made.get(named);
       if (known !== undefined) return known;

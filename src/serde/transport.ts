@@ -1,4 +1,4 @@
-/** How the client reaches a registry: a port with one driver over `fetch`, and what a test puts in its place. */
+/** HTTP transport of the registry client: a port with one driver over `fetch`; tests replace it. */
 import type { Timers } from '../core/clock.ts';
 import { serdeError } from './errors.ts';
 
@@ -8,7 +8,8 @@ export interface TransportAnswer {
 }
 
 export interface RegistryTransport {
-  /** @throws registry_unavailable when no answer comes in time, registry_protocol when it does not end */
+  /** @throws registry_unavailable when no answer comes in time, registry_protocol when it is too
+   *  long */
   request(method: 'GET' | 'POST' | 'PUT', path: string, body?: unknown): Promise<TransportAnswer>;
 }
 
@@ -17,22 +18,24 @@ export interface FetchTransportOptions {
   readonly url: string;
   readonly timeoutMs: number;
   readonly clock: Timers;
-  /** Value of the Authorization header, asked for each request: a token may be replaced while the process runs. */
+  /** Returns the Authorization header. It is called for each request, because a token may be
+   *  replaced while the process runs. */
   readonly authorization?: () => string | undefined;
 }
 
 const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
-/** Bytes of an answer: a schema and its envelope; anything longer is not from a registry. */
+/** Most bytes of an answer: a schema and its envelope. A longer answer is not from a registry. */
 const ANSWER_BYTES_MAX = 16 << 20;
-/** Bytes of the room that an answer is read into at first. */
-const ROOM_BYTES = 64 << 10;
+/** Initial bytes of the buffer for an answer. */
+const BUFFER_BYTES = 64 << 10;
 
 export function fetchTransport(options: FetchTransportOptions): RegistryTransport {
   const base = options.url.replace(/\/+$/, '');
   return {
     async request(method, path, body) {
       const authorization = options.authorization?.();
-      // Of the whole exchange: a registry that sends a byte now and then has not answered.
+      // The timeout covers the whole exchange: a registry that sends a byte now and then must not
+      // extend it.
       const late = new AbortController();
       const cancel = options.clock.after(options.timeoutMs, () =>
         late.abort(new Error(`no whole answer within ${options.timeoutMs} ms`)),
@@ -72,27 +75,28 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
   };
 }
 
-/** Reads no further than the bound. Undefined: the body is longer. @throws the reason of `late` */
+/** Reads a body up to ANSWER_BYTES_MAX. Undefined: the body is longer. @throws the reason of `late`
+ */
 async function bytesOf(response: Response, late: AbortSignal): Promise<Uint8Array | undefined> {
   const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
   if (reader === undefined) return new Uint8Array(0);
   const stop = (): void => void reader.cancel().catch(() => {});
   late.addEventListener('abort', stop);
   try {
-    // One room that grows: chunks kept one by one would each cost far more than a byte that it brings.
-    let room = new Uint8Array(ROOM_BYTES);
+    // One growing buffer: a list of small chunks would cost far more memory than their bytes.
+    let buffer = new Uint8Array(BUFFER_BYTES);
     let length = 0;
     for (;;) {
       const { done, value } = await reader.read();
       late.throwIfAborted();
-      if (done) return room.subarray(0, length);
+      if (done) return buffer.subarray(0, length);
       if (length + value.length > ANSWER_BYTES_MAX) return undefined;
-      if (length + value.length > room.length) {
-        const wider = new Uint8Array(Math.max(length + value.length, room.length * 2));
-        wider.set(room.subarray(0, length));
-        room = wider;
+      if (length + value.length > buffer.length) {
+        const larger = new Uint8Array(Math.max(length + value.length, buffer.length * 2));
+        larger.set(buffer.subarray(0, length));
+        buffer = larger;
       }
-      room.set(value, length);
+      buffer.set(value, length);
       length += value.length;
     }
   } finally {
@@ -101,7 +105,7 @@ async function bytesOf(response: Response, late: AbortSignal): Promise<Uint8Arra
   }
 }
 
-/** fetch hides the reason in its cause. */
+/** `fetch` puts the reason into the cause. */
 function reasonOf(thrown: unknown): string {
   const { cause } = thrown as { cause?: { code?: string; message?: string } };
   return cause?.code ?? cause?.message ?? (thrown as Error).message;

@@ -1,18 +1,17 @@
-/** Bounds the requests for ids that the registry has no schema for: a negative cache, and a token bucket for what a batch
- *  asks beyond its first ids.
- *
- *  Invariants: (1) an id in the cache is not asked for again until its time is over; (2) of the ids beyond the first ones
- *  that the registry turned out not to know, at most UNKNOWN_IDS_BURST were asked for at once and UNKNOWN_IDS_PER_SECOND a
- *  second on average. An id that the registry knows costs nothing, so a cold start is not limited.
- */
+/** Rate limit of requests for ids that the registry does not know: a negative cache, and a token
+ *  bucket for the ids of a batch beyond its first ones.
+ *  Invariants: (1) an id in the cache is not requested again until its entry expires;
+ *  (2) of the ids beyond the first ones, at most UNKNOWN_IDS_BURST unknown ids are requested in a
+ *  burst, and UNKNOWN_IDS_PER_SECOND a second on average. An id that the registry knows returns its
+ *  token, so a cold start is not limited. */
 import type { Clock } from '../core/clock.ts';
 import type { MillraceError } from '../core/errors.ts';
 
-/** Requests for unknown ids that a process may make at once, after a time without any. */
+/** Capacity of the token bucket: the longest burst of requests for unknown ids. */
 export const UNKNOWN_IDS_BURST = 64;
-/** Requests for unknown ids a second, on average, of a process. */
+/** Refill rate of the token bucket, in requests a second. */
 const UNKNOWN_IDS_PER_SECOND = 32;
-/** Ids in the negative cache; the oldest is forgotten first. */
+/** Most ids in the negative cache; the oldest entry is evicted first. */
 const CACHED_IDS_MAX = 10_000;
 
 export class UnknownIds {
@@ -22,14 +21,14 @@ export class UnknownIds {
   private tokens = UNKNOWN_IDS_BURST;
   private filledMs: number;
 
-  /** @param unknownForMs how long an answer is kept */
+  /** @param unknownForMs time to live of a cache entry */
   constructor(clock: Clock, unknownForMs: number) {
     this.clock = clock;
     this.unknownForMs = unknownForMs;
     this.filledMs = clock.monotonicMs();
   }
 
-  /** Why the id has no schema, if that was answered recently. */
+  /** Returns the cached error of an id, until it expires. */
   errorOf(id: number): MillraceError | undefined {
     const known = this.cached.get(id);
     if (known === undefined) return undefined;
@@ -38,7 +37,8 @@ export class UnknownIds {
     return undefined;
   }
 
-  /** Reserves one request. True: granted; return it if the registry knows the id or does not answer. */
+  /** Takes a token for one request. True: granted. The caller returns the token if the registry
+   *  knows the id or does not answer. */
   reserve(): boolean {
     const nowMs = this.clock.monotonicMs();
     const filled = this.tokens + ((nowMs - this.filledMs) / 1000) * UNKNOWN_IDS_PER_SECOND;

@@ -1,4 +1,5 @@
-/** Registry clients of others as child processes: a request a line in, an answer a line out. */
+/** Registry clients of other projects as child processes: one request a line in, one answer a line
+ *  out. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +11,7 @@ const FOLDER = join(packageRoot(), 'test', 'clients');
 
 export type ClientName = 'confluent' | 'kafkajs' | 'python';
 
-/** What the client's own code threw. */
+/** Error that the client's own code threw. */
 export interface Refusal {
   readonly type: string;
   readonly status: number | null;
@@ -27,19 +28,19 @@ export interface Client {
   readonly name: ClientName;
   /** @throws Error with the client's own message */
   ask<T>(op: string, request: Readonly<Record<string, unknown>>): Promise<T>;
-  /** What the client threw. @throws Error when it threw nothing */
+  /** Returns the client's error. @throws Error if the client threw nothing */
   refused(op: string, request: Readonly<Record<string, unknown>>): Promise<Refusal>;
   close(): Promise<void>;
 }
 
-/** Folder of the installed clients; installs them when they are not there. */
+/** Returns the folder of the installed clients; installs them if they are missing. */
 export async function clientsFolder(): Promise<string> {
   const path = join(packageRoot(), 'tools', 'clients.mjs');
   const { clientsDir } = (await import(path)) as { clientsDir: () => string };
   return clientsDir();
 }
 
-/** How a client says who it is, and whom it trusts. */
+/** Credentials of a client, and the authority that it trusts. */
 export interface Access {
   readonly user: string;
   readonly password: string;
@@ -87,14 +88,14 @@ export function startClient(name: ClientName, dir: string, url: string, access?:
       return error;
     },
     async close() {
-      // Every question was answered: the client has nothing left to do.
+      // Every request was answered, so the client can be killed.
       child.kill('SIGKILL');
       await ended;
     },
   };
 }
 
-/** A schema of test/clients/schemas. */
+/** Text of a schema in test/clients/schemas. */
 export const schemaText = (name: string): string => readFileSync(join(FOLDER, 'schemas', name), 'utf8');
 
 type OrderVersion = '1' | '2' | 'breaking';
@@ -106,10 +107,11 @@ function descriptors(): {
   return JSON.parse(schemaText('shop.descriptors.json'));
 }
 
-/** shop/money.proto and shop/order.proto of one version, compiled by protoc: a FileDescriptorSet in its JSON form. */
+/** shop/money.proto and shop/order.proto of one version, compiled by protoc to a FileDescriptorSet
+ *  in its JSON form. */
 export const descriptorSet = (version: OrderVersion): unknown => descriptors().sets[version];
 
-/** One file of that set as base64 of its bytes: what serializers register. */
+/** One file of that set as base64 of its bytes, the form that serializers register. */
 export function compiled(version: OrderVersion, path: string): string {
   const bytes = descriptors().compiled[version][path];
   if (bytes === undefined) throw new Error(`no ${path} in the descriptors`);

@@ -1,4 +1,4 @@
-/** Our own client and codecs behind the two operations that the clients of others have. */
+/** Millrace's client and codecs behind the two operations of the foreign clients. */
 
 import { chooseNative, loadKernels } from '../../src/addon/load.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -34,7 +34,8 @@ interface Request {
 const ROWS = 4;
 const ARENA_BYTES = 1 << 16;
 
-/** Our codecs have 64-bit integers as bigint; the tests have them as JSON does, in fields named cents. */
+/** Millrace's codecs use bigint for 64-bit integers, the tests use JSON numbers. The affected
+ *  fields are named cents. */
 const wide = (value: unknown): unknown =>
   JSON.parse(JSON.stringify(value), (name, inner) => (name === 'cents' ? BigInt(inner) : inner));
 const narrow = (value: unknown, format: string): unknown =>

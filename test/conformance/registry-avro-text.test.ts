@@ -1,4 +1,4 @@
-/** Avro texts against those that Java's Avro prints, byte for byte. */
+/** Avro texts compared with the texts that Java's Avro prints, byte for byte. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -50,7 +50,8 @@ describe('canonical Avro text', () => {
   );
 });
 
-/** The existing registries lose the null namespace of a type inside another one; then it is another type. */
+/** The existing registries lose the null namespace of an inner type, which makes it another type.
+ */
 const NORMALISED_OTHERWISE: ReadonlyMap<string, string> = new Map([
   [
     'nested in the null namespace',
@@ -71,7 +72,7 @@ describe('normalised Avro text', () => {
   );
 });
 
-/** Where the answers differ, and why. */
+/** Texts that Millrace refuses and Java accepts, with the reason. */
 const STRICTER: ReadonlyMap<string, string> = new Map([
   ['repeated key', 'two readers of the text may take different ones'],
   ['use before definition', 'the specification forbids it, and most readers refuse it'],
@@ -83,9 +84,11 @@ const STRICTER: ReadonlyMap<string, string> = new Map([
 const LOOSER: ReadonlyMap<string, string> = new Map([
   ['unquoted', 'a text of one word can mean nothing else'],
 ]);
-/** What even a lenient reader refuses though Java takes it: it prints none of these itself. */
+/** Texts that even a lenient reader refuses although Java accepts them. Java prints none of these
+ *  itself. */
 const LENIENT_STRICTER: ReadonlySet<string> = new Set(['use before definition']);
-/** What a lenient reader takes though Java does not, so that the stored text can still be served and read. */
+/** Texts that a lenient reader accepts although Java does not, so that stored texts remain
+ *  readable. */
 const LENIENT_LOOSER: ReadonlySet<string> = new Set([
   'enum default',
   'a type as an object',

@@ -1,4 +1,5 @@
-/** Policy STRICT against what Apache Avro's own check answered: rule, pointer and words of each finding, in its order. */
+/** Policy STRICT compared with the answers of Apache Avro's own check: rule, pointer and text of
+ *  each finding, in its order. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parseAvroSchema } from '../../src/formats/avro/schema.ts';
@@ -24,7 +25,7 @@ const RULES = [
   'MISSING_UNION_BRANCH',
 ];
 const treeOf = (json: unknown) => parseAvroSchema(JSON.stringify(json), { lenient: true }).tree;
-/** It repeats what it found where a pair is met again; once is enough for us. */
+/** Apache Avro repeats a finding if a pair occurs again. Millrace reports it once. */
 const once = (found: ReadonlyArray<readonly unknown[]>): unknown[] =>
   [...new Set(found.map((one) => JSON.stringify(one)))].map((one) => JSON.parse(one) as unknown);
 

@@ -1,5 +1,5 @@
-/** Texts that are kept as they came and are one schema to a look-up: JSON names of a descriptor that follow from the names
- *  of fields, and the order of Avro properties that the format does not know. */
+/** Texts that are stored unchanged but equal for a lookup: JSON names of a descriptor that follow
+ *  from the field names, and the order of Avro properties that the format does not define. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -9,14 +9,14 @@ interface Row {
   readonly schemaType: 'AVRO' | 'PROTOBUF';
   readonly stored: string;
   readonly sent: string;
-  /** The text that is stored when the sent one is new. */
+  /** Text that is stored if the sent text is new. */
   readonly kept: string;
 }
 
 const proto = (...lines: readonly string[]): string => ['syntax = "proto3";', '', ...lines, ''].join('\n');
 const message = (...fields: readonly string[]): string =>
   proto('message M {', ...fields.map((one) => `  ${one}`), '}');
-/** As a compiler makes it, every JSON name stated. */
+/** Descriptor as a compiler makes it, with every JSON name. */
 const descriptorOf = (text: string): string => schemaText(parseSchema('PROTOBUF', text), 'serialized');
 
 /** A text without JSON names, and the text that the existing registries keep of its descriptor. */

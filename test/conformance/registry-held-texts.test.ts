@@ -1,5 +1,5 @@
-/** A registry that was migrated holds texts that a stricter parser refuses. Producers register their text again at each
- *  start, so every such text must be found by registration, look-up and check. */
+/** A migrated registry holds texts that a stricter parser refuses. Producers register their text
+ *  again at each start, so registration, lookup and check must find every such text. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryLog } from '../../src/registry/index.ts';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
@@ -9,7 +9,7 @@ interface Held {
   readonly title: string;
   readonly schema: string;
   readonly schemaType?: 'PROTOBUF' | 'JSON';
-  /** The same schema as a client may spell it; absent: the stored text alone. */
+  /** Another spelling of the same schema; absent: only the stored text is tested. */
   readonly respelled?: string;
 }
 
@@ -117,7 +117,7 @@ const HELD: readonly Held[] = [
   },
 ];
 
-/** A log with records of another registry. */
+/** Log with records of another registry. */
 class HoldingLog extends MemoryLog {
   private readonly held: ReadonlyArray<{ readonly subject: string; readonly version: number }>;
 

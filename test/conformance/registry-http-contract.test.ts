@@ -1,4 +1,5 @@
-/** Parts of a registration request: metadata, rules, raw texts, references, and ids of other registries. */
+/** Parts of a registration request: metadata, rules, raw texts, references, ids of other
+ *  registries. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodeRecord } from '../../src/registry/store/state/records.ts';
 import { TestLog } from '../unit/registry/store/store-kit.ts';
@@ -47,7 +48,7 @@ describe('metadata and rules', () => {
     expect(answer).toMatchObject(kept);
     const version = (await latest()) as Record<string, unknown>;
     expect({ metadata: version['metadata'], ruleSet: version['ruleSet'] }).toEqual(kept);
-    // The same in its one form, and in another spelling, is the same schema.
+    // The canonical form and another spelling are the same schema.
     expect(await register({ schema: ORDER_1, ...kept })).toMatchObject({ id: 1, version: 1 });
     expect(await register({ schema: ORDER_1, metadata, ruleSet })).toMatchObject({ id: 1, version: 1 });
   });
@@ -163,7 +164,7 @@ describe('raw texts', () => {
       id: 1,
       schema: expect.stringContaining('"schema":"v7"'),
     });
-    // A document about a schema stays one.
+    // A document about a schema is stored as a document.
     const document = JSON.stringify({ schema: ORDER_2, type: 'x' });
     expect(
       (await api.call('POST', '/subjects/t/versions', { body: document, headers: raw })).body,

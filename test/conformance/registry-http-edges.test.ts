@@ -1,4 +1,5 @@
-/** Bodies, names and numbers at the edge of what is taken, each answer held to the served description. */
+/** Bodies, names and numbers at the limits of the accepted ones. Each answer is validated against
+ *  the served description. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { guidOf } from '../../src/formats/guid.ts';
 import { Conformance, ORDER_1, ORDER_2 } from './registry-http-kit.ts';

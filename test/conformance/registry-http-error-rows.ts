@@ -1,7 +1,7 @@
-/** Requests that are refused, with the error_code and the message of each.
+/** Refused requests with the error_code and message of each.
  *
- *  Source of codes and messages: Confluent Schema Registry 7.9 and 8.1, as its clients see them.
- */
+ *  Source of codes and messages: Confluent Schema Registry 7.9 and 8.1, as their clients receive
+ *  them. */
 import { expect } from 'vitest';
 import { BODY_BYTES_MAX, field, ORDER_1, ORDER_BROKEN, record } from './registry-http-kit.ts';
 
@@ -17,39 +17,39 @@ const NAME = { schema: ORDER_1 };
 export const matching = (pattern: RegExp): unknown => expect.stringMatching(pattern);
 
 export const ROWS: readonly Row[] = [
-  ['an unknown subject', 'GET', '/subjects/nobody/versions', undefined, 40401, "Subject 'nobody' not found."],
+  ['an unknown subject', 'GET', '/subjects/absent/versions', undefined, 40401, "Subject 'absent' not found."],
   [
     'an unknown subject, one version',
     'GET',
-    '/subjects/nobody/versions/1',
+    '/subjects/absent/versions/1',
     undefined,
     40401,
-    "Subject 'nobody' not found.",
+    "Subject 'absent' not found.",
   ],
-  ['an unknown subject, look-up', 'POST', '/subjects/nobody', NAME, 40401, "Subject 'nobody' not found."],
+  ['an unknown subject, look-up', 'POST', '/subjects/absent', NAME, 40401, "Subject 'absent' not found."],
   [
     'an unknown subject, deletion',
     'DELETE',
-    '/subjects/nobody',
+    '/subjects/absent',
     undefined,
     40401,
-    "Subject 'nobody' not found.",
+    "Subject 'absent' not found.",
   ],
   [
     'an unknown subject, metadata',
     'GET',
-    '/subjects/nobody/metadata?key=a&value=b',
+    '/subjects/absent/metadata?key=a&value=b',
     undefined,
     40401,
-    "Subject 'nobody' not found.",
+    "Subject 'absent' not found.",
   ],
   [
     'an unknown subject, references',
     'GET',
-    '/subjects/nobody/versions/1/referencedby',
+    '/subjects/absent/versions/1/referencedby',
     undefined,
     40401,
-    "Subject 'nobody' not found.",
+    "Subject 'absent' not found.",
   ],
   [
     'a deleted subject',
@@ -87,7 +87,7 @@ export const ROWS: readonly Row[] = [
   [
     'an unknown subject with a number to compare with',
     'POST',
-    '/compatibility/subjects/nobody/versions/1',
+    '/compatibility/subjects/absent/versions/1',
     NAME,
     40402,
     'Version 1 not found.',

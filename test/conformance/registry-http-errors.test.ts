@@ -1,4 +1,5 @@
-/** Every error_code of the interface with its status and message, each answer held to the served description. */
+/** Every error_code of the interface with its status and message. Each answer is validated against
+ *  the served description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fastestDriver } from '../http-driver.ts';
 import { matching, ROWS } from './registry-http-error-rows.ts';

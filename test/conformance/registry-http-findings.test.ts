@@ -1,4 +1,4 @@
-/** The answer of a compatibility check: the messages that clients parse, and findings for programs beside them. */
+/** Answer of a compatibility check: the messages that clients parse, and findings for programs. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
@@ -48,7 +48,7 @@ describe('policy PROVEN', () => {
       rule: 'PROTO_TYPE_CHANGED',
       severity: 'fail',
       reader: { line: 3 },
-      // Its text is kept with a line between.
+      // The stored text has an empty line before the field.
       writer: { line: 4, source: 'version 1' },
       counterexample: { outcome: 'FAIL' },
     });

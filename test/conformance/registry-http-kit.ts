@@ -1,4 +1,5 @@
-/** A registry behind a real server, and a client that holds every answer to the description the server gives. */
+/** Registry behind a real server, and a client that validates every answer against the served
+ *  description. */
 import { Agent, type OutgoingHttpHeaders, request } from 'node:http';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { silentLogger } from '../../src/core/log.ts';
@@ -40,7 +41,7 @@ export interface Answer {
   readonly type: string | null;
   readonly headers: Headers;
   readonly text: string;
-  /** Parsed, where it is JSON. */
+  /** Parsed if it is JSON. */
   readonly body: unknown;
 }
 
@@ -55,9 +56,10 @@ export interface RawOptions {
 }
 
 const AGENT = new Agent({ keepAlive: true, maxSockets: 64 });
-/** Requests in flight of one client: a connection of fetch has 10 s to open, and a stalled machine opens few at a time. */
+/** Most requests in flight of one client: a fetch connection has 10 s to open, and a stalled
+ *  machine opens few at a time. */
 const IN_FLIGHT_MAX = 128;
-/** An answer that takes longer is a hang. */
+/** Timeout of an answer. */
 const HANG_MS = 240_000;
 
 function rawAnswer(base: string, method: string, target: string, options: RawOptions): Promise<Answer> {
@@ -71,7 +73,7 @@ function rawAnswer(base: string, method: string, target: string, options: RawOpt
         path: target,
         agent: AGENT,
         timeout: HANG_MS,
-        // node's client frames the body of some methods only where it is told to.
+        // node's client frames the body of some methods only with an explicit header.
         headers: {
           ...(options.headers as OutgoingHttpHeaders),
           ...(options.body === undefined ? {} : { 'content-length': Buffer.byteLength(options.body) }),
@@ -121,7 +123,7 @@ function patternOf(path: string): RegExp {
 export interface ServerOptions {
   readonly driver?: HttpDriver;
   readonly requestTimeoutMs?: number;
-  /** Absent: an empty one in memory. */
+  /** Absent: an empty log in memory. */
   readonly log?: RegistryLog;
   readonly registry?: RegistryOptions;
 }
@@ -132,7 +134,7 @@ export class Conformance {
   readonly base: string;
   readonly description: Description;
   readonly registry: Registry;
-  /** Ids of operations that answered 200. */
+  /** Ids of the operations that have answered 200. */
   readonly succeeded = new Set<string>();
   private readonly ajv: Ajv2020;
   private readonly validators = new Map<string, ValidateFunction>();
@@ -147,7 +149,7 @@ export class Conformance {
     this.ajv = new Ajv2020({ strict: true, allowUnionTypes: true, strictTypes: false });
     this.ajv.addKeyword('components');
     this.ajv.addSchema({ $id: 'api', components: description.components });
-    // A path without parameters is the better match.
+    // Paths with fewer parameters are matched first.
     this.patterns = Object.keys(description.paths)
       .sort((a, b) => a.split('{').length - b.split('{').length)
       .map((path) => [path, patternOf(path)] as const);
@@ -171,7 +173,7 @@ export class Conformance {
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16_384,
       requestTimeoutMs,
-      // A client that stalls must not find its connection closed when it sends the next request.
+      // A stalled client must not find its connection closed when it sends the next request.
       keepAliveTimeoutMs: 600_000,
       log: silentLogger,
     });
@@ -187,7 +189,7 @@ export class Conformance {
     return this.stop();
   }
 
-  /** The described operation of a request, or undefined. */
+  /** Returns the described operation of a request, or undefined. */
   find(method: string, path: string): Described | undefined {
     const plain = (path.split('?')[0] as string) || '/';
     const verb = method === 'HEAD' ? 'get' : method.toLowerCase();
@@ -198,13 +200,14 @@ export class Conformance {
     return undefined;
   }
 
-  /** Waits for its turn among the requests of this client. */
+  /** Waits until fewer than IN_FLIGHT_MAX requests are in flight. */
   private async slot(): Promise<void> {
     while (this.inFlight >= IN_FLIGHT_MAX) await new Promise<void>((resolve) => this.waiting.push(resolve));
     this.inFlight++;
   }
 
-  /** Sends and validates: the status is described, the body fits its schema, the error_code is one of the listed. */
+  /** Sends a request and validates the answer: its status is described, the body fits its schema,
+   *  the error_code is listed. */
   async call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
     const { body } = options;
     await this.slot();
@@ -235,14 +238,14 @@ export class Conformance {
     return answer;
   }
 
-  /** Like `call`, with the target as it stands: nothing is tidied on the way. */
+  /** Like `call`, but sends the target unchanged, without normalization. */
   async target(method: string, target: string, options: RawOptions = {}): Promise<Answer> {
     const answer = await rawAnswer(this.base, method, target, options);
     this.check(method, target, answer);
     return answer;
   }
 
-  /** @throws where an answer is not as described */
+  /** @throws if an answer is not as described */
   check(method: string, path: string, answer: Answer): void {
     const where = `${method} ${path}: ${answer.status} ${answer.text.slice(0, 300)}`;
     if (method === 'OPTIONS' && answer.status === 204 && answer.headers.has('allow')) return;
@@ -286,7 +289,7 @@ export class Conformance {
     if (!validator(value)) throw new Error(`${this.ajv.errorsText(validator.errors)}: ${where}`);
   }
 
-  /** Registers and returns the id. */
+  /** Registers a schema and returns its id. */
   async register(subject: string, schema: string, rest: object = {}): Promise<number> {
     const answer = await this.call('POST', `/subjects/${encodeURIComponent(subject)}/versions`, {
       body: { schema, ...rest },
@@ -315,6 +318,6 @@ export const ORDER_2 = record(
   field('amount', 'long'),
   field('note', 'string', { default: '' }),
 );
-/** Breaks ORDER_1 for a reader. */
+/** Incompatible with ORDER_1 for a reader. */
 export const ORDER_BROKEN = record('Order', field('id', 'string'), field('amount', 'string'));
 export const PROTO = 'syntax = "proto3"; message Order { string id = 1; }';

@@ -1,4 +1,4 @@
-/** The registry against clients that are many, slow, large or sly. */
+/** Registry under many, slow, large and hostile clients. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RawClient } from '../contract/raw-client.ts';
 import { BODY_BYTES_MAX, Conformance, field, ORDER_1, ORDER_2, record, TYPE } from './registry-http-kit.ts';
@@ -94,7 +94,7 @@ describe('request paths', () => {
     ['/schemas/ids/1%00', 404],
     ['/schemas/ids/1%2Fschema', 404],
     ['/schemas/ids/01', 200],
-    // Read as Java reads an Integer, like the existing registries.
+    // Parsed as Java parses an Integer, like the existing registries.
     ['/schemas/ids/+1', 200],
     ['/schemas/ids/1e0', 404],
     ['/schemas/ids/0x1', 404],
@@ -224,7 +224,7 @@ describe('concurrent writers', () => {
       }),
     );
     expect(new Set(numbers).size).toBe(1000);
-    // The same content from many at once is one version.
+    // Concurrent registrations of one content give one version.
     const same = await Promise.all(Array.from({ length: 200 }, () => api.register('alike', ORDER_2)));
     expect(new Set(same).size).toBe(1);
     expect((await api.call('GET', '/subjects/alike/versions')).body).toEqual([1]);

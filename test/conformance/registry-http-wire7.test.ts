@@ -1,4 +1,5 @@
-/** -wire=7: the bodies of releases up to 7.9. Java clients up to 5.4 fail on any property that they do not know. */
+/** -wire=7: the bodies of releases up to 7.9. Java clients up to 5.4 fail on any unknown property.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryLog } from '../../src/registry/index.ts';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
@@ -12,7 +13,7 @@ const METADATA = { properties: { owner: 'team' } };
 const PROTO = 'syntax = "proto3";\n\nmessage Order {\n  string id = 1;\n}\n';
 const JSON_SCHEMA = '{"type":"object"}';
 
-/** A log that another registry wrote: its records have a property that is unknown here. */
+/** Log that another registry wrote: its records have a property that is unknown here. */
 class MigratedLog extends MemoryLog {
   override async open(sink?: LogSink): Promise<OpenReport> {
     const key = Buffer.from(JSON.stringify({ keytype: 'SCHEMA', subject: 'order', version: 1, magic: 1 }));

@@ -1,4 +1,4 @@
-/** -wire=8: the newer bodies, where they differ. */
+/** -wire=8: the newer bodies, where they differ from -wire=7. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { fastestDriver } from '../http-driver.ts';
 import { realClock } from '../wait.ts';

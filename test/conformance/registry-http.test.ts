@@ -1,4 +1,5 @@
-/** Every operation of the registry's HTTP interface, each answer held to the served description. */
+/** Every operation of the registry's HTTP interface. Each answer is validated against the served
+ *  description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { registryDescription, registryRoutes } from '../../src/registry/index.ts';
 import {
@@ -178,7 +179,7 @@ describe('subjects and versions', () => {
       version: 1,
     });
     expect(await get('/subjects/meta/metadata?key=major&value=1')).toMatchObject({ version: 2 });
-    // A version without rules of its own takes those of the one before.
+    // A version without rules of its own inherits those of the previous version.
     expect(await get('/schemas?ruleType=CEL')).toMatchObject([
       { subject: 'meta', version: 1 },
       { subject: 'meta', version: 2, ruleSet },
@@ -252,7 +253,8 @@ describe('schemas', () => {
     });
     const { schema } = (await get(`/schemas/ids/${id}?format=serialized`)) as { schema: string };
     expect(Buffer.from(schema, 'base64').toString('latin1')).toContain('Order');
-    // What clients register: a file of one message of one field, as their generators embed it.
+    // Descriptor that clients register: a file with one message of one field, as their generators
+    // embed it.
     const field = Buffer.from('\x0a\x02id\x18\x01\x20\x01\x28\x09', 'latin1');
     const message = Buffer.concat([
       Buffer.from([0x0a, 5]),
@@ -329,7 +331,7 @@ describe('compatibility', () => {
   });
 
   it('a check against an unknown subject is compatible, and a check of an invalid text is not', async () => {
-    expect(await send('POST', '/compatibility/subjects/nobody/versions/latest', { schema: ORDER_1 })).toEqual(
+    expect(await send('POST', '/compatibility/subjects/absent/versions/latest', { schema: ORDER_1 })).toEqual(
       {
         is_compatible: true,
       },

@@ -1,5 +1,5 @@
-/** JSON Schema verdicts for tuples, `not` and `propertyNames`: as the existing registries answer under BACKWARD. Where a
- *  verdict is proven as well, PROVEN gives the same. */
+/** JSON Schema verdicts for tuples, `not` and `propertyNames`, compared with the existing
+ *  registries under BACKWARD. PROVEN gives the same verdict if it is proven as well. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Conformance } from './registry-http-kit.ts';
 
@@ -26,7 +26,7 @@ const named = (propertyNames?: unknown): object => ({
   ...(propertyNames === undefined ? {} : { propertyNames }),
 });
 
-/** Facts: ArraySchemaDiff.java and SchemaDiff.java of confluentinc/schema-registry. */
+/** Source: ArraySchemaDiff.java and SchemaDiff.java of confluentinc/schema-registry. */
 const BOTH: readonly Row[] = [
   ['the same tuple with additional items', list([int], text), list([int], text), true],
   ['additional items allowed', list([int], false), list([int]), true],
@@ -90,7 +90,8 @@ const BOTH: readonly Row[] = [
   ],
 ];
 
-/** Facts: ObjectSchemaDiff.java does not look at the keyword. A reader that demands it refuses documents, so PROVEN does not. */
+/** Source: ObjectSchemaDiff.java ignores the keyword. A reader with the keyword refuses documents,
+ *  so PROVEN differs. */
 const STRICT_ONLY: readonly Row[] = [
   ['names demanded', named(), named({ pattern: '^[a-z]+$' }), true],
   ['another pattern of names', named({ pattern: '^a' }), named({ pattern: '^b' }), true],

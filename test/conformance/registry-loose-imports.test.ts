@@ -1,5 +1,6 @@
-/** STRICT takes the Protobuf texts that the existing registries take: imports that only options use need no reference, and
- *  well-known types no import. The type of every field is still resolved. */
+/** Protobuf texts that STRICT accepts like the existing registries: imports that only options use
+ *  need no reference, and well-known types need no import. The type of every field is still
+ *  resolved. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';

@@ -1,4 +1,5 @@
-/** New Avro texts that releases of the existing registries take: always, or under STRICT, -wire=7 and the setting. */
+/** New Avro texts that releases of the existing registries accept: always, or under STRICT, -wire=7
+ *  and the setting. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { realClock } from '../wait.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
@@ -92,7 +93,8 @@ afterAll(async () => {
 });
 
 let subjects = 0;
-/** The status of a registration, after that of the check and of the look-up is as it has to be. */
+/** Returns the status of a registration, and checks that the compatibility check and the lookup
+ *  agree with it. */
 async function registered(api: Conformance, schema: unknown, config: object): Promise<number> {
   const subject = `s-${++subjects}`;
   await api.call('PUT', `/config/${subject}`, { body: { compatibility: 'FULL', ...config } });

@@ -1,4 +1,5 @@
-/** Protobuf numbers that come back, asked of a running registry: only the field that a number was may have it again. */
+/** Protobuf numbers that are used again, on a running registry: a removed number is accepted only
+ *  for the same field. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LEVELS, VERDICT_POLICIES } from '../../src/registry/compatibility/modes.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -18,7 +19,7 @@ const proto2 = (fields: string, more = ''): string =>
 type Removal = 'kept' | 'softly deleted' | 'deleted for good';
 interface Case {
   readonly title: string;
-  /** The version that had the field. The next version lacks it. */
+  /** Version that had the field. The next version lacks it. */
   readonly had: string;
   readonly without?: string;
   readonly proposed: string;
@@ -231,7 +232,7 @@ const CASES: readonly Case[] = [
 const set = (subject: string, body: object): Promise<unknown> =>
   api.call('PUT', `/config/${subject}`, { body });
 
-/** The field is there, then it is not, then the version that had it goes. */
+/** Registers the field, then removes it, then deletes the version that had it. */
 async function history(
   subject: string,
   { had, without = proto3(''), removal = 'kept' }: Case,
@@ -252,7 +253,7 @@ async function answers(subject: string, text: string): Promise<{ checked: unknow
   return { checked: (checked.body as { is_compatible: unknown }).is_compatible, status };
 }
 
-/** A text that differs from the proposed one, which would otherwise be answered as the version that it is. */
+/** Changes the text, which would otherwise be answered as the existing version. */
 const withAnother = (text: string): string =>
   `${text} message Another { ${text.includes('proto2') ? 'optional ' : ''}${KEPT} }`;
 

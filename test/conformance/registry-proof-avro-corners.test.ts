@@ -1,4 +1,4 @@
-/** Corners of Avro resolution where checker, decoder and specification could part. */
+/** Edge cases of Avro resolution in which checker, decoder and specification could differ. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { judgeAvroPair } from '../../bench/compatibility/avro-verdicts.ts';
@@ -7,7 +7,7 @@ import type { Outcome } from '../../src/registry/proof/trial.ts';
 interface Corner {
   readonly name: string;
   readonly outcome: Outcome;
-  /** That refuse or say what is lost, in the order of the reader's text. */
+  /** Rules that refuse or report a loss, in the order of the reader's text. */
   readonly rules: readonly string[];
   readonly events: boolean;
   readonly writer: string;

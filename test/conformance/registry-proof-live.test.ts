@@ -1,5 +1,5 @@
-/** Every row of the compatibility tables, read live: what is accepted reads all its events, what is refused has an event
- *  that is refused, wrong or gone. */
+/** Live decode of every row of the compatibility tables. An accepted pair reads all its events; a
+ *  refused pair has an event that is refused, wrong or lost. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
@@ -86,7 +86,7 @@ describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: 
         const { finding, explanation, direction } = one;
         const { counterexample, reader, writer } = explanation;
         const refuses = finding.severity === 'fail' || finding.severity === 'lossy';
-        // The number of a message that is never written is kept for ever too.
+        // Numbers of a message that is never written are kept too.
         if (direction !== 'HISTORY') {
           const wanted = finding.severity === 'lossy' ? 'LOSSY' : 'FAIL';
           const shown = counterexample?.outcome;

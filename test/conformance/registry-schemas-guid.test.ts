@@ -1,4 +1,4 @@
-/** Guids against those of the existing registries. */
+/** Guids compared with those of the existing registries. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import type { Json, Reference, SchemaContent } from '../../src/formats/content.ts';

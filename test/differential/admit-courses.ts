@@ -1,10 +1,11 @@
-/** Courses of batches for admission: any rows of any partitions, cut anywhere, with odd ones, limits and idle decisions. */
+/** Sequences of batches for admission: any rows of any partitions, cut anywhere, with invalid rows,
+ *  limits and idle decisions. */
 import fc from 'fast-check';
 import { type EventRow, I64_MAX, I64_MIN } from './window-kit.ts';
 
 export interface Course {
   readonly partitions: number;
-  /** No slices. */
+  /** True: sessions, so there are no slices. */
   readonly isSession: boolean;
   readonly mode: 'global' | 'partition';
   readonly slideMs: number;
@@ -16,7 +17,7 @@ export interface Course {
   readonly rows: readonly EventRow[];
   readonly cuts: readonly number[];
   readonly limits: readonly number[];
-  /** Before which batch which partition is said to be idle. */
+  /** Partitions that are marked idle before a batch. */
   readonly idle: ReadonlyArray<readonly [batch: number, partition: number]>;
 }
 

@@ -1,11 +1,11 @@
-/** Both keyed states on both sides: which values they refuse, and that they are of no use once they are closed. */
+/** Both keyed states on both sides: refused values, and calls after `close`. */
 import { describe, expect, it } from 'vitest';
 import type { RowRun, SessionState, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { outcome, ROW_BYTES, SIDES } from './window-kit.ts';
 
-/** What is asked of a state here, by the names it has for it. */
+/** State under test, with its calls by name. */
 interface Kind {
   readonly name: string;
   open(kernels: WindowKernels, ms: number, shards: number): State;
@@ -14,7 +14,7 @@ interface State {
   readonly state: WindowState | SessionState;
   take(at: number): Promise<RowRun>;
   find(accountId: bigint): number;
-  /** Calls that are good while it is open. */
+  /** Calls that are valid while the state is open. */
   readonly calls: readonly (() => unknown)[];
 }
 

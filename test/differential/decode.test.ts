@@ -1,5 +1,5 @@
-/** Event decode: the addon writes the same bytes as the reference implementation for any batch, and both follow the
- *  requirement. */
+/** Event decode: the addon writes the same bytes as the reference implementation for any batch, and
+ *  both match the specification. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -27,12 +27,12 @@ describe('decodeEvents', () => {
   it('decodeEvents writes the same bytes in both kernels, for any spans and headers', () => {
     fc.assert(
       fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {
-        const [twin, addon] = both(
+        const [fromReference, addon] = both(
           () => ({ records: batchOf(plan), into: soil(EventBatch.create(rows, plan.shared), pattern) }),
           (kernels, { records, into }) => kernels.decodeEvents(records, into),
           ({ records, into }) => [records, into],
         );
-        expect(addon).toEqual(twin);
+        expect(addon).toEqual(fromReference);
       }),
       { numRuns: 400 },
     );
@@ -42,7 +42,7 @@ describe('decodeEvents', () => {
     fc.assert(
       fc.property(fc.array(fc.option(values, { freq: 5 }), { minLength: 1, maxLength: 20 }), (rows) => {
         const records = RecordBatch.create(rows.length, rows.length * 300);
-        // One byte before the first value puts all of them off their natural alignment.
+        // One byte before the first value misaligns all values.
         records.arenaUsed = 1;
         for (const value of rows) expect(records.append({ value })).toBe(true);
         const into = EventBatch.create(rows.length);

@@ -1,4 +1,4 @@
-/** Wire frames: a table of known bytes, a reader written from the grammar as oracle, both kernels. */
+/** Wire frames: a table of known bytes, an oracle that follows the grammar, and both kernels. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
@@ -16,7 +16,7 @@ interface Read {
   readonly payload: number;
 }
 
-/** Reads one value as the grammar says, in big integers. */
+/** Reads one value by the grammar, in big integers. */
 function readFrame(value: Uint8Array | null, protobuf: boolean): Read {
   const refuse = (status: number): Read => ({ status, schemaId: 0, path: [], payload: 0 });
   if (value === null) return refuse(NULL_VALUE);
@@ -68,7 +68,7 @@ function scanOne(kernels: typeof native, value: Uint8Array | null, protobuf: boo
 
 const hex = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex'));
 
-/** Bytes that look like frames, cut and spoilt at times. */
+/** Bytes that resemble frames, sometimes cut or corrupted. */
 const frameish = fc
   .record({
     magic: fc.oneof({ weight: 12, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(255) }),
@@ -162,12 +162,12 @@ describe('scanFrames', () => {
         fc.boolean(),
         fc.nat(255),
         (plan, rows, protobuf, pattern) => {
-          const [twin, addon] = both(
+          const [fromReference, addon] = both(
             () => ({ records: batchOf(plan), into: soil(FrameBatch.create(rows), pattern) }),
             (kernels, { records, into }) => kernels.scanFrames(records, protobuf, into),
             ({ records, into }) => [records, into],
           );
-          expect(addon).toEqual(twin);
+          expect(addon).toEqual(fromReference);
         },
       ),
       { numRuns: 500 },
@@ -181,7 +181,7 @@ const paths = fc.oneof(
 );
 const payloadLists = fc.array(fc.option(fc.uint8Array({ maxLength: 40 }), { freq: 6 }), { maxLength: 12 });
 
-/** Payloads one after the other, with their spans. */
+/** Concatenates payloads and returns their spans. */
 function joined(list: ReadonlyArray<Uint8Array | null>) {
   const bytes = Uint8Array.from(list.flatMap((payload) => [...(payload ?? [])]));
   const start = new Uint32Array(list.length);
@@ -297,7 +297,7 @@ describe('writeFrames', () => {
             length[plan.spoilt.row] = plan.spoilt.length;
           }
           const indexes = plan.path === null ? null : Int32Array.from(plan.path);
-          const [twin, addon] = both(
+          const [fromReference, addon] = both(
             () => {
               const into = soil(RecordBatch.create(plan.rows, plan.arena, plan.shared), plan.pattern);
               into.rowCount = Math.min(plan.filled, plan.rows);
@@ -317,7 +317,7 @@ describe('writeFrames', () => {
               ),
             (into) => [into],
           );
-          expect(addon).toEqual(twin);
+          expect(addon).toEqual(fromReference);
         },
       ),
       { numRuns: 600 },

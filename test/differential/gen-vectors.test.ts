@@ -1,4 +1,5 @@
-/** Both generators against vectors that an independent program made from docs/generator.md alone. */
+/** Both generators compared with vectors of an independent program that follows docs/generator.md.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,5 @@
-/** The addon's generator against the reference implementation: the same bytes, the same state, the same refusals. */
+/** The addon's generator compared with the reference implementation: the same bytes, state
+ *  and refusals. */
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -244,7 +245,7 @@ describe('broken queue or table', () => {
       ),
       { numRuns: 150 },
     );
-    // Events that are said to wait in lists that are empty.
+    // The state claims that empty lists hold waiting events.
     const empty = new ArrivalQueue(16);
     empty.state[ARRIVAL_STATE.PENDING / 8] = 5;
     empty.state[ARRIVAL_STATE.NEXT_SEQ / 8] = 2 ** 53;

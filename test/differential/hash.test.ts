@@ -1,4 +1,4 @@
-/** Shard hash: published vectors, an oracle written from the definition of MurmurHash3, both kernels. */
+/** Shard hash: published vectors, an oracle by the definition of MurmurHash3, both kernels. */
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -15,7 +15,7 @@ const published = JSON.parse(
   readFileSync(new URL('../vectors/shard-hash.json', import.meta.url), 'utf8'),
 ) as { seed: number; vectors: Vector[] };
 
-/** MurmurHash3 x86_32 of any bytes, in big integers: slow and plain. */
+/** MurmurHash3 x86_32 of any bytes, in big integers. */
 function murmur3(bytes: Uint8Array, seed: number): number {
   const word = (x: bigint): bigint => x & 0xffff_ffffn;
   const rotate = (x: bigint, bits: bigint): bigint => word(x << bits) | (x >> (32n - bits));
@@ -125,7 +125,7 @@ describe('shard hash', () => {
         shardNumbers,
         fc.nat(45),
         (accountIds, lie, shards, room) => {
-          const [twin, addon] = both(
+          const [fromReference, addon] = both(
             () => {
               const events = eventsOf(accountIds);
               if (lie !== null) events.columns.header[lie.at] = lie.value;
@@ -137,7 +137,7 @@ describe('shard hash', () => {
             },
             ({ events, out }) => [events, out],
           );
-          expect(addon).toEqual(twin);
+          expect(addon).toEqual(fromReference);
         },
       ),
       { numRuns: 400 },
@@ -152,7 +152,7 @@ describe('shard hash', () => {
       const counts = new Array<number>(shards).fill(0);
       for (const shard of out) counts[shard] = (counts[shard] as number) + 1;
       const even = 40_000 / shards;
-      // Five standard deviations of a fair throw.
+      // Five standard deviations of a uniform distribution.
       for (const count of counts) expect(Math.abs(count - even)).toBeLessThan(5 * Math.sqrt(even));
     }
   });

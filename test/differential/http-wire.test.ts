@@ -1,5 +1,6 @@
-/** Our parser beside node's: the same bytes, cut anywhere, give the same requests or are refused by both; where ours
- *  refuses more, it is for one of the reasons listed here. It never takes a request that node does not. */
+/** Millrace's HTTP parser compared with node's: the same bytes, cut anywhere, give the same
+ *  requests or are refused by both. Millrace's parser refuses more only for the reasons listed
+ *  here, and never accepts a request that node refuses. */
 import { connect } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -49,7 +50,8 @@ class Side {
     });
   }
 
-  /** A whole exchange on another connection: what was sent before it has been read by then. */
+  /** Completes an exchange on another connection. Afterwards the server has read all bytes that
+   *  were sent before. */
   private alive(): Promise<void> {
     return new Promise((resolve) => {
       const socket = connect(this.server.port, '127.0.0.1', () =>
@@ -61,7 +63,7 @@ class Side {
     });
   }
 
-  /** The requests that these bytes are taken for. */
+  /** Returns the requests that the server parses from these bytes. */
   async read(bytes: Buffer, cuts: readonly number[]): Promise<readonly string[]> {
     this.handled = [];
     const places = [0, ...cuts.map((cut) => cut % bytes.length), bytes.length].sort((a, b) => a - b);
@@ -90,11 +92,11 @@ beforeAll(() => Promise.all([ours.start(), nodes.start()]));
 afterAll(() => Promise.all([ours, nodes].map((side) => side.server.drain(0))));
 
 const NODE_MAJOR = Number(process.versions.node.split('.')[0]);
-/** A line feed or a carriage return by itself. */
+/** Line feed or carriage return by itself. */
 const BARE = /(^|[^\r])\n|\r(?!\n)/;
 
-/** Why ours refuses what node takes; each is a form that RFC 9112 lets a server refuse, or tells it to, and that node's parser does not
- *  show to whoever uses it. */
+/** Reasons for which Millrace refuses requests that node accepts. RFC 9112 allows or requires each
+ *  refusal, and node's parser does not report these forms to its user. */
 const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
   ['a line feed or a carriage return by itself', BARE],
   ['more than one blank in the request line', /[A-Z] {2}| {2}HTTP\//],
@@ -111,12 +113,13 @@ async function compare(bytes: Buffer, cuts: readonly number[]): Promise<'same' |
   const text = bytes.toString('latin1');
   const say = JSON.stringify(text);
   if (mine.length > theirs.length && NODE_MAJOR > 20) {
-    // Node.js 22 refuses a bare line feed, and then drops the requests of the same read that it has not handed over yet.
+    // Node.js 22 refuses a bare line feed, and then drops the requests of the same read that were
+    // not delivered yet.
     expect(mine.slice(0, theirs.length), say).toEqual(theirs);
     expect(text, say).toMatch(BARE);
     return 'requests that node drops before a bare line feed';
   }
-  // What ours takes, node takes too, in the same words and order.
+  // node accepts every request that Millrace accepts, with the same text and order.
   expect(mine, say).toEqual(theirs.slice(0, mine.length));
   if (mine.length === theirs.length) return 'same';
   const reason = REFUSED_MORE.find(([, pattern]) => pattern.test(text))?.[0];
@@ -286,8 +289,8 @@ const message = fc
     ]),
   );
 
-/** MILLRACE_TEST_RUNS=20000 looks for forms that are not listed yet, by a seed of its own; without it the cases are the
- *  same each time, as a find is about two parsers and not about a change. */
+/** MILLRACE_TEST_RUNS=20000 searches unlisted forms with a seed of its own. Without it the cases
+ *  are always the same, because a find concerns the parsers and not a change. */
 const ASKED = process.env['MILLRACE_TEST_RUNS'];
 const RUNS = Number(ASKED ?? 700);
 const SEED = 20_261_121;
@@ -306,7 +309,7 @@ describe('HTTP parsers of Millrace and Node', () => {
       ),
       { numRuns: RUNS, ...(ASKED === undefined ? { seed: SEED } : {}) },
     );
-    // A generator whose bytes are all refused, or all taken, would show nothing.
+    // Guards against a generator whose bytes are all refused or all accepted.
     expect(outcomes.get('same')).toBeGreaterThan(RUNS / 3);
     expect(outcomes.size).toBeGreaterThan(2);
   }, 600_000);

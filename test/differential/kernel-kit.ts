@@ -1,4 +1,4 @@
-/** Batches as hostile as a buffer can be, and a comparison of two kernels that leaves no byte out. */
+/** Hostile batches, and a comparison of two kernels over every byte. */
 import fc from 'fast-check';
 import { loadKernels } from '../../src/addon/load.ts';
 import type { Kernels } from '../../src/addon/surface.ts';
@@ -18,7 +18,7 @@ export interface BatchPlan {
   readonly rows: readonly Row[];
   readonly arena: Uint8Array;
   readonly arenaUsed: number;
-  /** A header word to overwrite, and with what. */
+  /** Header word that is overwritten, and its new value. */
   readonly lie: { readonly word: number; readonly value: number } | null;
   readonly shared: boolean;
 }
@@ -28,7 +28,8 @@ const u32 = fc.oneof(
   fc.constantFrom(0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fffb, 0xffff_ffff),
 );
 
-/** Batches whose values are mostly cut from `values`, with spans that sometimes lie, and headers that rarely do. */
+/** Batches whose values are mostly cut from `values`, sometimes with wrong spans, rarely with wrong
+ *  headers. */
 export function batchPlans(values: fc.Arbitrary<Uint8Array>): fc.Arbitrary<BatchPlan> {
   return fc
     .record({
@@ -87,14 +88,15 @@ export function batchOf(plan: BatchPlan): RecordBatch {
   return batch;
 }
 
-/** Fills everything behind the header with a pattern, so that a byte that a kernel must not touch shows. */
+/** Fills everything behind the header with a pattern, which reveals writes to bytes that a kernel
+ *  must not touch. */
 export function soil<B extends { readonly buffer: ArrayBufferLike }>(batch: B, pattern: number): B {
   const bytes = new Uint8Array(batch.buffer, BATCH_HEADER.BYTES);
   for (let i = 0; i < bytes.length; i++) bytes[i] = (pattern + i * 31) & 0xff;
   return batch;
 }
 
-/** Value or error code of a call. */
+/** Returns the value or error code of a call. */
 export function outcome(call: () => number | undefined): number | string | undefined {
   try {
     return call();
@@ -103,7 +105,8 @@ export function outcome(call: () => number | undefined): number | string | undef
   }
 }
 
-/** Runs both kernels on worlds of their own and returns [twin, addon]: the answer and every byte afterwards. */
+/** Runs both kernels on separate worlds and returns [reference, addon]: the answer and every byte
+ *  afterwards. */
 export function both<W>(
   world: () => W,
   call: (kernels: Kernels, world: W) => number | undefined,

@@ -1,5 +1,6 @@
-/** The decoder against Apache Avro on the JVM: the same value, or an error on both sides. Where the two, or avsc, differ,
- *  test/vectors/registry-avro-resolution.json records what each says, and why. */
+/** Decoder compared with Apache Avro on the JVM: the same value, or an error on both sides. Known
+ *  differences, also of avsc, are in test/vectors/registry-avro-resolution.json with their reasons.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -8,7 +9,7 @@ import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { datumOf, spending } from '../property/registry-avro-decoder-kit.ts';
 import { readerSchema, writerSchema } from '../property/registry-avro-pairs-kit.ts';
-import { avscSays, type Case, javaSays, parse, weSay } from './registry-avro-say.ts';
+import { avscAnswers, type Case, javaAnswers, parse, testedAnswers } from './registry-avro-say.ts';
 
 interface Vector {
   readonly what: string;
@@ -27,7 +28,7 @@ const recorded = vectors.map(
   ({ writer, reader, hex }): Case => ({ writer, reader, payloads: [Buffer.from(hex, 'hex')] }),
 );
 
-/** False for one that leaves out what it uses. */
+/** False for a schema without the definition of a type that it uses. */
 function isSchema(text: string): boolean {
   try {
     parse(text);
@@ -57,10 +58,10 @@ function randomCases(): Case[] {
 }
 
 const random = randomCases();
-/** In the order of `random`, then of `recorded`. */
+/** Answers in the order of `random`, then of `recorded`. */
 let java: string[][] = [];
 beforeAll(async () => {
-  java = await javaSays([...random, ...recorded]);
+  java = await javaAnswers([...random, ...recorded]);
 });
 
 describe('random pairs', () => {
@@ -69,9 +70,9 @@ describe('random pairs', () => {
     const differing: unknown[] = [];
     const seen = { values: 0, refused: 0, notText: 0 };
     random.forEach((one, i) => {
-      weSay(one).forEach((ours, k) => {
+      testedAnswers(one).forEach((ours, k) => {
         const theirs = java[i]?.[k] as string;
-        // Java makes a text of any bytes.
+        // Java decodes any bytes as a text.
         if (ours === '!malformed_payload' && !theirs.startsWith('!')) {
           seen.notText++;
           return;
@@ -95,7 +96,11 @@ describe('recorded differences', () => {
     'our decoder, Java and avsc differ as recorded for %s',
     (_what, vector, index) => {
       const one = recorded[index] as Case;
-      expect({ ours: weSay(one)[0], java: java[PAIRS + index]?.[0], avsc: avscSays(one)[0] }).toEqual({
+      expect({
+        ours: testedAnswers(one)[0],
+        java: java[PAIRS + index]?.[0],
+        avsc: avscAnswers(one)[0],
+      }).toEqual({
         ours: vector.ours,
         java: vector.java,
         avsc: vector.avsc,

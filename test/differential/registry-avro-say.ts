@@ -1,4 +1,4 @@
-/** What Apache Avro on the JVM, avsc and our decoder say of an event, all in one form. */
+/** Answers of Apache Avro on the JVM, avsc and Millrace's decoder for an event, in one form. */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -15,20 +15,20 @@ export interface Case {
   readonly payloads: readonly Buffer[];
 }
 
-/** What the JVM says of each payload of each case. */
-export async function javaSays(cases: readonly Case[]): Promise<string[][]> {
+/** Returns the JVM's answer for each payload of each case. */
+export async function javaAnswers(cases: readonly Case[]): Promise<string[][]> {
   const tool = (await import(join(packageRoot(), 'tools', 'oracles.mjs'))) as {
     oracleCommand: (name: string) => { readonly command: string; readonly args: readonly string[] };
   };
   const { command, args } = tool.oracleCommand('AvroOracle');
   const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'pipe'] });
   let out = '';
-  let said = '';
+  let output = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     out += text;
   });
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
+    output += text;
   });
   const ended = new Promise<number | null>((resolve, reject) => {
     child.on('error', reject);
@@ -41,7 +41,7 @@ export async function javaSays(cases: readonly Case[]): Promise<string[][]> {
       .map((line) => `${line}\n`)
       .join(''),
   );
-  expect(await ended, said).toBe(0);
+  expect(await ended, output).toBe(0);
   const lines = out.split('\n').slice(0, -1);
   expect(lines.length).toBe(cases.length);
   return lines.map((line) => line.split(' '));
@@ -50,7 +50,7 @@ export async function javaSays(cases: readonly Case[]): Promise<string[][]> {
 const hex = (text: string): string => Buffer.from(text, 'utf8').toString('hex');
 const double = Buffer.alloc(8);
 
-/** A value in the form in which the JVM's side prints its own. */
+/** Prints a value in the form of the JVM's tool. */
 function print(value: unknown): string {
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'bigint') return `${value}n`;
@@ -70,8 +70,8 @@ function print(value: unknown): string {
 
 export const parse = (text: string): AvroSchema => parseSchema('AVRO', text) as AvroSchema;
 
-/** What we say of each payload. */
-export function weSay({ writer, reader, payloads }: Case): string[] {
+/** Returns Millrace's answer for each payload. */
+export function testedAnswers({ writer, reader, payloads }: Case): string[] {
   const decode = avroDecoder(parse(reader).tree, parse(writer).tree);
   return payloads.map((bytes) => {
     try {
@@ -84,8 +84,8 @@ export function weSay({ writer, reader, payloads }: Case): string[] {
   });
 }
 
-/** What avsc says of each payload; `?` where it refuses the schemas. */
-export function avscSays({ writer, reader, payloads }: Case): string[] {
+/** Returns avsc's answer for each payload; `?` if it refuses the schemas. */
+export function avscAnswers({ writer, reader, payloads }: Case): string[] {
   const type = avscOf(reader);
   const written = avscOf(writer);
   let resolver: ReturnType<NonNullable<typeof type>['createResolver']> | undefined;

@@ -1,4 +1,4 @@
-/** The Protobuf decoder against what protobuf itself made of the same bytes, whole and damaged. */
+/** Protobuf decoder compared with upb's recorded answers for the same bytes, whole and damaged. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -9,14 +9,14 @@ import { messageOf } from '../property/registry-proto-decoder-kit.ts';
 
 interface Vector {
   readonly schema: string;
-  /** Null where protobuf refuses the bytes. */
+  /** Null if protobuf refuses the bytes. */
   readonly payloads: ReadonlyArray<readonly [hex: string, answer: unknown]>;
 }
 
 const path = join(packageRoot(), 'test', 'vectors', 'registry-proto-upb.json');
 const { vectors } = JSON.parse(readFileSync(path, 'utf8')) as { vectors: readonly Vector[] };
 
-/** A value in the form of the vectors: one letter says what a text stands for. */
+/** Converts a value to the form of the vectors, in which one letter names the type of a text. */
 function recorded(value: unknown): unknown {
   if (value === null || typeof value === 'boolean') return value;
   if (typeof value === 'bigint') return `n${value}`;

@@ -1,8 +1,8 @@
-/** The stored layout against what the printer of the existing registries' parser printed.
+/** Stored layout compared with the output of the printer of the existing registries.
  *
- *  That printer heads its text with two comments, keeps other comments, and sets blank lines in its own way; the lines
- *  between are compared byte for byte, and the blank lines are stated in registry-proto-text.test.ts.
- */
+ *  That printer starts its text with two comments, keeps other comments, and sets blank lines in
+ *  its own way. The other lines are compared byte for byte. registry-proto-text.test.ts tests the
+ *  blank lines. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** The Protobuf parser and its descriptors against what protoc said and wrote. */
+/** Protobuf parser and its descriptors compared with the messages and output of protoc. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -103,9 +103,11 @@ const PARTS: Readonly<Record<Kind, Readonly<Record<number, Kind>>>> = {
   options: {},
 };
 
-/** A descriptor without the order of what has none: fields, nested types, and parts of one custom option. The canonical
- *  layout moves them; what a message's index counts is tested where order is.
- *  @param loose also the order of enum values, imports, oneofs and single options, which normalising changes */
+/** Returns a descriptor without the order of unordered parts: fields, nested types, and parts of
+ *  one custom option. The canonical layout moves them. Message indexes are tested where the order
+ *  is kept.
+ *  @param loose ignore also the order of enum values, imports, oneofs and single options, which
+ *  normalization changes */
 function meaning(bytes: Buffer, loose = false): unknown {
   const of = (content: Buffer, kind: Kind): unknown => {
     const fields = readFields(content) as WireField[];
@@ -114,7 +116,7 @@ function meaning(bytes: Buffer, loose = false): unknown {
     for (const { number, wire, value, bytes: inner } of fields) {
       // Public and weak indexes follow the order of imports, which the layout changes.
       if (kind === 'file' && [3, 10, 11].includes(number)) continue;
-      // proto2 stated or not is one syntax.
+      // An explicit and an implicit proto2 are the same syntax.
       if (kind === 'file' && number === 12 && inner.toString() === 'proto2') continue;
       if (loose && kind === 'field' && number === 9) continue;
       const part = PARTS[kind][number];
@@ -122,7 +124,7 @@ function meaning(bytes: Buffer, loose = false): unknown {
       out.set(number, held);
       held.push(wire !== 2 ? String(value) : part === undefined ? inner.toString('hex') : of(inner, part));
     }
-    // A method's empty options say nothing.
+    // Empty options of a method have no meaning.
     if (kind === 'method' && JSON.stringify(out.get(4)) === '[{}]') out.delete(4);
     const sorted = [...out].map(([number, values]) => {
       const isOrdered =
@@ -139,7 +141,8 @@ function meaning(bytes: Buffer, loose = false): unknown {
   return of(bytes, 'file');
 }
 
-/** Occurrences of one option as one: protoc writes the parts of `(a).b` one by one, and a reader joins them. */
+/** Joins the occurrences of one option: protoc writes the parts of `(a).b` separately, and a reader
+ *  merges them. */
 function optionBytesOf(fields: readonly WireField[]): Record<string, string[]> {
   const out: Record<string, string[]> = {};
   for (const { number, wire, value, bytes } of fields) {
@@ -152,7 +155,7 @@ function optionBytesOf(fields: readonly WireField[]): Record<string, string[]> {
   return out;
 }
 
-/** The fields of what may be a message, else the bytes themselves. */
+/** Returns the fields of bytes that may be a message, else the bytes themselves. */
 function partsOf(bytes: Buffer): string[] {
   const fields = readFields(bytes);
   if (fields === undefined || fields.length === 0) return [bytes.toString('hex')];
@@ -168,9 +171,9 @@ interface Verdict {
   readonly says: string;
 }
 
-/** Where the registry decides otherwise, and why. */
+/** Texts on which the registry decides otherwise, with the reason. */
 const OTHERWISE: ReadonlyMap<string, string> = new Map([
-  ['enum E { option allow_alias = true; A = 0; B = 1; }', 'an option too many harms nobody'],
+  ['enum E { option allow_alias = true; A = 0; B = 1; }', 'a superfluous option has no effect'],
   ['message M { reserved 536870912; }', 'no field can have that number'],
   ['message M { reserved "1x"; }', 'no field can have that name'],
   ['option optimize_for = SPEED;', 'a schema declares something'],
@@ -214,13 +217,13 @@ describe('verdicts', () => {
     const elsewhere: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       const line = /^(\d+):\d+:/.exec(says)?.[1];
-      // What has no end is named where it begins, not where the text ends.
+      // An unterminated construct is reported at its beginning, not at the end of the text.
       if (accepted || line === undefined || says.includes('End-of-file')) continue;
       try {
         protoLink(source);
       } catch (thrown) {
         const { details, message } = thrown as { details: { line?: number }; message: string };
-        // Without a place: that a file declares nothing.
+        // Error without a place: the file declares nothing.
         if (details.line !== undefined && String(details.line) !== line)
           elsewhere.push(`${source} | ${says} | ${message}`);
       }

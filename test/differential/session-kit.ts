@@ -1,5 +1,5 @@
-/** Sessions from plain rows: batches admitted whatever the time is, a list of intervals a key as the rules say it, and what
- *  a session state says of itself. */
+/** Kit for session states: batches admitted at any time, a model of intervals for each key, and the
+ *  observable state. */
 
 import type { RowRun, SessionState } from '../../src/addon/window-surface.ts';
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
@@ -21,7 +21,8 @@ export function admittedOf(rows: readonly EventRow[]): Batches {
   return batch;
 }
 
-/** Intervals in a list a key; whatever lies less than a gap from an event becomes one with it. */
+/** Model: a list of intervals for each key. Intervals less than a gap from an event are merged with
+ *  it. */
 export class Intervals {
   private readonly gap: bigint;
   private readonly keys = new Map<bigint, Session[]>();
@@ -40,7 +41,7 @@ export class Intervals {
     }
   }
 
-  /** All of them, or those of a key, ascending by start. */
+  /** Returns all intervals, or those of a key, ascending by start. */
   open(key?: bigint): Session[] {
     const found = key === undefined ? [...this.keys.values()].flat() : (this.keys.get(key) ?? []);
     return [...found].sort((a, b) => order(a.start, b.start));
@@ -89,7 +90,7 @@ export function sessionsOf(rows: Uint8Array): Session[] {
   });
 }
 
-/** Rows of the sessions, in their order. */
+/** Encodes sessions as rows, in their order. */
 export function rowsOfSessions(sessions: readonly Session[]): Uint8Array {
   const cells = sessions.flatMap(({ key, start, last, count, sum, min, max }) =>
     [key, count, sum, sum >> 64n, min, max, last, start].map((cell) => BigInt.asUintN(64, cell)),
@@ -102,14 +103,14 @@ export function sessionDeltasOf(state: SessionState): Uint8Array {
   return out.slice(0, state.encodeDeltas(out));
 }
 
-/** The open sessions of a key. */
+/** Returns the open sessions of a key. */
 export function found(state: SessionState, key: bigint): Uint8Array {
   const rows = new Uint8Array(state.find(key, new ArrayBuffer(0)) * ROW_BYTES);
   state.find(key, rows);
   return rows;
 }
 
-/** Rows of a run, read in pages and closed. */
+/** Reads a run in pages, closes it, and returns its rows. */
 export function readOut(run: RowRun, pageRows = 7): Uint8Array {
   const rows = new Uint8Array(run.rowCount * ROW_BYTES);
   const page = new ArrayBuffer(pageRows * ROW_BYTES);
@@ -122,8 +123,8 @@ export function readOut(run: RowRun, pageRows = 7): Uint8Array {
   return rows;
 }
 
-/** Everything that a state says without changing. */
-export const said = (state: SessionState): readonly number[] => [
+/** Returns everything that a state reports without changing. */
+export const scalarsOf = (state: SessionState): readonly number[] => [
   state.sessionCount(),
   state.mergedCount(),
   state.leastEnd(),

@@ -1,9 +1,9 @@
-/** Open sessions taken out in parts and merged again: the addon and the reference implementation write the same
- *  bytes, and both equal the rule over all events together. */
+/** Open sessions extracted in parts and merged again: the addon and the reference implementation
+ *  write the same bytes, and both equal the rule applied to all events together. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/addon/window-surface.ts';
-import { admittedOf, readOut, rowsOfSessions, type Session, said } from './session-kit.ts';
+import { admittedOf, readOut, rowsOfSessions, type Session, scalarsOf } from './session-kit.ts';
 import {
   type EventRow,
   hexOf,
@@ -19,7 +19,8 @@ const LIMIT = 2n ** 52n;
 const KEYS = [0n, 1n, 2n, 2n ** 32n, 2n ** 63n, 2n ** 64n - 1n];
 const values = fc.oneof(fc.bigInt(-5n, 5n), fc.constantFrom(I64_MIN, I64_MAX));
 const gaps = fc.constantFrom(1, 2, 16, 1000, 2 ** 46);
-/** Times in sixteenths of a gap, so that steps of just the gap, less and more are all frequent. */
+/** Times in sixteenths of a gap, so that steps of exactly the gap, less and more are all frequent.
+ */
 const events = fc.array(
   fc.record({ key: fc.constantFrom(...KEYS), value: values, at: fc.bigInt(-40n, 40n), part: fc.nat(4) }),
   { maxLength: 60 },
@@ -29,7 +30,8 @@ type Event = typeof events extends fc.Arbitrary<ReadonlyArray<infer E>> ? E : ne
 const order = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
 const timeOf = ({ at }: Event, gapMs: number): bigint => (at * BigInt(gapMs)) / 16n;
 
-/** The rule: the events of a key in the order of their times; a step of the gap or more begins a session. */
+/** Model: the events of a key in the order of their times; a step of the gap or more starts a
+ *  session. */
 function byTheRule(all: readonly Event[], gapMs: number): Session[] {
   const sessions: Session[] = [];
   for (const key of [...KEYS].sort(order)) {
@@ -63,7 +65,8 @@ const rowOf = (event: Event, gapMs: number): EventRow => ({
   eventTs: timeOf(event, gapMs),
 });
 
-/** Calls the kernel until all is done; every page, what stands open and the cursors after each call. */
+/** Calls the kernel until the merge is complete. Returns every page, and the open sessions and
+ *  cursors after each call. */
 function merged(
   kernels: WindowKernels,
   gapMs: number,
@@ -114,9 +117,9 @@ describe('extraction of all sessions', () => {
                 const before = state.deltaBytesMax();
                 const run = await state.detach();
                 expect([state.sessionCount(), state.leastEnd()]).toEqual([0, Number.POSITIVE_INFINITY]);
-                // What the last batch changed is still to be written down.
+                // The changes of the last batch are not written yet.
                 expect(state.deltaBytesMax()).toBe(before);
-                found.push(run.rowCount, run.bytes, said(state));
+                found.push(run.rowCount, run.bytes, scalarsOf(state));
                 const expected = hexOf(rowsOfSessions(byTheRule(batch, gapMs)).buffer);
                 expect(hexOf(readOut(run).buffer)).toBe(expected);
                 state.trim();
@@ -167,9 +170,11 @@ describe('session merge', () => {
             return readOut(await state.detach());
           }),
         );
-        const [twin, addon] = SIDES.map((kernels) => merged(kernels, gapMs, runs, pageRows, outRows));
-        expect(addon).toEqual(twin);
-        expect(twin?.rows).toBe(hexOf(rowsOfSessions(byTheRule(all, gapMs)).buffer));
+        const [fromReference, addon] = SIDES.map((kernels) =>
+          merged(kernels, gapMs, runs, pageRows, outRows),
+        );
+        expect(addon).toEqual(fromReference);
+        expect(fromReference?.rows).toBe(hexOf(rowsOfSessions(byTheRule(all, gapMs)).buffer));
       }),
       { numRuns: 200 },
     );
@@ -180,7 +185,7 @@ describe('session merge', () => {
       ...{ key, start, last },
       ...{ count: 1n, sum: 1n, min: 1n, max: 1n },
     });
-    // Steps of 9 lead through both runs in turn; 10 is the gap.
+    // Steps of 9 alternate between both runs; 10 is the gap.
     const first = Array.from({ length: 20 }, (_, i) => one(BigInt(i * 18), BigInt(i * 18)));
     const second = Array.from({ length: 20 }, (_, i) => one(BigInt(i * 18 + 9), BigInt(i * 18 + 9)));
     const apart = one(361n, 400n);

@@ -1,5 +1,5 @@
-/** Open sessions: the addon and the reference implementation hold, write and release the same bytes, and both equal
- *  a list of intervals per key. */
+/** Open sessions: the addon and the reference implementation hold, write and release the same
+ *  bytes, and both equal a list of intervals for each key. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { SessionState } from '../../src/addon/window-surface.ts';
@@ -11,7 +11,7 @@ import {
   readOut,
   rowsOfSessions,
   type Session,
-  said,
+  scalarsOf,
   sessionDeltasOf,
   sessionsOf,
 } from './session-kit.ts';
@@ -34,7 +34,7 @@ const keys = fc.oneof(
   { weight: 1, arbitrary: fc.bigInt(0n, 2n ** 64n - 1n) },
 );
 const values = fc.oneof(fc.bigInt(-5n, 5n), fc.constantFrom(I64_MIN, I64_MAX, 0n, -1n));
-/** How far an event is ahead of the frontier, in parts of 64 of four gaps. */
+/** Distance of an event ahead of the watermark, in 64ths of four gaps. */
 const rows = fc.array(fc.record({ key: keys, value: values, ahead: fc.bigInt(0n, 64n) }), { maxLength: 40 });
 const rises = fc.oneof(fc.constant(0n), fc.bigInt(1n, 40n));
 const courses = fc.array(fc.record({ rows, rise: rises }), { maxLength: 6 });
@@ -42,7 +42,7 @@ const gaps = fc.constantFrom(1, 2, 16, 17, 1000, 30_000, 2 ** 46);
 const bases = fc.constantFrom(0n, -40n, 1_750_000_000_000n);
 const shardCounts = fc.integer({ min: 1, max: 5 });
 
-/** The steps of a course as events at or ahead of a frontier that rises. */
+/** Turns the steps of a course into events at or ahead of a rising watermark. */
 function timed(
   course: ReadonlyArray<{ rows: ReadonlyArray<{ key: bigint; value: bigint; ahead: bigint }>; rise: bigint }>,
   gapMs: number,
@@ -83,10 +83,11 @@ describe('session state', () => {
           });
           expect(deltas[1]).toBe(deltas[0]);
           model.add(events);
-          const [twin, addon] = states.map(said);
-          expect(addon).toEqual(twin);
-          expect(twin?.[0]).toBe(model.open().length);
-          for (const one of model.open()) expect(twin?.[2]).toBeLessThanOrEqual(Number(one.last) + gapMs);
+          const [fromReference, addon] = states.map(scalarsOf);
+          expect(addon).toEqual(fromReference);
+          expect(fromReference?.[0]).toBe(model.open().length);
+          for (const one of model.open())
+            expect(fromReference?.[2]).toBeLessThanOrEqual(Number(one.last) + gapMs);
           for (const key of KEYS) {
             const expected = hexOf(rowsOfSessions(model.open(key)).buffer);
             expect(states.map((state) => hexOf(found(state, key).buffer))).toEqual([expected, expected]);
@@ -100,7 +101,7 @@ describe('session state', () => {
           expect(fired[1]).toEqual(fired[0]);
           expect(fired[0]?.[2]).toBe(hexOf(rowsOfSessions(model.fire(frontier)).buffer));
           for (const state of states) expect(state.leastEnd()).toBeGreaterThan(Number(frontier));
-          expect(states.map(said)[1]).toEqual(states.map(said)[0]);
+          expect(states.map(scalarsOf)[1]).toEqual(states.map(scalarsOf)[0]);
         }
         for (const state of states) {
           const rest = readOut(await state.fire(Number.POSITIVE_INFINITY), 100);
@@ -174,7 +175,7 @@ describe('session state', () => {
       state.load(rowsOfSessions(starts.map((start) => one(start, start))), 20);
       expect([state.sessionCount(), state.mergedCount()]).toEqual([20, 0]);
       state.load(rowsOfSessions([one(90n, 310n)]), 1);
-      // A gap apart from both ends: 80 and 320 stay, 100 to 300 are one.
+      // One gap from both ends: 80 and 320 stay, 100 to 300 are one session.
       expect([state.sessionCount(), state.mergedCount()]).toEqual([10, 10]);
       expect(sessionsOf(found(state, 7n)).map(({ start, last }) => [start, last])).toEqual([
         ...[0n, 20n, 40n, 60n, 80n].map((at) => [at, at]),
@@ -206,9 +207,11 @@ describe('session state', () => {
     const rest = hexOf(rowsOfSessions(model.fire(I64_MAX)).buffer);
     for (const shards of [1, 2, 7]) {
       const states = SIDES.map((kernels) => kernels.openSessions(700, shards));
-      const [twin, addon] = states.map((state) => filled(state, batches).map((one) => hexOf(one.buffer)));
-      expect(addon).toEqual(twin);
-      expect(states.map(said)[1]).toEqual(states.map(said)[0]);
+      const [fromReference, addon] = states.map((state) =>
+        filled(state, batches).map((one) => hexOf(one.buffer)),
+      );
+      expect(addon).toEqual(fromReference);
+      expect(states.map(scalarsOf)[1]).toEqual(states.map(scalarsOf)[0]);
       for (const state of states) {
         expect(hexOf(readOut(await state.fire(9000), 500).buffer)).toBe(some);
         expect(hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY), 500).buffer)).toBe(rest);
@@ -225,7 +228,7 @@ describe('session state', () => {
         const answers = SIDES.map((kernels) => {
           const state = kernels.openSessions(10, 2);
           filled(state, [good]);
-          const before = said(state);
+          const before = scalarsOf(state);
           const batch = admittedOf(good);
           if (ts !== null) batch.events.columns.eventTs[1] = ts;
           if (row !== null) batch.admitted.columns.row[2] = row;
@@ -240,7 +243,7 @@ describe('session state', () => {
             { ...whole, start: time < 0n ? time : 0n, last: time < 0n ? 9n : time },
           ].map((bad) => outcome(() => state.load(rowsOfSessions([whole, bad]), 2)));
           loads.push(`${outcome(() => state.load(rowsOfSessions([whole]), 2))}`);
-          expect(said(state)).toEqual(before);
+          expect(scalarsOf(state)).toEqual(before);
           return [answer, ...loads];
         });
         const refused = new Array<string>(5).fill('out_of_range');
@@ -268,11 +271,15 @@ describe('decoder of partial sessions', () => {
         const answers = await Promise.all(
           SIDES.map(async (kernels) => {
             const state = kernels.openSessions(60, 3);
-            const before = said(state);
+            const before = scalarsOf(state);
             const status = state.applyDeltas(bytes);
             seen.add(status);
-            if (status !== DELTA_STATUS.OK) expect(said(state)).toEqual(before);
-            return [status, said(state), hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY)).buffer)];
+            if (status !== DELTA_STATUS.OK) expect(scalarsOf(state)).toEqual(before);
+            return [
+              status,
+              scalarsOf(state),
+              hexOf(readOut(await state.fire(Number.POSITIVE_INFINITY)).buffer),
+            ];
           }),
         );
         expect(answers[1]).toEqual(answers[0]);
@@ -287,7 +294,8 @@ describe('decoder of partial sessions', () => {
     const one = { accountId: 0x1234n, value: -3n, eventTs: -1n };
     const head = (length: number, least: string): string =>
       `4d53443102000000${hexOf(Uint8Array.of(length).buffer)}000000010000003c00000000000000${least}`;
-    // Lengths and integers of account, start, count - 1 and value; then nothing of sessions of more events.
+    // Lengths and integers of account, start, count - 1 and value. Sessions of more events add
+    // nothing here.
     const columns = '023412' + '00' + '00' + '0105';
     const minusOne = 'ffffffffffffffff';
     for (const kernels of SIDES) {

@@ -1,5 +1,5 @@
-/** Snapshots beside ingestion: ranges copied between batches, in pages, with what came later folded in from the deltas,
- *  give the state back; on both sides, and from one side to the other. */
+/** Snapshots during ingestion: ranges are copied between batches, in pages, and later changes are
+ *  applied from the deltas. The result equals the state, on both sides and across them. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES, type RowBytes, type WindowKernels } from '../../src/addon/window-surface.ts';
@@ -23,7 +23,7 @@ import {
 
 const SLICE_MS = 1000;
 
-/** What both states have in common, by slice where there are slices. */
+/** Common interface of both states, by slice if there are slices. */
 interface Held {
   take(batch: Batches): Uint8Array;
   parts(): readonly number[];
@@ -76,7 +76,7 @@ const draws = (seed: number): ((below: number) => number) => {
   };
 };
 
-/** Few keys and many: a table grows while it is copied. */
+/** Few keys and many keys, so that a table grows while it is copied. */
 function batchOf(draw: (below: number) => number, keyCount: number): EventRow[] {
   return Array.from({ length: 1 + draw(120) }, () => ({
     accountId: BigInt(draw(keyCount)) * 0x9e37_79b9n,
@@ -113,7 +113,8 @@ describe.each(['windows', 'sessions'] as const)('snapshot of %s', (kind) => {
           const deltas: Uint8Array[] = [];
           for (let seq = 1; seq <= batches; seq++) {
             deltas.push(live.take(admittedOf(batchOf(draw, keyCount))));
-            // An equal part of the ranges after each batch, the last ones after the last but one.
+            // Copies an equal part of the ranges after each batch; the last part after the last
+            // batch but one.
             const [from, to] = [seq - 1, seq].map((done) => Math.ceil((done * COVER_RANGES) / batches));
             for (let range = from as number; range < (to as number); range++) {
               covered[range] = seq;

@@ -1,5 +1,5 @@
-/** Admission: the addon and the reference implementation give the same bytes for any course of batches, as the rules
- *  demand. */
+/** Admission: the addon and the reference implementation give the same bytes for any sequence of
+ *  batches, and both match the rules. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Admission } from '../../bench/peers/oracle/admission.ts';
@@ -23,7 +23,7 @@ import { streams } from '../windows/streams.ts';
 import { type Course, courses } from './admit-courses.ts';
 import { type Batches, batchesOf, hexOf, I64_MAX, I64_MIN, outcome, SIDES } from './window-kit.ts';
 
-/** As the oracle calls them. */
+/** Refusal codes by the oracle's names. */
 const REASONS = new Map<string, number>([
   ['late', REFUSAL.LATE],
   ['late after idle', REFUSAL.LATE_AFTER_IDLE],
@@ -33,7 +33,8 @@ const NEXT_END = WINDOW_CLOCK.NEXT_END / 8;
 const FRONTIER = WINDOW_CLOCK.FRONTIER / 8;
 const cell = (at: number): number => at / 8;
 
-/** Runs a course and says every byte that came out of it. Windows fire by moving the clock past what is due. */
+/** Runs a sequence and returns every byte of output. Moving the clock past the due time fires
+ *  windows. */
 function run(
   kernels: WindowKernels,
   course: Course,
@@ -56,7 +57,7 @@ function run(
     const batches = batchesOf(rows);
     for (let from = 0; from < rows.length; ) {
       const { records, events, admitted, refused } = batches;
-      // Every other time nobody asks.
+      // Every second batch passes no buffer for refusals.
       const asked = batch % 2 === 0 ? refused : undefined;
       const taken = kernels.admit(clock, progress, records, events, from, admitted, asked);
       from += taken;
@@ -74,8 +75,8 @@ describe('admission', () => {
   it('admission is the same on both sides, byte for byte, for any course', () => {
     fc.assert(
       fc.property(courses, (course) => {
-        const [twin, addon] = SIDES.map((kernels) => run(kernels, course).log);
-        expect(addon).toEqual(twin);
+        const [fromReference, addon] = SIDES.map((kernels) => run(kernels, course).log);
+        expect(addon).toEqual(fromReference);
       }),
       { numRuns: 300 },
     );
@@ -105,7 +106,7 @@ describe('admission', () => {
       fc.constantFrom(Number.NaN, Infinity, -Infinity, -1, 0.5, 2 ** 53, 2 ** 60, -(2 ** 60), 1e300, 3),
       fc.double({ noNaN: false }).filter((value) => !Object.is(value, -0)),
     );
-    // Mostly one lie at a time, or the first to be found out hides the others.
+    // Mostly one corruption at a time, because the first one found hides the others.
     const rarely = <T>(lie: fc.Arbitrary<T>): fc.Arbitrary<T | null> =>
       fc.oneof({ weight: 4, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: lie });
     const lies = fc.record({
@@ -262,7 +263,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     const ahead = batchesOf([{ eventTs: 9000n }]);
     expect(kernels.admit(clock, progress, ahead.records, ahead.events, 0, ahead.admitted)).toBe(1);
     expect(clock[FRONTIER]).toBe(8970);
-    // A while of them, so that they are looked at by the block.
+    // Enough rows for the block-wise path.
     const ROWS = 500;
     const behind = batchesOf(
       Array.from({ length: ROWS }, (_, i) => ({

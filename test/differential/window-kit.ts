@@ -1,4 +1,4 @@
-/** Worlds for the window kernels: both sides, batches made from plain rows, and what a state says of itself. */
+/** Kit for window kernels: both sides, batches made from plain rows, and the observable state. */
 import fc from 'fast-check';
 import type { SortedRun, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { loadWindowKernels } from '../../src/addon/windows.ts';
@@ -54,7 +54,7 @@ export function batchesOf(rows: readonly EventRow[], shared = false): Batches {
   return { records, events, admitted, refused: RefusedBatch.create(capacity, shared) };
 }
 
-/** Admits every row to the slice that holds it, whatever the time is. */
+/** Admits every row to its slice, at any time. */
 export function admitAll(batches: Batches, sliceMs: bigint): void {
   const { events, admitted } = batches;
   for (let row = 0; row < events.rowCount; row++) {
@@ -68,7 +68,7 @@ export function admitAll(batches: Batches, sliceMs: bigint): void {
 
 export const hexOf = (buffer: ArrayBufferLike): string => Buffer.from(new Uint8Array(buffer)).toString('hex');
 
-/** The code of what a call throws, or its value. */
+/** Returns the value of a call, or the code of its error. */
 export function outcome<T>(call: () => T): T | string {
   try {
     return call();
@@ -88,7 +88,7 @@ export function deltasOf(state: WindowState): Uint8Array {
   return out.slice(0, state.encodeDeltas(out));
 }
 
-/** Rows of a run, read in pages of `pageRows`. */
+/** Reads the rows of a run in pages of `pageRows`. */
 export function rowsOf(run: SortedRun, pageRows: number): Uint8Array {
   const rows = new Uint8Array(run.rowCount * ROW_BYTES);
   const page = new ArrayBuffer(pageRows * ROW_BYTES);
@@ -100,7 +100,7 @@ export function rowsOf(run: SortedRun, pageRows: number): Uint8Array {
   return rows;
 }
 
-/** Everything that a state holds, slice by slice; the state is empty afterwards. */
+/** Removes and returns everything that a state holds, slice by slice. */
 export async function emptied(state: WindowState, pageRows = 7): Promise<ReadonlyArray<readonly unknown[]>> {
   const found: Array<readonly unknown[]> = [];
   for (const start of slicesOf(state)) {
@@ -112,8 +112,8 @@ export async function emptied(state: WindowState, pageRows = 7): Promise<Readonl
   return found;
 }
 
-/** Bytes with one to three changes: another byte, a shorter end, and perhaps the length at `lengthAt` put right, so that the
- *  rest is looked at. */
+/** Bytes with one to three changes: another byte, a shorter end, and sometimes a corrected length
+ *  at `lengthAt`, so that the rest is parsed. */
 export const changed = (whole: Uint8Array, lengthAt: number): fc.Arbitrary<Uint8Array> =>
   fc
     .array(

@@ -1,4 +1,5 @@
-/** Room made before a load: rows that come in the order of their ranges are the same rows, in a table that does not grow. */
+/** Space reserved before a load: rows in the order of their ranges give the same rows, in a table
+ *  that does not grow. */
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../src/addon/window-surface.ts';
 import { admitAll, batchesOf, deltasOf, emptied, outcome, ROW_BYTES, SIDES } from './window-kit.ts';
@@ -60,13 +61,13 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     const keys = 300_000;
     const state = kernels.open(10, 1);
     const row = new BigInt64Array(keys * (ROW_BYTES / 8));
-    // account_id and a count: what else a row has is as it comes.
+    // Only account_id and a count matter here; the other cells are arbitrary.
     for (let i = 0; i < keys; i++) row.fill(BigInt(i) + 1n, i * 8, i * 8 + 8);
     const rows = new Uint8Array(row.buffer);
     state.load(0, rows, keys);
     const whole = await state.seal(0);
     expect(whole.rowCount).toBe(keys);
-    // Its memory comes back with what it held.
+    // `close` releases the memory.
     whole.close();
     state.reserve(10, keys);
     state.load(10, rows, 1);

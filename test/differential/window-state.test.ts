@@ -1,5 +1,5 @@
-/** Keyed state, sorted runs, merges and deltas: the addon and the reference implementation hold and write the same
- *  bytes, and both equal a plain map. */
+/** Keyed state, sorted runs, merges and deltas: the addon and the reference implementation hold and
+ *  write the same bytes, and both equal a plain map. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ENTRY_BYTES } from '../../src/addon/reference/window/table.ts';
@@ -62,9 +62,9 @@ function filled(
   return { state, deltas };
 }
 
-const said = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
+const scalarsOf = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
 
-/** What a map of BigInts says, in the form of `emptied` without the bytes of memory. */
+/** Expected content by a map of BigInts, in the form of `emptied`, without the bytes of memory. */
 function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]): unknown {
   const slices = new Map<bigint, Map<bigint, bigint[]>>();
   const width = BigInt(sliceMs);
@@ -103,14 +103,14 @@ describe('keyed state', () => {
         shardCounts,
         fc.integer({ min: 1, max: 9 }),
         async (batches, sliceMs, shards, page) => {
-          const [twin, addon] = SIDES.map((kernels) => filled(kernels, sliceMs, shards, batches));
-          if (twin === undefined || addon === undefined) throw new Error('two sides');
+          const [fromReference, addon] = SIDES.map((kernels) => filled(kernels, sliceMs, shards, batches));
+          if (fromReference === undefined || addon === undefined) throw new Error('two sides');
           expect(addon.deltas.map((one) => hexOf(one.buffer))).toEqual(
-            twin.deltas.map((one) => hexOf(one.buffer)),
+            fromReference.deltas.map((one) => hexOf(one.buffer)),
           );
-          expect(said(addon.state)).toEqual(said(twin.state));
+          expect(scalarsOf(addon.state)).toEqual(scalarsOf(fromReference.state));
           const rows = await emptied(addon.state, page);
-          expect(rows).toEqual(await emptied(twin.state, page));
+          expect(rows).toEqual(await emptied(fromReference.state, page));
           expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
             expectedOf(sliceMs, batches),
           );
@@ -135,10 +135,10 @@ describe('keyed state', () => {
             expect(deltas.map((one) => state.applyDeltas(one))).toEqual(deltas.map(() => DELTA_STATUS.OK));
             return state;
           });
-          const [twin, addon] = replayed as [WindowState, WindowState];
-          expect(said(addon)).toEqual(said(twin));
+          const [fromReference, addon] = replayed as [WindowState, WindowState];
+          expect(scalarsOf(addon)).toEqual(scalarsOf(fromReference));
           const rows = await emptied(addon);
-          expect(rows).toEqual(await emptied(twin));
+          expect(rows).toEqual(await emptied(fromReference));
           expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
             expectedOf(sliceMs, batches),
           );
@@ -160,7 +160,7 @@ describe('keyed state', () => {
         const { state } = filled(kernels, 10, 3, [many(0n, 5000)]);
         const sizes = [state.bytes()];
         (await state.seal(0)).close();
-        // The next slice, one far ahead, one behind, and one that follows the first again.
+        // The following slice, one far ahead, one behind, and another slice that follows the first.
         for (const start of [10n, 10_000n, -50n, 20n]) {
           const batch = batchesOf(many(start, 1));
           admitAll(batch, 10n);
@@ -194,12 +194,12 @@ describe('keyed state', () => {
     );
     const results = await Promise.all(
       [1, 2, 7].map(async (shards) => {
-        const [twin, addon] = SIDES.map((kernels) => filled(kernels, 1000, shards, batches));
+        const [fromReference, addon] = SIDES.map((kernels) => filled(kernels, 1000, shards, batches));
         expect(addon?.deltas.map((one) => hexOf(one.buffer))).toEqual(
-          twin?.deltas.map((one) => hexOf(one.buffer)),
+          fromReference?.deltas.map((one) => hexOf(one.buffer)),
         );
-        const rows = await emptied((addon as typeof twin & object).state, 500);
-        (addon as typeof twin & object).state.close();
+        const rows = await emptied((addon as typeof fromReference & object).state, 500);
+        (addon as typeof fromReference & object).state.close();
         return rows.map(([start, count, , hex]) => [start, count, hex]);
       }),
     );
@@ -238,15 +238,15 @@ describe('keyed state', () => {
             }
             return { loaded, state, copied };
           });
-          const [twin, addon] = found as [(typeof found)[0], (typeof found)[0]];
-          expect(addon.loaded).toEqual(twin.loaded);
-          expect(said(addon.state)).toEqual(said(twin.state));
-          expect(said(addon.copied)).toEqual(said(twin.copied));
+          const [fromReference, addon] = found as [(typeof found)[0], (typeof found)[0]];
+          expect(addon.loaded).toEqual(fromReference.loaded);
+          expect(scalarsOf(addon.state)).toEqual(scalarsOf(fromReference.state));
+          expect(scalarsOf(addon.copied)).toEqual(scalarsOf(fromReference.copied));
           const all = await emptied(addon.state);
-          expect(all).toEqual(await emptied(twin.state));
+          expect(all).toEqual(await emptied(fromReference.state));
           const hex = (of: readonly (readonly unknown[])[]): unknown => of.map((one) => one[3]);
           expect(hex(await emptied(addon.copied))).toEqual(hex(all));
-          expect(hex(await emptied(twin.copied))).toEqual(hex(all));
+          expect(hex(await emptied(fromReference.copied))).toEqual(hex(all));
         },
       ),
       { numRuns: 120 },
@@ -308,7 +308,7 @@ describe('delta decoder', () => {
             const state = kernels.open(60, 3);
             const status = state.applyDeltas(bytes);
             seen.add(status);
-            if (status !== DELTA_STATUS.OK) expect(said(state)).toEqual([[], 0, 0]);
+            if (status !== DELTA_STATUS.OK) expect(scalarsOf(state)).toEqual([[], 0, 0]);
             return [status, await emptied(state)];
           }),
         );
@@ -316,7 +316,7 @@ describe('delta decoder', () => {
       }),
       { numRuns: 2000 },
     );
-    // Each verdict was met, so the property is not empty.
+    // Guards against an empty property: each verdict occurred.
     expect([...seen].sort()).toEqual(Object.values(DELTA_STATUS).sort());
   });
 
@@ -376,8 +376,8 @@ describe('run merge', () => {
               });
               const count = kernels.merge(pages, cursors, into);
               log.push(hexOf(into.slice(0, count * ROW_BYTES)));
-              const goesOn = count > 0 || sorted.some((_, i) => cursors[i * 3 + 2] === 0);
-              if (!goesOn) return log;
+              const hasMore = count > 0 || sorted.some((_, i) => cursors[i * 3 + 2] === 0);
+              if (!hasMore) return log;
             }
           });
           expect(merged[1]).toEqual(merged[0]);

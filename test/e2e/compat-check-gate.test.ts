@@ -1,5 +1,6 @@
-/** docs/gate.md is true: the scripts of its recipes are run in a git repository of their own against a registry. They
- *  pass on main, and fail on a change that breaks readers, which the registry refuses as well. */
+/** docs/gate.md is true: the scripts of its recipes are run in a git repository of their own
+ *  against a registry. They pass on main, and fail on a change that breaks readers, which the
+ *  registry refuses as well. */
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -102,7 +103,7 @@ function write(dir: string, files: Files): void {
   for (const [name, text] of Object.entries(files)) writeFileSync(join(dir, 'schemas', name), text);
 }
 
-/** A repository with the good schemas on main. */
+/** Creates a repository with compatible schemas on main. */
 async function repository(): Promise<string> {
   const dir = join(own.dir, `repository-${count++}`);
   write(dir, GOOD);
@@ -145,7 +146,8 @@ describe('gate recipes', () => {
     const script = scriptOf(offline);
     const env = { BASE: 'origin/main', MILLRACE_REGISTRY: 'http://127.0.0.1:9' };
     expect(await shell(script, dir, env)).toMatchObject({ code: 0 });
-    // A number that goes on main, and comes back in the change: only the history of the file tells.
+    // A number that is removed on main and used again in the change: only the history of the file
+    // reveals it.
     const without = GOOD['refunds.proto'].replace(/.*cents.*\n/, '');
     write(dir, { 'refunds.proto': without });
     await shell('git commit -q -am second && git update-ref refs/remotes/origin/main main', dir);
@@ -177,7 +179,7 @@ describe('gate recipes', () => {
     expect(existsSync(path)).toBe(true);
     write(dir, { 'orders.avsc': BAD['orders.avsc'] });
     expect((await shell('git add . && git commit -q -m broken', dir)).code).not.toBe(0);
-    // What is staged is what would be committed.
+    // The staged files are the ones that would be committed.
     write(dir, GOOD);
     expect((await shell('git commit -q -m broken', dir)).code).not.toBe(0);
     write(dir, { 'orders.avsc': `${GOOD['orders.avsc']}\n` });
@@ -195,7 +197,7 @@ it('compat-check finds files and folders of a git revision from any working dire
     expect(code).toBe(1);
     expect(stdout).toContain('AVRO_READER_FIELD_WITHOUT_DEFAULT');
   }
-  // Of a folder every file is a version, and the last one by name is of another format.
+  // In a folder every file is a version, and the last one by name has another format.
   const folder = await ask('git:HEAD:schemas', 'schemas');
   expect(folder.stdout).toContain('compared with HEAD:schemas/refunds.proto');
   expect((await ask('git:HEAD:schemas/none.avsc', 'schemas')).code).toBe(4);

@@ -1,4 +1,4 @@
-/** compat-check against a registry of its own, and against servers that answer otherwise. */
+/** compat-check against a registry of its own, and against servers with wrong answers. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -36,7 +36,7 @@ function file(name: string, text: string): string {
 }
 
 afterEach(() => {
-  // The command leaves its answer there for the process that it runs in.
+  // The command sets the exit code of the test's process.
   process.exitCode = undefined;
 });
 afterAll(() => {
@@ -68,7 +68,7 @@ async function register(
   expect(await call('POST', `/subjects/${subject}/versions`, { schema, schemaType, references })).toBe(200);
 }
 
-/** A registry that answers from a table; what is not in it is 404 40401. */
+/** Registry that answers from a table, and 404 40401 for anything else. */
 async function stub(answers: Readonly<Record<string, unknown>>, status = 200): Promise<string> {
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?')[0] as string;
@@ -192,7 +192,7 @@ describe('exit codes', () => {
 
 describe('comparison', () => {
   it('compat-check compares with one version, or with all versions by the mode or by a flag', async () => {
-    // Each step passes, and the third version cannot read the first.
+    // Each step passes, but the third version cannot read the first.
     const middle = record({ ...NOTE, default: '' });
     await register('steps-value', record());
     await register('steps-value', middle);
@@ -214,7 +214,7 @@ describe('comparison', () => {
     expect(soft.code).toBe(1);
     expect(soft.stdout).toContain('PROTO_NUMBER_REUSED at shop.Order.region');
     expect(soft.stdout).toContain('fix      give "region" the next free number, 3');
-    // Gone for good, it is the registry that remembers.
+    // After a permanent delete only the registry remembers the number.
     expect(await call('DELETE', '/subjects/gone-value/versions/1?permanent=true')).toBe(200);
     const hard = await ask('gone-value', path, '-mode=NONE');
     expect(hard.code).toBe(1);
@@ -255,7 +255,7 @@ describe('policies and losses', () => {
     const proven = await ask('prices-value', path);
     expect(proven.code).toBe(1);
     expect(proven.stdout).toContain('Policy STRICT would answer otherwise: compatible.');
-    // Asked to be strict, the gate still hears the registry, which is set to PROVEN.
+    // With -policy=STRICT the gate still asks the registry, which is set to PROVEN.
     const strict = await ask('prices-value', path, '-policy=STRICT');
     expect(strict.code).toBe(1);
     expect(strict.stdout).toMatch(/^prices-value: REFUSED by the registry, though compatible/);

@@ -1,4 +1,5 @@
-/** A member of the contracts group that commits each batch, while others join, leave, and hold a rebalance up. */
+/** Member of a consumer group that commits each batch while others join, leave, and delay a
+ *  rebalance. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import { referenceKernels } from '../../src/addon/reference/kernels.ts';
@@ -26,7 +27,7 @@ const producer = await driver.producer({
   clientId: 'consumer-rebalance',
   connectTimeoutMs: 60_000,
 });
-/** A second passes in a millisecond: every batch is followed by a commit. */
+/** A second passes in a millisecond, so every batch is followed by a commit. */
 const clock = { ...realClock, monotonicMs: () => realClock.monotonicMs() * 1000 };
 const READER = parseSchema('AVRO', '{"type":"record","name":"R","fields":[]}');
 const closing: Array<() => Promise<unknown>> = [() => producer.close()];
@@ -34,7 +35,7 @@ afterAll(async () => {
   for (const close of closing.reverse()) await close();
 });
 
-/** Tombstones, which are read without a registry. */
+/** Tombstones are read without a registry. */
 const records = (count: number) =>
   Array.from({ length: count }, (_, i) => ({
     partition: i % PARTITIONS,
@@ -48,7 +49,8 @@ async function topicOf(name: string): Promise<string> {
   return topic;
 }
 
-/** A member of the group that has the topic's name, and the places of what it wrote. */
+/** Starts a member of the group with the topic's name, and returns the positions of the records
+ *  that it wrote. */
 function start(topic: string) {
   const drain = new AbortController();
   const metrics = new Metrics();
@@ -131,7 +133,7 @@ it('a consumer continues to read in the middle of a rebalance, and commits after
   await reads(20);
   await gathered;
   await other.stall();
-  // The rebalance ends only below: a commit that waited for it would hold up these reads for good.
+  // The rebalance ends only below: a commit that waits for it would block these reads forever.
   for (let round = 0; round < 3; round++) await reads(4);
   await other.complete();
   await reads(4);

@@ -1,5 +1,5 @@
-/** The contracts slice of the demo, small: every fact holds in an honest run, and each fact fails when the test
- *  breaks it. */
+/** The contracts part of the demo, small: every fact holds in an honest run, and each fact fails
+ *  when the test breaks it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -19,7 +19,7 @@ const own = launcher();
 const stack = await sharedStack();
 const context = sliceContext(own, stack, { seed: 5, scale: 0.02 });
 
-/** A word of each claim, in the order of the table. */
+/** Pattern of each claim, in the order of the table. */
 const CLAIM = {
   accepted: /are registered in Avro/,
   refused: /breaking v3 is refused/,
@@ -39,7 +39,7 @@ async function judge(judged: ContractsRun = run): Promise<readonly Fact[]> {
   return contractsSlice.judge(context, judged);
 }
 
-/** Names of the facts that do not hold. */
+/** Returns the names of the facts that do not hold. */
 async function crosses(judged: ContractsRun = run): Promise<string[]> {
   const facts = await judge(judged);
   return Object.entries(CLAIM).flatMap(([name, words]) =>
@@ -49,7 +49,7 @@ async function crosses(judged: ContractsRun = run): Promise<string[]> {
 
 const flow = (index: number): FlowRun => run.flows[index] as FlowRun;
 
-/** Rewrites a decoded file for one judgement. */
+/** Changes a decoded file during one judgment. */
 async function withLines(index: number, change: (lines: string[]) => string[]): Promise<string[]> {
   const { decodedPath } = flow(index);
   const text = await readFile(decodedPath, 'utf8');
@@ -61,7 +61,7 @@ async function withLines(index: number, change: (lines: string[]) => string[]): 
   }
 }
 
-/** Makes a topic of one partition anew with the records that `keep` lets through, headers and all. */
+/** Recreates a topic of one partition with the records that `keep` accepts, headers included. */
 async function rewriteTopic(topic: string, keep: (index: number) => boolean): Promise<void> {
   const records: RecordInput[] = [];
   const reader = await TopicReader.open(stack.brokers);

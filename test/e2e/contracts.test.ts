@@ -1,4 +1,5 @@
-/** registry, producer and consumer as a user runs them, on a real broker: kills, a registry that goes away, bad input. */
+/** registry, producer and consumer on a real broker, as a user runs them: kills, an unavailable
+ *  registry, bad input. */
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -113,7 +114,7 @@ describe('consumer groups', () => {
       const subject = name('drain-value');
       const count = 5000;
       expect(await produce(subject, count)).toMatchObject({ code: 0 });
-      // A member that the group took for dead would have what it wrote read again.
+      // The records of an evicted member would be read again.
       const patient = '-session-timeout=45s';
       const first = startConsumer(
         own,
@@ -176,7 +177,8 @@ describe('registry process', () => {
     async () => {
       const subject = name('away-value');
       const store = `file:${join(own.dir, 'away')}`;
-      // Not one of the system's own choice: another test might be given it while the registry is away.
+      // A fixed port: the system could give a random port to another test while the registry is
+      // down.
       const first = await serve(store, `-listen=127.0.0.1:${await freePort()}`);
       const at = (base: string): readonly string[] => [
         `-brokers=${stack.brokers}`,
@@ -190,7 +192,7 @@ describe('registry process', () => {
       for (const version of [1, 2] as const) {
         await registerOrder(first.url, subject, version);
       }
-      // The consumer knows its reader schema, version 2, and not yet the writer's.
+      // The consumer has loaded its reader schema, version 2, and not yet the writer's.
       const reading = startConsumer(own, [...at(first.url), `-out=file:${out}`], 'away');
       const address = await reading.address();
       const metric = async (line: RegExp): Promise<number> =>
@@ -198,7 +200,8 @@ describe('registry process', () => {
       await until('the consumer to be ready', async () =>
         (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
       );
-      // Version 1 was registered, so the producer gets its id from another instance that is still up.
+      // Version 1 is registered, so the producer gets its id from another instance that is still
+      // running.
       const other = await serve('memory');
       await registerOrder(other.url, subject, 1);
       await first.child.die();
@@ -208,7 +211,7 @@ describe('registry process', () => {
       await until('the pause', async () =>
         (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
       );
-      // Listens in the place of the registry and closes each connection.
+      // Listens at the registry's address and closes each connection.
       let attempts = 0;
       const hangingUp = createServer((socket) => {
         attempts++;
@@ -265,7 +268,7 @@ describe('records above one megabyte', () => {
   });
 });
 
-/** The partitions of each member, as the log of their process tells it. */
+/** Returns the partitions of each member, from the log of their process. */
 function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
   const held = new Map<number, Set<number>>();
   for (const line of log.split('\n')) {
@@ -296,7 +299,7 @@ describeFull('cold start', () => {
       until(`${count} records`, async () =>
         new RegExp(`^consumed_records_total ${count}$`, 'm').test(await metrics()) ? true : undefined,
       );
-    // Partitions that change hands meanwhile would be read twice, or late.
+    // Partitions that move meanwhile would be read twice, or late.
     await until('both members to have partitions', async () =>
       heldBy(reading.log())
         .map((held) => held.size > 0)
@@ -307,7 +310,7 @@ describeFull('cold start', () => {
     expect(await produce(subject, 2000)).toMatchObject({ code: 0 });
     await consumed(2000);
     const topic = subject.replace(/-value$/, '');
-    // All at once: an unknown id is remembered for seconds only.
+    // In one batch: an unknown id is cached for seconds only.
     await append(
       stack.brokers,
       topic,
@@ -319,7 +322,8 @@ describeFull('cold start', () => {
     );
     await consumed(2020);
     const text = await metrics();
-    // Its own reader version, and one unknown id; the writer's id is the reader's here.
+    // Two requests: its own reader version, and one unknown id; the writer's id is the reader's
+    // here.
     expect(
       /^registry_client_requests_total\{operation="schema_by_id",status="404"\} (\d+)$/m.exec(text)?.[1],
     ).toBe('1');
@@ -433,7 +437,7 @@ describe('bad input', () => {
     ],
     [
       'consumer: an unknown subject',
-      () => ['consumer', ...base({ subject: name('nobody') })],
+      () => ['consumer', ...base({ subject: name('absent') })],
       2,
       /Subject '.*' not found/,
     ],

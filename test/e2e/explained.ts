@@ -1,10 +1,10 @@
-/** What statements cost the server in what it counts, which is the same on a slow machine: not in time. */
+/** Cost of statements in units that the server counts, which are the same on a slow machine. */
 import type { SqlPool, SqlRow, SqlSession, SqlValue } from '../../src/io/postgres/sql/port.ts';
 
 export interface Cost {
-  /** Pages looked at, wherever they were. */
+  /** Pages read, from memory or disk. */
   readonly pages: number;
-  /** Rows that the steps of the plans looked at, those they dropped included. */
+  /** Rows that the steps of the plans read, dropped rows included. */
   readonly rows: number;
 }
 
@@ -25,7 +25,8 @@ const rowsOf = (step: Step): number =>
   COUNTED.reduce((sum, name) => sum + number(step, name), 0) * number(step, 'Actual Loops') +
   (step.Plans ?? []).reduce((sum, inner) => sum + rowsOf(inner), 0);
 
-/** A pool which has the server explain each SELECT before it is asked, with the same values in the same session. */
+/** Returns a pool that explains each SELECT before it runs, with the same values in the same
+ *  session. */
 export function explained(pool: SqlPool): { readonly pool: SqlPool; readonly cost: () => Cost } {
   let cost: Cost = { pages: 0, rows: 0 };
   const through = (session: SqlSession): SqlSession => ({

@@ -1,4 +1,5 @@
-/** A consumer in an inbox on a real broker and database: each message once, whatever is poison, repeated, late or away. */
+/** Consumer with an inbox on a real broker and database: each message has its effect once, despite
+ *  poison records, repeats, delays and outages. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
@@ -45,7 +46,7 @@ async function append(topic: string, records: readonly RecordInput[]): Promise<v
   }
 }
 
-/** Rebalances take seconds, and many where the machine is busy. */
+/** Rebalances take seconds, and longer on a busy machine. */
 const until = <T>(what: string, ask: () => Promise<T | undefined>): Promise<T> =>
   untilWithin(what, ask, 90_000);
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -77,7 +78,7 @@ const parkedOf = async (topic: string) =>
   ).rows;
 const handle: InboxConsumerOptions['handle'] = async (session, { msgId, value }) => {
   const note = Buffer.from(value ?? []).toString();
-  if (note === 'poison') throw outboxError('poison_record', 'nobody can read this');
+  if (note === 'poison') throw outboxError('poison_record', 'unreadable on purpose');
   if (note === 'broken') throw new TypeError('no such thing');
   await session.query('INSERT INTO effects (msg_id, note) VALUES ($1, $2)', [msgId, note]);
 };
@@ -87,7 +88,7 @@ afterAll(async () => {
   for (const stop of stops) await stop();
 });
 
-/** A member of the topic's group that runs until it is stopped. */
+/** Starts a member of the topic's group that runs until it is stopped. */
 function start(topic: string, over: Partial<InboxConsumerOptions> = {}) {
   const drain = new AbortController();
   const metrics = new Metrics();
@@ -146,7 +147,7 @@ describe('mixed batch', () => {
     const topic = await topicOf('mixed', 1, [
       ...good.slice(0, 20).map((id) => record(id, 'first')),
       record(poison, 'poison'),
-      record(good[3], 'repeated at once'),
+      record(good[3], 'repeated immediately'),
       record(broken, 'broken'),
       record(undefined, 'no id'),
       record('not-a-uuid', 'no uuid'),
@@ -159,7 +160,7 @@ describe('mixed batch', () => {
     const first = start(topic);
     await until('all effects', async () => ((await effectsOf(good)).length >= 40 ? true : undefined));
     await until('all parked', async () => ((await parkedOf(topic)).length >= 7 ? true : undefined));
-    // Records behind a parked one of their key come last.
+    // Records behind a quarantined record of their key are processed last.
     const duplicates = first.metrics.counter('inbox_duplicates_total', '');
     await until('all duplicates', async () => (duplicates.value() >= 21 ? true : undefined));
     await first.stop();
@@ -175,7 +176,7 @@ describe('mixed batch', () => {
       'malformed_payload',
     ]);
     expect(parked.map((one) => one.detail.slice(0, 30))).toEqual(
-      expect.arrayContaining([expect.stringContaining('23514'), 'no such thing', 'nobody can read this']),
+      expect.arrayContaining([expect.stringContaining('23514'), 'no such thing', 'unreadable on purpose']),
     );
     expect(JSON.parse(parked[0]?.headers ?? '')).toEqual([
       ['ce_id', Buffer.from(poison).toString('base64')],
@@ -189,7 +190,8 @@ describe('mixed batch', () => {
     const [batches] = metrics.histogram('inbox_batch_seconds', '').snapshot().samples;
     expect(batches?.count).toBeGreaterThan(0);
 
-    // Its successor starts behind what was committed, and what is appended now comes alone.
+    // Its successor starts behind the committed offsets, and the newly appended records arrive
+    // alone.
     const more = [v4(), good[0] as string];
     await append(
       topic,
@@ -269,7 +271,7 @@ describe('faults', () => {
     expect(new Set(effects)).toEqual(new Set(ids));
     expect(await parkedOf(topic)).toEqual([]);
     expect(failures).toBe(3);
-    // The helper that is away is waited for as the database is, until the batch that met it is through.
+    // The unavailable helper is awaited like the database, until its batch is finished.
     expect(waits).toBeGreaterThan(0);
     expect(first.metrics.gauge('inbox_database_waiting', '').value()).toBe(0);
   }, 300_000);
@@ -318,7 +320,7 @@ describe.each(['on', 'off'] as const)('topic ages, with the addon %s', (native) 
       { topic, partition: 2, offset: 1n },
     ]);
     await member.close();
-    // Partition 0 from its second record, 1 from its first, 2 is done.
+    // Expected: partition 0 from its second record, 1 from its first, 2 is finished.
     expect(await ages(topic, group)).toMatchObject({
       oldestRecordMs: nowMs - 9 * HOUR_MS,
       oldestUncommittedMs: nowMs - 2 * HOUR_MS,

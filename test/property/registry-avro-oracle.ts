@@ -1,6 +1,7 @@
-/** What a live decode of a pair of Avro schemas shows: values of the writer's type that together reach every leaf, symbol
- *  and branch, each encoded here, decoded by the decoder that consumers run, and held against a projection written here
- *  from the specification. It knows nothing of the checker. */
+/** Live decode of a pair of Avro schemas for the property test. Values of the writer's type
+ *  together reach every leaf, symbol and branch. Each is encoded here, decoded by the consumer's
+ *  decoder, and compared with a projection written here from the specification. It shares no code
+ *  with the checker. */
 import { MillraceError } from '../../src/core/errors.ts';
 import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
 import type { AvroField, AvroNode, AvroRecordNode } from '../../src/formats/avro/syntax/tree.ts';
@@ -10,7 +11,7 @@ export type Outcome = 'OK' | 'LOSSY' | 'FAIL';
 const worst = (outcomes: readonly Outcome[]): Outcome =>
   outcomes.includes('FAIL') ? 'FAIL' : outcomes.includes('LOSSY') ? 'LOSSY' : 'OK';
 
-/** A written value: records by position, maps as pairs, unions with their branch. */
+/** Written value: records by position, maps as pairs, unions with their branch. */
 type Value =
   | null
   | boolean
@@ -34,10 +35,11 @@ const EDGES: Readonly<Record<string, readonly Value[]>> = {
   string: ['', 'ascii', 'größe 本町 🚚'],
 };
 
-/** Records inside themselves. */
+/** Most records inside themselves. */
 const DEPTH_MAX = 4;
 
-/** Values that together hold every value of every leaf. None: nothing of the type ends so soon. */
+/** Returns values that together hold every value of every leaf. None: no value of the type ends
+ *  within the depth. */
 class Values {
   private readonly made = new Map<string, readonly Value[]>();
   private readonly ids = new Map<AvroNode, number>();
@@ -77,7 +79,8 @@ class Values {
         if (columns.some((column) => column.length === 0)) return [];
         const rows = Math.max(1, ...columns.map((column) => column.length));
         return Array.from({ length: rows }, (_, row) => ({
-          // Each value once beside the least of the others, or their sizes would multiply.
+          // Each value occurs once beside the smallest of the others; otherwise their numbers would
+          // multiply.
           fields: columns.map((column) => (column[row] ?? column[0]) as Value),
         }));
       }
@@ -145,7 +148,7 @@ function encode(value: Value, node: AvroNode, into: number[]): void {
   }
 }
 
-/** Thrown where the specification allows no reading. */
+/** Thrown if the specification allows no reading. */
 class NoReading extends Error {}
 const refuse = (why: string): never => {
   throw new NoReading(why);
@@ -161,7 +164,7 @@ function isPromoted(from: AvroNode, to: AvroNode): boolean {
   return `${from.type} ${to.type}` === 'string bytes' || `${from.type} ${to.type}` === 'bytes string';
 }
 
-/** What a program sees of a branch: wrapped where two branches look alike to it. */
+/** Form of a branch that a program sees: wrapped if two branches look alike. */
 function seen(union: readonly AvroNode[], index: number, value: unknown): unknown {
   const look = (node: AvroNode): string => {
     const type = node.kind === 'primitive' ? node.type : node.kind;
@@ -231,7 +234,7 @@ class Reading {
       return Buffer.from(text).equals(value as Buffer) ? text : refuse('not UTF-8');
     }
     if (to === 'long') return BigInt(value as number);
-    // Each of the written edges is rounded once either way.
+    // Each of the written edge values is rounded only once in either way.
     const read = to === 'float' ? Math.fround(Number(value)) : Number(value);
     if (from !== 'float' && BigInt(read) !== BigInt(value as number | bigint)) this.isLossless = false;
     return read;
@@ -263,7 +266,7 @@ class Reading {
       });
     }
     for (const read of reads) read();
-    // The writer says by an alias that the value was meant for a field which gets its default.
+    // The writer's alias shows that the value belongs to a field that gets its default.
     const isLost = writer.fields.some(
       ({ name, aliases }) => !taken.includes(name) && aliases.some((alias) => filled.includes(alias)),
     );
@@ -330,7 +333,7 @@ function fill(json: JsonNode, type: AvroNode, depth: number): unknown {
   }
 }
 
-/** The pairs have defaults of the right kind, or of another: no number out of its range. */
+/** Defaults of the pairs have the right kind, or another one, but no number out of range. */
 function plainFill(json: JsonNode, type: string): unknown {
   if (type === 'null') return json.kind === 'null' ? null : refuse('default');
   if (type === 'boolean') return json.kind === 'boolean' ? json.value : refuse('default');
@@ -343,7 +346,7 @@ function plainFill(json: JsonNode, type: string): unknown {
   return type === 'long' ? BigInt(number) : number;
 }
 
-/** Values as a text in which the equal are equal. */
+/** Renders values so that equal values have equal texts. */
 const shown = (value: unknown): string =>
   JSON.stringify(value, (_key, item: unknown) =>
     typeof item === 'bigint' ? `${item}n` : Object.is(item, -0) ? '-0' : item,
@@ -352,7 +355,7 @@ const shown = (value: unknown): string =>
 export interface LiveDecode {
   readonly outcome: Outcome;
   readonly events: number;
-  /** Events where the decoder does otherwise than the specification. */
+  /** Events for which the decoder differs from the specification. */
   readonly wrong: readonly string[];
 }
 

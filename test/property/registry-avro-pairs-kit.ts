@@ -1,5 +1,5 @@
-/** Random pairs of Avro schemas: a writer of every kind of type, and a reader that is the writer but for some changes,
- *  of which some can be read, some hurt certain events and some hurt all. */
+/** Random pairs of Avro schemas: a writer with every kind of type, and a reader made of the writer
+ *  by some changes. Some changes are readable, some break certain events, and some break all. */
 import type { Next } from './registry-avro-decoder-kit.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -30,14 +30,14 @@ function shuffled<T>(items: readonly T[], next: Next): T[] {
   return items.map(() => rest.splice(next(rest.length), 1)[0] as T);
 }
 
-/** What tells the branches of a union apart. */
+/** Returns the name that distinguishes the branches of a union. */
 function branchName(type: unknown): string {
   if (typeof type === 'string') return type;
   const { type: kind, name } = type as Json;
   return String(name ?? kind);
 }
 
-/** Full names of the types so far, and of the records around the place that is being written. */
+/** Full names of the types so far, and of the records around the current place. */
 interface World {
   readonly next: Next;
   count: number;
@@ -78,7 +78,7 @@ function union(world: World, depth: number): unknown {
   return branches.size === 0 ? ['null', 'int'] : shuffledIfPlain([...branches.values()], world.next);
 }
 
-/** A type is defined before it is used, so only branches that define nothing change places. */
+/** A type is defined before it is used, so only branches without definitions change places. */
 function shuffledIfPlain(branches: readonly unknown[], next: Next): unknown[] {
   return branches.every((branch) => typeof branch === 'string') ? shuffled(branches, next) : [...branches];
 }
@@ -106,13 +106,13 @@ function named(world: World, depth: number): unknown {
   }
 }
 
-/** May be no schema: a branch that is left out may have defined what another uses. */
+/** The result may be no schema: a removed branch may have defined a type that another one uses. */
 export function writerSchema(next: Next): unknown {
   const world: World = { next, count: 0, done: [], open: [] };
   return next(4) === 0 ? type(world, 0) : named(world, 0);
 }
 
-/** With `chance` in a hundred. */
+/** True with a probability of `chance` percent. */
 const happens = (next: Next, chance: number): boolean => next(100) < chance;
 
 function changed(json: unknown, next: Next): unknown {
@@ -134,7 +134,8 @@ function optional(type: unknown, next: Next): unknown {
   return shuffled([type, pick(others, next)], next);
 }
 
-/** Java reads a record as any other that looks like it; so no record's branch is left out beside another record. */
+/** Java reads a record as any other record of the same form, so no record branch is removed beside
+ *  another record. */
 const isRecord = (branch: unknown): boolean =>
   (branch as Json)['type'] === 'record' || /^n\./.test(String(branch));
 
@@ -215,7 +216,7 @@ function changedFields(fields: readonly Json[], next: Next): unknown[] {
   return list;
 }
 
-/** Gives some types of a schema another name, with an alias for the old one. */
+/** Gives some types of a schema another name, with an alias for the old name. */
 function renamed(json: unknown, next: Next): unknown {
   const names = new Map<string, string>();
   const nameOf = (name: string): string => {
@@ -243,5 +244,5 @@ function renamed(json: unknown, next: Next): unknown {
   return walk(json);
 }
 
-/** May be no schema: a change, as a union's choice of branches, can leave out the definition of a type that is used behind it. */
+/** The result may be no schema: a change can remove the definition of a type that is used later. */
 export const readerSchema = (writer: unknown, next: Next): unknown => renamed(changed(writer, next), next);

@@ -1,4 +1,4 @@
-/** Random pairs of Avro schemas, one a few changes away from the other. A seed makes always the same pair. */
+/** Random pairs of Avro schemas that differ by a few changes. A seed always gives the same pair. */
 import {
   type Definition,
   type Draft,
@@ -15,11 +15,11 @@ import {
   type Type,
 } from './registry-avro-draft.ts';
 
-/** A place that holds a type, and how to put another there. */
+/** Place that holds a type, with its setter. */
 interface Slot {
   readonly type: Type;
   set(type: Type): void;
-  /** Of a union's branch: not another union. */
+  /** True for a branch of a union, which cannot be another union. */
   readonly isBranch: boolean;
 }
 
@@ -272,7 +272,7 @@ export interface SchemaPair {
   readonly changes: readonly string[];
 }
 
-/** @param keep the share of pairs with a single change */
+/** @param keep share of pairs with a single change */
 export function pairOf(seed: number, keep = 0.5): SchemaPair {
   const make = new Maker(randomOf(seed));
   const draft = make.draft();

@@ -1,5 +1,6 @@
-/** The Avro verdict against a live decode, with no exception: the worst that happens to any event is what the verdict says,
- *  and the decoder gives each event back as the specification promises (registry-avro-oracle.ts). */
+/** Avro verdict compared with a live decode: the verdict equals the worst outcome of any event,
+ *  without exception, and the decoder returns each event as the specification promises
+ *  (registry-avro-oracle.ts). */
 import { describe, expect, it } from 'vitest';
 import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
 import { checkAvro } from '../../src/registry/compatibility/avro/checker.ts';
@@ -9,12 +10,12 @@ import { liveDecode, type Outcome } from './registry-avro-oracle.ts';
 import { CHANGES, pairOf, type SchemaPair } from './registry-avro-pairs.ts';
 
 const PRIMITIVES = ['null', 'boolean', 'int', 'long', 'float', 'double', 'bytes', 'string'];
-/** Seeds; each makes a pair that is compared in both directions. */
+/** Number of seeds; each gives a pair that is compared in both directions. */
 const PAIRS = 1_000;
 const PART = 200;
 
 function treeOf(json: unknown): AvroNode {
-  // As a store reads what it once accepted: defaults may not fit.
+  // Lenient like a store that reads accepted texts: defaults may not fit.
   const schema = parseSchema('AVRO', JSON.stringify(json), { lenient: true });
   if (schema.format !== 'AVRO') throw new Error('no Avro');
   return schema.tree;
@@ -25,7 +26,7 @@ function verdictOf(findings: readonly Finding[]): Outcome {
   return findings.some(({ severity }) => severity === 'lossy') ? 'LOSSY' : 'OK';
 }
 
-/** The type where a route ends, or undefined where there is no such way. */
+/** Returns the type at the end of a route; undefined if the route leads nowhere. */
 function endOf(root: AvroNode, { route }: Finding): AvroNode | undefined {
   let node: AvroNode | undefined = root;
   for (const step of stepsOf(route)) {
@@ -49,7 +50,7 @@ function compare(reader: unknown, writer: unknown, seed: unknown): Compared {
   const findings = checkAvro(r, w);
   const live = liveDecode(r, w);
   const outcome = verdictOf(findings);
-  // No event shows anything of a type that no finite event holds.
+  // A type without finite events has no event that shows a finding.
   const expected = live.events === 0 ? 'OK' : live.outcome;
   const [readerText, writerText] = [JSON.stringify(reader), JSON.stringify(writer)];
   const problems = [...live.wrong];

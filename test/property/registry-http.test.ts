@@ -1,5 +1,5 @@
-/** Random requests to every described operation: each gets a described answer, errors have one shape, and none is a
- *  failure of the registry. */
+/** Random requests to every described operation. Each gets a described answer, errors have one
+ *  form, and no request makes the registry fail. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
@@ -59,12 +59,12 @@ const encoded = (text: string): string => {
   try {
     return encodeURIComponent(text);
   } catch {
-    // Half of a surrogate pair, as bytes that are no UTF-8.
+    // Half of a surrogate pair, as bytes that are not UTF-8.
     return '%ED%A0%80';
   }
 };
 
-/** A segment of a path: what belongs there, anything, or bytes that are no text. */
+/** Segment of a path: a fitting one, any text, or bytes that are no text. */
 function segment(name: string): fc.Arbitrary<string> {
   const fitting =
     name === 'version'
@@ -261,7 +261,7 @@ it('every operation answers any request as described and without a failure of th
         answered++;
         expect(status).toBeLessThan(500);
       })
-      // A registry that a mode has closed would refuse the rest for that alone.
+      // A mode that closes the registry would refuse all further requests.
       .beforeEach(async () => {
         if (answered % 25 !== 0) return;
         for (const server of [api, wire8]) {

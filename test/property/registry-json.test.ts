@@ -1,5 +1,5 @@
-/** A JSON Schema that is called a compatible reader takes every document that is valid for the writer: against ajv, with
- *  random pairs of schemas and random documents that fit the writer. */
+/** A compatible JSON Schema reader accepts every document that is valid for the writer: checked
+ *  with ajv, over random pairs of schemas and random documents of the writer. */
 import { Ajv, type ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
@@ -90,7 +90,7 @@ const rooted = fc
   .tuple(schema as fc.Arbitrary<Schema>, schema as fc.Arbitrary<Schema>, schema as fc.Arbitrary<Schema>)
   .map(([root, x, y]): Schema => (typeof root === 'boolean' ? root : { ...root, $defs: { x, y } }));
 
-/** A few changes of a schema, each somewhere inside: pairs that are all different say little. */
+/** Makes a few changes inside a schema: two unrelated schemas would test little. */
 function changed(root: Schema, pick: (most: number) => number, other: Schema): Schema {
   const copy = structuredClone(root);
   const places: Array<readonly [{ [key: string]: Json }, string]> = [];
@@ -123,7 +123,7 @@ const document: fc.Arbitrary<Json> = fc.letrec<{ value: Json }>((tie) => ({
   ),
 })).value;
 
-/** Undefined: no schema, or one that ajv cannot follow. */
+/** Undefined: no valid schema, or one that ajv cannot resolve. */
 function validator(draft: string, of: Schema): ValidateFunction | undefined {
   const options = { strict: false, logger: false as const, validateFormats: false };
   try {
@@ -186,7 +186,7 @@ describe.each(['draft-07', '2020-12'])('%s', (draft) => {
       ),
       { numRuns: RUNS, seed: 20_261_121 },
     );
-    // Neither side of the question may be empty.
+    // Guards against runs without compatible pairs or without documents.
     expect(met.compatible / met.pairs).toBeGreaterThan(0.1);
     expect(met.documents).toBeGreaterThan(RUNS);
   });

@@ -1,5 +1,5 @@
-/** Would the random pairs find a fault of the checker? Each of these is planted into the compiled rules, one at a time,
- *  and must be found; without one there is nothing to find. */
+/** Tests the property tests: each of these faults is planted into the compiled rules, one at a
+ *  time, and the random pairs must find it. Without a fault they must find nothing. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';

@@ -1,6 +1,6 @@
-/** Random pairs of Protobuf schemas: the verdict of the checker is the worst that the consumer's decoder does to an
- *  event, each refusal and each loss that is claimed can be shown, and no decoded value surprises. The long run is
- *  `millrace bench compatibility`. */
+/** Random pairs of Protobuf schemas: the verdict equals the worst outcome of the consumer's decoder
+ *  for any event, each refusal and loss has an event that shows it, and no decoded value
+ *  contradicts the specification. The long run is `millrace bench compatibility`. */
 import { describe, expect, it } from 'vitest';
 import { verdictOf } from '../../bench/compatibility/avro-verdicts.ts';
 import { PROTO_CHANGE_NAMES } from '../../bench/compatibility/proto-changes.ts';
@@ -15,7 +15,7 @@ const PAIRS = 450;
 
 interface Fault {
   readonly name: string;
-  /** What a checker with the fault would have found. */
+  /** Findings of a checker with the fault. */
   readonly plant: (findings: readonly Finding[]) => readonly Finding[];
 }
 
@@ -79,7 +79,7 @@ describe('random Protobuf pairs', () => {
       outcomes[live]++;
       for (const { name, plant } of PLANTED) if (verdictOf(plant(findings)) !== live) faults.delete(name);
     }
-    // A checker with this fault would have passed.
+    // Faults that the pairs did not reveal.
     expect([...faults]).toEqual([]);
     expect(Math.min(outcomes.OK, outcomes.FAIL)).toBeGreaterThan(0.3 * PAIRS);
     expect(outcomes.LOSSY).toBeGreaterThan(0.05 * PAIRS);

@@ -1,11 +1,12 @@
-/** Events of a random Protobuf schema that tell its reader's faults apart. */
+/** Events of a random Protobuf schema that reveal the faults of a reader. */
 import type { FieldModel, MessageModel, SchemaModel } from './registry-proto-pairs-kit.ts';
 import { type Datum, innerOf, type Value, valuesOf } from './registry-proto-pairs-oracle.ts';
 
-/** Events of one message type. */
+/** Most events of one message type. */
 const VARIANTS_MAX = 600;
 
-/** Events of a model: the smallest, each value of each field by itself, each two fields together. */
+/** Events of a model: the smallest event, each value of each field alone, and each pair of fields
+ *  together. */
 export class Events {
   private readonly model: SchemaModel;
   private readonly made = new Map<string, readonly Datum[]>();
@@ -14,7 +15,7 @@ export class Events {
     this.model = model;
   }
 
-  /** Nothing where a message requires itself. */
+  /** Empty if a message requires itself. */
   variants(message: MessageModel, depth: number): readonly Datum[] {
     const key = `${message.name} ${depth}`;
     const known = message.name === 'an entry' ? undefined : this.made.get(key);

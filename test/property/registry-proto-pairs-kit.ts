@@ -1,5 +1,5 @@
-/** Random Protobuf schemas in the three syntaxes, and others that came of them, as a model of their own: printed to
- *  text for the registry, and kept for an oracle that never sees the registry's trees. */
+/** Random Protobuf schemas in the three syntaxes, and changed ones, as an independent model:
+ *  printed to text for the registry, and used by an oracle that never sees the registry's trees. */
 
 export const SCALARS =
   'int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool float double string bytes'.split(
@@ -12,16 +12,16 @@ export type Syntax = (typeof SYNTAXES)[number];
 export interface EnumModel {
   name: string;
   closed: boolean;
-  /** Number and name; zero first. */
+  /** Number and name; zero comes first. */
   values: Array<[number, string]>;
 }
 
 export interface FieldModel {
   name: string;
   number: number;
-  /** A scalar's name, `enum` or `message`. */
+  /** Name of a scalar type, `enum` or `message`. */
   type: string;
-  /** Of an enum or a message. */
+  /** Name of the enum or message. */
   target: string;
   shape: 'single' | 'repeated' | 'map';
   key: string;
@@ -33,10 +33,10 @@ export interface FieldModel {
 }
 
 export interface MessageModel {
-  /** With the messages around it: `M0.Inner`. */
+  /** Name with the messages around it: `M0.Inner`. */
   name: string;
   fields: FieldModel[];
-  /** Of proto2: the message that a group field declares. */
+  /** True for the message that a group field of proto2 declares. */
   group: boolean;
 }
 
@@ -46,12 +46,12 @@ export interface SchemaModel {
   messages: MessageModel[];
 }
 
-/** From 0 up to, and without, `below`. */
+/** Returns an integer from 0 up to, and without, `below`. */
 export type Next = (below: number) => number;
 
 const pick = <T>(next: Next, list: readonly T[]): T => list[next(list.length)] as T;
 const isPackable = ({ type }: FieldModel): boolean => !/^(string|bytes|message)$/.test(type);
-/** Numbers from here on are extensions where the syntax has them. */
+/** First number of extensions in the syntaxes that have them. */
 const EXTENSIONS_FROM = 100;
 export const isExtension = ({ syntax }: SchemaModel, { number }: FieldModel): boolean =>
   syntax !== 'proto3' && number >= EXTENSIONS_FROM;
@@ -114,7 +114,7 @@ const CHANGES: Readonly<Record<string, Change>> = {
   renumber: (_next, _model, _message, field) => {
     field.number += 10;
   },
-  /** A group has its name of its number. */
+  /** The name of a group depends on its number. */
   swap: (next, _model, message, field) => {
     const other = pick(next, message.fields);
     if (isNamedByNumber(field) || isNamedByNumber(other)) return;
@@ -139,7 +139,7 @@ const CHANGES: Readonly<Record<string, Change>> = {
   reshape: (next, _model, _message, field) => {
     field.shape = pick(next, ['single', 'repeated', 'map'] as const);
   },
-  /** What a map is on the wire, or the other way. */
+  /** Replaces a map by its form on the wire, or the other way round. */
   unmap: (next, model, _message, field) => {
     if (field.shape !== 'map') {
       const target = model.messages.find(({ name }) => name === field.target);
@@ -185,7 +185,7 @@ const CHANGES: Readonly<Record<string, Change>> = {
 };
 const FIELD_CHANGES = Object.keys(CHANGES);
 
-/** The same schema with some things changed. */
+/** Copies a schema with some changes. */
 export function changedSchema(next: Next, from: SchemaModel): SchemaModel {
   const model = copyOf(from);
   for (let left = 1 + next(4); left > 0; left--) {
@@ -222,10 +222,10 @@ function renameMessage(model: SchemaModel, from: string, to: string): void {
   }
 }
 
-/** Made to fit what the syntax allows; both sides of a pair go through it. */
+/** Adjusts a model to the rules of its syntax; both sides of a pair are adjusted. */
 function legal(model: SchemaModel): SchemaModel {
   const { syntax } = model;
-  // A group of proto2 is made anew from what it refers to.
+  // Groups of proto2 are rebuilt from the messages that they refer to.
   model.messages = model.messages.filter(({ group }) => !group);
   const known = new Set(model.messages.map(({ name }) => name));
   for (const enumeration of model.enums) {
@@ -250,7 +250,7 @@ function legal(model: SchemaModel): SchemaModel {
       const inner = model.messages.find(({ name }) => name === field.target) as MessageModel;
       const group = { name: `${message.name}.G${field.number}`, group: true, fields: [] as FieldModel[] };
       group.fields = structuredClone(inner.fields).filter(({ number }) => number < EXTENSIONS_FROM);
-      // Its own groups would have no end.
+      // A group with groups of its own would have no end.
       for (const one of group.fields) one.delimited = false;
       groups.push(group);
       field.name = `g${field.number}`;
@@ -269,7 +269,7 @@ function settle(model: SchemaModel, field: FieldModel): void {
   if (syntax === 'proto3' || extends_ || field.oneof !== undefined || field.shape !== 'single')
     field.required = false;
   if (syntax === 'proto3' || field.type !== 'message' || field.shape === 'map') field.delimited = false;
-  // A group is a member of a oneof too, but its message is then declared inside.
+  // A group could be a member of a oneof, but its message would be declared inside the oneof.
   if (syntax === 'proto2' && (field.oneof !== undefined || extends_)) field.delimited = false;
   if (field.shape !== 'repeated' || !isPackable(field)) field.packed = false;
   const closed =

@@ -1,6 +1,6 @@
-/** What Protobuf's specification makes of an event that one model writes and another reads: the bytes, the value that
- *  a program should see, and how much of the written one it still is. Rules: protobuf.dev, "Encoding", "Updating A
- *  Message Type", "Field Presence". Knows neither the registry's checker nor its decoder nor its proofs. */
+/** Oracle for an event that one model writes and another reads: its bytes, the value that a program
+ *  should get, and its grade. Rules: protobuf.dev, "Encoding", "Updating A Message Type", "Field
+ *  Presence". It shares no code with the registry's checker, decoder or proofs. */
 import {
   type EnumModel,
   extensionName,
@@ -11,7 +11,8 @@ import {
 } from './registry-proto-pairs-kit.ts';
 
 export type Value = bigint | number | boolean | string | Buffer | Datum | Value[];
-/** What is written of a message, by number. A map is a list of entries: messages of a key 1 and a value 2. */
+/** Written fields of a message, by number. A map is a list of entries: messages of a key 1 and a
+ *  value 2. */
 export type Datum = Map<number, Value>;
 export type Grade = 'OK' | 'LOSSY' | 'FAIL';
 
@@ -20,7 +21,8 @@ const messageOf = ({ messages }: SchemaModel, name: string): MessageModel =>
 const enumOf = ({ enums }: SchemaModel, { type, target }: FieldModel): EnumModel | undefined =>
   type === 'enum' ? enums.find(({ name }) => name === target) : undefined;
 
-/** A map's entry: both are written always; a reader takes a default for either. */
+/** Entry of a map: a writer always writes both parts; a reader uses the default for a missing one.
+ */
 function entryModel(field: FieldModel, written: boolean): MessageModel {
   const part = (number: number, name: string, more: Partial<FieldModel>): FieldModel => ({
     ...field,
@@ -48,7 +50,7 @@ export function innerOf(model: SchemaModel, field: FieldModel, written: boolean)
 
 const isInteger = (type: string): boolean => /int|fixed|enum|bool/.test(type);
 
-/** Values that tell types apart. */
+/** Returns values that distinguish types. */
 export function valuesOf(model: SchemaModel, field: FieldModel): Value[] {
   const { type } = field;
   const enumeration = enumOf(model, field);
@@ -139,7 +141,7 @@ export function bytesOf(model: SchemaModel, message: MessageModel, datum: Datum)
   return out;
 }
 
-/** What reading gives so far. */
+/** State of a message that is being read. */
 class Partly {
   readonly message: MessageModel;
   readonly single = new Map<number, unknown>();
@@ -154,7 +156,7 @@ class Partly {
 
 export interface Expected {
   readonly grade: Grade;
-  /** Of OK and LOSSY. */
+  /** Value of the grades OK and LOSSY. */
   readonly value: unknown;
 }
 
@@ -200,7 +202,7 @@ export class Oracle {
     }
   }
 
-  /** The reader has the name under another number, whatever it has under this one. */
+  /** True if the reader has the name under another number, even if it has this number too. */
   private moved(to: MessageModel, from: MessageModel, w: FieldModel): boolean {
     const name = this.nameOf(this.writer, from, w);
     return to.fields.some((r) => r.number !== w.number && this.nameOf(this.reader, to, r) === name);
@@ -231,7 +233,7 @@ export class Oracle {
     }
   }
 
-  /** Only a zero that the reader takes for granted is not missed. */
+  /** The loss of a zero has no effect if the reader assumes zero. */
   private vanish(r: FieldModel, list: Value[]): void {
     const last = list.at(-1) as Value;
     const isZero = last === 0n || last === false || Object.is(last, 0);
@@ -263,7 +265,7 @@ export class Oracle {
     if (!isInteger(w.type)) return value;
     let number = big(value);
     if (w.type.startsWith('sint') && r.type === 'sint32') {
-      // Cut as it stands on the wire.
+      // The zigzag form is truncated.
       const cut = BigInt.asUintN(32, zigzag(number));
       number = cut % 2n === 0n ? cut / 2n : -(cut + 1n) / 2n;
     }

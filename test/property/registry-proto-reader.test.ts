@@ -1,4 +1,5 @@
-/** The consumer's judgement of records of a refused Protobuf writer, against the trial of each event. */
+/** The consumer's reader for records of a refused Protobuf writer, compared with the trial of each
+ *  event. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -53,6 +54,7 @@ it('the consumer delivers what a live decode proves right, and nothing else', ()
   );
   expect(wrong).toBeGreaterThan(100);
   expect(right).toBeGreaterThan(100);
-  // A map that is read as one message depends on the order of its entries, which a decoded map does not keep.
+  // A map that is read as one message depends on the order of its entries, which a decoded map does
+  // not keep.
   expect(delivered / right).toBeGreaterThan(0.95);
 });

@@ -1,6 +1,6 @@
-/** The Protobuf verdict against a live decode. Schemas are random; an oracle of the test's own makes the bytes of their
- *  events, says what a reader should see of each, and grades it by the specification. The decoder that the consumer
- *  runs must agree event by event, and the verdict must be the worst grade, no more and no less. */
+/** Protobuf verdict compared with a live decode. Schemas are random. An independent oracle encodes
+ *  their events, computes the value that a reader should get, and grades it by the specification.
+ *  The consumer's decoder must agree for each event, and the verdict must equal the worst grade. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Decode } from '../../src/formats/decode.ts';
@@ -21,7 +21,8 @@ import {
 } from './registry-proto-pairs-kit.ts';
 import { bytesOf, type Grade, Oracle } from './registry-proto-pairs-oracle.ts';
 
-/** Messages in messages of an event. What the verdict claims and none shows is looked for deeper. */
+/** Most messages in messages of an event. If no event shows the verdict, deeper events are
+ *  searched. */
 const EVENT_DEPTHS = [1, 3, 6];
 
 const parsed = new Map<string, ProtoSchema>();
@@ -32,7 +33,7 @@ function schemaOf(model: SchemaModel): ProtoSchema {
   return schema;
 }
 
-/** Every kind of value in a form that compares. */
+/** Renders every kind of value in a comparable form. */
 function shown(value: unknown): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'number') return Object.is(value, -0) ? '-0' : String(value);
@@ -58,7 +59,8 @@ interface Worst {
   readonly depth: number;
 }
 
-/** Reads every event; throws where the decoder and the oracle differ. @returns the worst grade, and an event of it */
+/** Reads every event; throws if the decoder and the oracle differ. @returns the worst grade, and an
+ *  event that has it */
 function tried(writer: SchemaModel, reader: SchemaModel, said: Grade): Worst {
   const from = schemaOf(writer);
   const to = schemaOf(reader);
@@ -203,7 +205,8 @@ describe('pairs of Protobuf types', () => {
   );
 });
 
-/** A shift register: shrinking finds no smaller schema behind a smaller number, so the number is all there is. */
+/** Shift register as a random generator. Shrinking is useless: a smaller number gives no smaller
+ *  schema. */
 function nextOf(seed: number): Next {
   let state = Math.imul(seed, 0x9e3779b1) >>> 0 || 1;
   const next: Next = (below) => {
@@ -233,7 +236,8 @@ describe('random Protobuf schemas', () => {
     };
     const pairs = fc.property(fc.integer(), fc.boolean(), judge);
     fc.assert(pairs, { numRuns: RUNS });
-    // One pair in 26 is LOSSY, with a seed of chance now and then one in 50: until enough were judged.
+    // One pair in 26 is LOSSY, but with a random seed sometimes only one in 50, so more pairs are
+    // drawn until enough were judged.
     for (let more = 1; more < 5 && seen.LOSSY <= RUNS / 40; more++) fc.assert(pairs, { numRuns: RUNS });
     expect(seen.OK).toBeGreaterThan(RUNS / 20);
     expect(seen.FAIL).toBeGreaterThan(RUNS / 20);

@@ -1,10 +1,11 @@
-/** What a registry must answer, written from the contract alone: lists and maps, no records, no drafts.
+/** Model of a registry's answers, written from the contract only: lists and maps, no records, no
+ *  drafts.
  *
- *  Rules: ids count per context from 1 and are never given again; the same content has one id in a context; a subject
- *  that has a content answers with it before any check; versions count on over soft deletes and start again after a
- *  permanent one; a content that comes back takes the place of its soft-deleted version; settings of a subject go with
- *  its last version; the plain levels compare with the newest version, the transitive ones with all.
- */
+ *  Rules: ids count per context from 1 and are never assigned again; the same content has one id in
+ *  a context; a content that a subject has is answered before any check; versions continue after
+ *  soft deletes and start again after a permanent one; a content that is registered again takes the
+ *  place of its soft-deleted version; settings of a subject are deleted with its last version; the
+ *  plain levels compare with the newest version, the transitive ones with all. */
 
 export interface ModelVersion {
   readonly version: number;
@@ -92,7 +93,8 @@ export class Model {
         subject,
         [...versions].sort((a, b) => a.version - b.version),
       );
-    // With the last one that is deleted softly, and with the last one that is there at all.
+    // Settings are dropped with the last soft-deleted version, and again with the last version
+    // altogether.
     if (this.live(subject).length > 0 || (permanent && versions.length > 0)) return;
     this.levels.delete(subject);
     this.modes.delete(subject);
@@ -109,7 +111,7 @@ export class Model {
     return { value: mode };
   }
 
-  /** All that can be asked, in one document. */
+  /** Returns all observable state as one document. */
   shown(): unknown {
     return [...this.subjects]
       .flatMap(([subject, versions]) => versions.map((one) => ({ subject, ...one })))

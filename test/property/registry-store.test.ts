@@ -14,7 +14,8 @@ import { fileLog, frameEnds } from '../unit/registry/store/file-kit.ts';
 import { realClock } from '../wait.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 
-/** Two families: inside one everything reads everything, between them nothing. */
+/** Two families of schemas: all schemas of one family are compatible with each other, and with none
+ *  of the other. */
 const TEXTS = [
   ...['a', 'b', 'c'].map((name) => ({
     type: 'record',
@@ -28,7 +29,7 @@ const family = (text: string): string => (text.includes('enum') ? 'enum' : 'reco
 const SUBJECTS = ['s', 't"{', ':.c:s', ':.c:u'];
 const LEVELS = ['NONE', 'BACKWARD', 'FULL_TRANSITIVE'];
 
-/** A log in memory that another process can read. */
+/** Log in memory that another process can read. */
 class SharedLog implements RegistryLog {
   readonly name = 'shared';
   readonly records: LogRecord[];
@@ -181,7 +182,7 @@ function shown(registry: Registry): unknown {
     }));
 }
 
-/** With what does not show in versions. */
+/** Returns the whole state, beyond the versions. */
 const whole = (registry: Registry): unknown => [
   registry.browse({ prefix: '', deleted: true, latestOnly: false }),
   SUBJECTS.map((subject) => [registry.config(subject, true), registry.mode(subject, true)]),
@@ -379,7 +380,7 @@ describe('registry file', () => {
             writeFileSync(path, Buffer.concat([written, Buffer.alloc(bytes.length - cut)]));
             expect(await reopened(dir), `written up to ${cut}`).toEqual(after.get(kept));
             writeFileSync(path, written);
-            // A part that is all zeros is room.
+            // A tail of zeros is preallocated space.
             if (written.subarray(ends[kept]).every((byte) => byte === 0))
               expect(await reopened(dir), `cut at ${cut}`).toEqual(after.get(kept));
             else

@@ -1,4 +1,4 @@
-/** Judges a proposed schema and says all there is to say about it. */
+/** Builds the report on a proposed schema: verdict, findings, counterexample events and fixes. */
 
 import type { Position } from '../../formats/json/text.ts';
 import type { Schema } from '../../formats/schema.ts';
@@ -8,7 +8,8 @@ import { type Explanation, explain } from '../proof/explain.ts';
 import { type Judgement, judgeProposed, type Question } from './judge.ts';
 import { type GateFinding, type GateReport, type Proof, type RegistryAnswer, readable } from './report.ts';
 
-/** Findings that get an event and a fix of their own: each costs comparisons, of a long text more than of a short one. */
+/** Bounds on the findings that get a counterexample event and a fix. Each such finding costs
+ *  comparisons, and a comparison of long texts costs more. */
 const EXPLAINED_MAX = 20;
 const EXPLAINED_CHARS_MAX = 1 << 20;
 const EXPLAINED_LEAST = 3;
@@ -25,7 +26,8 @@ export interface GateInput extends Question {
   readonly proof: Proof | undefined;
 }
 
-/** A finding that several versions share is one thing to mend: the latest version tells it. */
+/** Merges a finding that several versions share into one entry. The entry keeps all versions and
+ *  the details of the latest one. */
 function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
   const { proposed, earlier, policy, lossy } = input;
   const schemas = new Map<number, Schema>();
@@ -49,7 +51,7 @@ function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
       const key = JSON.stringify([direction, finding.rule, finding.path, finding.message]);
       const one = seen.get(key) ?? { finding, direction, version, versions: [] };
       seen.set(key, one);
-      // Places are those of the latest.
+      // Versions come oldest first, so the latest one overwrites the places.
       one.finding = finding;
       one.version = version;
       if (version !== undefined) one.versions.push(version);
@@ -67,13 +69,14 @@ function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
         ? explain({ version, direction, findings: [finding] }, proposed, other, names, { ever, policy })
         : [];
     const bare = { reader: undefined, writer: undefined, counterexample: undefined };
-    const explanation = named(one?.explanation ?? bare, finding, direction, earlier);
+    const explanation = withSourceVersion(one?.explanation ?? bare, finding, direction, earlier);
     return { finding, direction, version, versions, refuses, explanation, fix: one?.fix };
   });
 }
 
-/** A finding about the past names no version of its own: the latest that has the field in that very place. */
-function named(
+/** Adds a source to a finding over all versions (HISTORY), which names no version of its own: the
+ *  latest version that has the field at the same place in its text. */
+function withSourceVersion(
   explanation: Explanation,
   { writer: place, place: number }: Finding,
   direction: GateFinding['direction'],

@@ -1,4 +1,5 @@
-/** The verdict on a proposed schema without a registry's store: the same rules over what a client was given. */
+/** Verdict on a proposed schema without a registry's store: the registry's rules, applied to the
+ *  schemas that a client supplies. */
 
 import type { Schema } from '../../formats/schema.ts';
 import { isCompatible, StepBudget } from '../compatibility/finding.ts';
@@ -19,9 +20,9 @@ export interface Question {
   readonly lossy: 'ACCEPT' | 'REJECT';
   /** Oldest first. */
   readonly earlier: readonly Earlier[];
-  /** Compare with every live one, whatever the level says. */
+  /** True: compare with every live version, whatever the level says. */
   readonly all: boolean;
-  /** The subject has this very text: no check is made where it is registered again. */
+  /** True: the subject already has this text. Registering it again needs no check. */
   readonly known: boolean;
 }
 

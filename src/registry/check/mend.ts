@@ -1,4 +1,5 @@
-/** A proposed text with all its small fixes, one after the other: each is judged before the next is looked for. */
+/** Applies small fixes to a proposed text, one after the other. The text is judged again after each
+ *  fix. */
 
 import { parseSchema } from '../../formats/schema.ts';
 import { isCompatible } from '../compatibility/finding.ts';
@@ -6,18 +7,18 @@ import { applyEdits, fixOf } from '../proof/fix/search.ts';
 import { judgeProposed, type Question } from './judge.ts';
 import { readable } from './report.ts';
 
-/** Fixes of one text. */
+/** Most fixes for one text. */
 const FIXES_MAX = 50;
 
 export interface Mended {
   readonly text: string;
-  /** Nothing stands against it any more. */
+  /** True: no refusing finding is left. */
   readonly compatible: boolean;
-  /** What was done, in order. */
+  /** Descriptions of the applied fixes, in order. */
   readonly words: readonly string[];
 }
 
-/** Undefined: nothing was found that helps. */
+/** @returns the fixed text; undefined if there was no fix to apply */
 export function mend(question: Question): Mended | undefined {
   const ever = question.earlier.flatMap((one) => readable(one) ?? []);
   const schemas = new Map(question.earlier.map((one) => [one.version, readable(one)]));

@@ -1,5 +1,5 @@
-/** The live proof of a verdict: events of the one schema are written and read by the other, and what happens is held
- *  against what was judged. */
+/** Live proof of a verdict: encodes events with the writer schema, decodes them with the reader
+ *  schema, and compares the outcome with the verdict. */
 
 import type { Schema } from '../../formats/schema.ts';
 import { checkPair } from '../compatibility/modes.ts';
@@ -8,10 +8,10 @@ import type { Outcome } from '../proof/trial.ts';
 import type { Judgement, Question } from './judge.ts';
 import { type Proof, readable } from './report.ts';
 
-/** Events of one pair. */
+/** Most events for one pair of schemas. */
 const EVENTS_MAX = 2_000;
 
-/** Undefined: not judged, so there is nothing to be held against. */
+/** Outcome that the PROVEN findings predict; undefined if a finding is `unjudged`. */
 function judgedOutcome(reader: Schema, writer: Schema): Outcome | undefined {
   const findings = checkPair(reader, writer, 'PROVEN');
   if (findings.some(({ severity }) => severity === 'unjudged')) return undefined;
@@ -19,7 +19,8 @@ function judgedOutcome(reader: Schema, writer: Schema): Outcome | undefined {
   return findings.some(({ severity }) => severity === 'lossy') ? 'LOSSY' : 'OK';
 }
 
-/** Both readings of each pair that was compared; the events are those of policy PROVEN, whatever the policy is. */
+/** Tries each compared pair in the directions of the level. Always compares with policy PROVEN,
+ *  because live decode proves nothing about STRICT. */
 export function prove(question: Question, { compared }: Judgement): Proof {
   const { proposed, level } = question;
   let events = 0;
@@ -38,7 +39,7 @@ export function prove(question: Question, { compared }: Judgement): Proof {
       const { outcome, trials } = tryAll(reader, writer, { limit: EVENTS_MAX });
       events += trials;
       pairs++;
-      // Where the writer has no event there is nothing to see.
+      // Without trials (the writer schema has no events) there is no outcome to compare.
       if (trials > 0 && judged !== undefined && outcome !== judged)
         disagreements.push(`${name}: judged ${judged}, live decode ${outcome}`);
     }

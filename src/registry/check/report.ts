@@ -1,4 +1,4 @@
-/** What the gate found out about a proposed schema: one document, of which every output is made. */
+/** Report on a proposed schema: the one document from which every output is rendered. */
 
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { Schema } from '../../formats/schema.ts';
@@ -9,15 +9,16 @@ import type { Fix } from '../proof/fix/search.ts';
 
 export type Direction = Comparison['direction'];
 
-/** A schema that the proposed one is held against. */
+/** Earlier schema with which the proposed schema is compared. */
 export interface Earlier {
-  /** Counts from 1 where there is no registry. */
+  /** Counts from 1 if there is no registry. */
   readonly version: number;
-  /** For a person: `version 3`, or a file. */
+  /** Name for messages: `version 3`, or a file. */
   readonly name: string;
-  /** False: deleted softly, or only part of the past; counts in the history of numbers alone. */
+  /** False: softly deleted, or supplied as history only. Such a version counts only in the history
+   *  of numbers. */
   readonly live: boolean;
-  /** What it is, or why nobody can say. */
+  /** Parsed schema, or the reason why the text cannot be parsed. */
   readonly schema: Schema | { readonly unreadable: string };
 }
 
@@ -28,26 +29,27 @@ export function readable(earlier: Earlier): Schema | undefined {
 export interface GateFinding {
   readonly finding: Finding;
   readonly direction: Direction;
-  /** The latest version that it is about; undefined: the rules that hold over all versions. */
+  /** Latest version that has the finding; undefined for the rules over all versions. */
   readonly version: number | undefined;
-  /** All that it is about. */
+  /** All versions that have the finding. */
   readonly versions: readonly number[];
-  /** Whether it stands against the schema, as the subject is set. */
+  /** True: the finding refuses the schema under the subject's settings. */
   readonly refuses: boolean;
   readonly explanation: Explanation;
   readonly fix: Fix | undefined;
 }
 
-/** What the registry's own check says. */
+/** Result of the registry's own check. */
 export type RegistryAnswer =
   | { readonly asked: false; readonly why: string }
   | { readonly asked: true; readonly compatible: boolean; readonly messages: readonly string[] };
 
-/** What the live proof tried. */
+/** Result of the live proof. */
 export interface Proof {
   readonly events: number;
   readonly pairs: number;
-  /** Pairs whose verdict is not what live decode gives: a fault of ours, so the gate does not open. */
+  /** Pairs whose verdict differs from live decode. This is a bug of Millrace, so the schema is
+   *  refused. */
   readonly disagreements: readonly string[];
 }
 
@@ -55,31 +57,32 @@ export interface GateReport {
   readonly subject: string | undefined;
   readonly file: string;
   readonly format: SchemaFormat;
-  /** The text of the proposed schema, as it stands in the file. */
+  /** Text of the proposed schema, as the file has it. */
   readonly source: string;
-  /** Where the earlier schemas come from. */
+  /** Source of the earlier schemas. */
   readonly against: string;
   readonly mode: Level;
   readonly policy: VerdictPolicy;
   readonly lossy: 'ACCEPT' | 'REJECT';
   readonly compared: readonly Earlier[];
-  /** All that counted in the history of numbers. */
+  /** Number of versions that count in the history of numbers. */
   readonly everCount: number;
-  /** The answer: judged here, and by the registry where it was asked, and proven where that was asked for. */
+  /** Final answer: the local verdict, the registry's verdict if it was asked, and the live proof if
+   *  it was requested. */
   readonly compatible: boolean;
-  /** What was judged here alone. */
+  /** Local verdict alone. */
   readonly judged: boolean;
   readonly registry: RegistryAnswer;
-  /** What the other policy would answer. */
+  /** Verdict of the other policy. */
   readonly other: { readonly policy: VerdictPolicy; readonly compatible: boolean };
   readonly findings: readonly GateFinding[];
-  /** The version that holds this very text already. */
+  /** Version that already holds this text. */
   readonly already: number | undefined;
   readonly notes: readonly string[];
   readonly proof: Proof | undefined;
 }
 
-/** Who is upgraded first where the mode holds. */
+/** Upgrade order of producers and consumers that the mode allows. */
 export function upgradeOrder(mode: Level): string {
   if (mode.startsWith('BACKWARD')) return 'upgrade consumers first';
   if (mode.startsWith('FORWARD')) return 'upgrade producers first';
@@ -87,7 +90,7 @@ export function upgradeOrder(mode: Level): string {
   return 'nothing is promised, so stop producers and consumers for the upgrade';
 }
 
-/** The first line of every output. */
+/** First line of every output. */
 export function headline(report: GateReport): string {
   const what = report.subject ?? report.file;
   const under = `under ${report.mode}`;
@@ -99,10 +102,10 @@ export function headline(report: GateReport): string {
   return `${what}: INCOMPATIBLE ${under}: ${count} ${count === 1 ? 'finding stands' : 'findings stand'} against it`;
 }
 
-/** Versions that a sentence names, the latest of them. */
+/** Most versions that a sentence names; the latest are named. */
 const NAMES_MAX = 4;
 
-/** What a finding breaks, for a person. */
+/** Describes the effect of a finding in one sentence. */
 export function consequence(
   { direction, versions, finding }: GateFinding,
   compared: readonly Earlier[],
@@ -116,7 +119,7 @@ export function consequence(
     return 'no mode allows it: events with the old meaning may still be in a topic';
   const [reader, writer] =
     direction === 'BACKWARD' ? ['the proposed schema', name] : [name, 'the proposed schema'];
-  // Several readers are several.
+  // Verb ending: none for several readers.
   const s = reader === name && names.length > 1 ? '' : 's';
   const cannot =
     finding.severity === 'fail'

@@ -1,36 +1,39 @@
-/** What a comparison of two schemas found, in one form for the API, the command line and the console. */
+/** Findings of a comparison of two schemas, in one form for the API, the command line and the
+ *  console. */
 
-/** fail: some event is refused or comes back wrong. lossy: it comes back changed in a way that the format's own
- *  specification allows. unjudged: there is no rule for this change, so it is refused. note: allowed, worth saying. */
+/** fail: an event is refused or read with a wrong value. lossy: a value changes in a way that the
+ *  format's specification allows. unjudged: no rule covers this change, so it is refused. note:
+ *  compatible, for information. */
 export type Severity = 'fail' | 'lossy' | 'unjudged' | 'note';
 
-/** A place in a schema's text, or in the text of the reference `from`. */
+/** Place in a schema's text, or in the text of the reference `from`. */
 export type Place =
-  /** UTF-16 units from the beginning: what the Avro parser keeps. */
+  /** Avro and JSON: UTF-16 units from the beginning. */
   | { readonly at: number; readonly from?: string }
-  /** What the Protobuf parser keeps. */
+  /** Protobuf: line and column. */
   | { readonly line: number; readonly column: number; readonly from?: string };
 
-/** One step from the root of a written event to what a finding is about, along the writer's schema. */
+/** Step from the root of a written event towards the place of a finding, along the writer schema.
+ */
 export type Step =
-  /** Protobuf: the message that the event is; stands first. */
+  /** Protobuf: message type of the event; always the first step. */
   | { readonly kind: 'root'; readonly message: string }
   /** Avro: the writer's name of the field; Protobuf: its number. */
   | { readonly kind: 'field'; readonly key: string | number }
-  /** Of an array or of a repeated field. */
+  /** Item of an array or of a repeated field. */
   | { readonly kind: 'item' }
-  /** Of a map. */
+  /** Value of a map. */
   | { readonly kind: 'value' }
   /** Index among the branches of the writer's union. */
   | { readonly kind: 'branch'; readonly index: number };
 
-/** The steps so far, last one outermost in the list: pairs share what leads to them. */
+/** Steps in reverse order, as a linked list: pairs share their outer steps. */
 export interface Route {
   readonly outer: Route | undefined;
   readonly step: Step;
 }
 
-/** The steps in their order. */
+/** Returns the steps from the root inwards. */
 export function stepsOf(route: Route | undefined): Step[] {
   const steps: Step[] = [];
   for (let one = route; one !== undefined; one = one.outer) steps.push(one.step);
@@ -38,36 +41,37 @@ export function stepsOf(route: Route | undefined): Step[] {
 }
 
 export interface Finding {
-  /** A rule's stable name, e.g. AVRO_READER_FIELD_WITHOUT_DEFAULT. */
+  /** Stable name of the rule, e.g. AVRO_READER_FIELD_WITHOUT_DEFAULT. */
   readonly rule: string;
   readonly severity: Severity;
-  /** Where, from the outermost type: `Order.items[].qty`. */
+  /** Path from the outermost type: `Order.items[].qty`. */
   readonly path: string;
   readonly message: string;
-  /** What it is about in the reader's schema, or what holds it there; absent where nothing does. */
+  /** Place in the reader's schema: the part itself, or its holder. Absent if there is neither. */
   readonly reader?: Place;
   /** The same in the writer's schema. */
   readonly writer?: Place;
-  /** How a written event gets there; undefined: the event itself. */
+  /** Route of a written event to the place; undefined: the whole event. */
   readonly route?: Route;
-  /** STRICT, Avro only: where the existing registries say it is, `/fields/2/type`. */
+  /** STRICT, Avro only: pointer that the existing registries report, `/fields/2/type`. */
   readonly pointer?: string;
-  /** STRICT, Avro only: what they add to it, `reader type: INT not compatible with writer type: STRING`. */
+  /** STRICT, Avro only: their detail text, `reader type: INT not compatible with writer type:
+   *  STRING`. */
   readonly detail?: string;
-  /** Protobuf only: the message and the number, `#/Order/2`. */
+  /** Protobuf only: message and field number, `#/Order/2`. */
   readonly place?: string;
-  /** Protobuf only: what kind of field it is, where the rule's public name depends on it. */
+  /** Protobuf only: kind of the field, if the rule's public name depends on it. */
   readonly kind?: FieldKind;
 }
 
 export type FieldKind = 'text' | 'numeric' | 'scalar' | 'other';
 
-/** Whether the reader may be let near the writer's data. */
+/** True: the reader can be used with the writer's data. */
 export function isCompatible(findings: readonly Finding[]): boolean {
   return findings.every((finding) => finding.severity === 'lossy' || finding.severity === 'note');
 }
 
-/** One line for a person. */
+/** Renders a finding as one line. */
 export function findingLine(finding: Finding): string {
   const word =
     finding.severity === 'unjudged'
@@ -79,15 +83,15 @@ export function findingLine(finding: Finding): string {
   return `${word}${finding.message}${at} (${finding.rule})`;
 }
 
-/** Findings of one comparison, bounded: a hostile pair must not answer with megabytes. */
+/** Most findings of one comparison: a hostile pair must not produce an answer of megabytes. */
 export const FINDINGS_MAX = 100;
-/** Steps of all comparisons of one check. Two texts can name more pairs of types than anyone waits for; all that people
- *  write stays far below. */
+/** Most steps of all comparisons of one check, against hostile texts that combine huge numbers of
+ *  types. Real schemas stay far below. */
 export const CHECK_STEPS_MAX = 2_000_000;
-/** Names listed in one message. */
+/** Most names listed in one message. */
 const NAMES_SHOWN_MAX = 10;
 
-/** Names for a message, a bounded number of them. */
+/** Joins names for a message, a bounded number of them. */
 export function someOf(names: readonly string[]): string {
   const rest = names.length - NAMES_SHOWN_MAX;
   return rest <= 0 ? names.join(', ') : `${names.slice(0, NAMES_SHOWN_MAX).join(', ')} and ${rest} more`;
@@ -95,9 +99,10 @@ export function someOf(names: readonly string[]): string {
 
 const RANKS: Readonly<Record<Severity, number>> = { note: 0, lossy: 1, fail: 2, unjudged: 3 };
 
-/** Steps that the comparisons of one check share. A step is one pair of fields, symbols or the like. */
+/** Budget of steps that the comparisons of one check share. A step is one pair of fields, symbols
+ *  or the like. */
 export class StepBudget {
-  /** The most steps. */
+  /** Most steps. */
   readonly most: number;
   used = 0;
 
@@ -112,7 +117,7 @@ export class StepBudget {
 
 export class Findings {
   private readonly list: Finding[] = [];
-  /** Of a full list: none in it ranks below. */
+  /** Rank at or below which a full list drops findings; -1 while it is unknown. */
   private floor = -1;
   private readonly budget: StepBudget;
   private isTooLong = false;
@@ -133,7 +138,7 @@ export class Findings {
       this.list.push(finding);
       return;
     }
-    // What decides is never lost behind a list of notes.
+    // A severe finding replaces a lesser one, so a flood of notes cannot hide it.
     const rank = RANKS[severity];
     if (rank <= this.floor) return;
     const lesser = this.list.findLastIndex((one) => RANKS[one.severity] < rank);
@@ -141,12 +146,12 @@ export class Findings {
     else this.floor = rank;
   }
 
-  /** False: one of this severity would be dropped, so there is no need to make it. */
-  takes(severity: Severity): boolean {
+  /** False: a finding of this severity would be dropped, so the caller need not build it. */
+  accepts(severity: Severity): boolean {
     return this.list.length < FINDINGS_MAX || RANKS[severity] > this.floor;
   }
 
-  /** Counts steps. False: the check took too many, so the comparison ends here, refused. */
+  /** Counts steps. False: the budget is spent; the comparison ends and is refused. */
   spend(steps: number, path: string | (() => string)): boolean {
     this.budget.used += steps;
     if (!this.budget.isSpent) return true;

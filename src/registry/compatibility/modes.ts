@@ -1,4 +1,4 @@
-/** The compatibility levels, and which pairs of versions each of them compares. */
+/** Compatibility levels and the pairs of versions that each level compares. */
 import type { Schema } from '../../formats/schema.ts';
 import { checkAvro } from './avro/checker.ts';
 import { checkStrictAvro } from './avro/strict.ts';
@@ -23,7 +23,7 @@ export function isLevel(text: unknown): text is Level {
   return (LEVELS as readonly unknown[]).includes(text);
 }
 
-/** PROVEN: what our decoders do with every event. STRICT: what the existing registries answer. */
+/** PROVEN: verdicts that match Millrace's decoders. STRICT: verdicts of the existing registries. */
 export const VERDICT_POLICIES = ['PROVEN', 'STRICT'] as const;
 export type VerdictPolicy = (typeof VERDICT_POLICIES)[number];
 
@@ -31,7 +31,7 @@ export function isVerdictPolicy(text: unknown): text is VerdictPolicy {
   return (VERDICT_POLICIES as readonly unknown[]).includes(text);
 }
 
-/** Findings of one direction. */
+/** Returns the findings of one direction. */
 export function checkPair(
   reader: Schema,
   writer: Schema,
@@ -50,7 +50,7 @@ export function checkPair(
       rule: 'FORMAT_CHANGED',
       severity: 'fail',
       path: '',
-      // Clients of the existing registries know these very words.
+      // Clients of the existing registries match this exact text.
       message: 'Incompatible because of different schema type',
     },
   ];
@@ -62,7 +62,7 @@ export interface EarlierVersion {
 }
 
 export interface Comparison {
-  /** Undefined: the rules that hold over all versions. */
+  /** Undefined: the rules over all versions. */
   readonly version: number | undefined;
   readonly direction: 'BACKWARD' | 'FORWARD' | 'HISTORY';
   readonly findings: readonly Finding[];
@@ -73,8 +73,8 @@ export interface Verdict {
   readonly comparisons: readonly Comparison[];
 }
 
-/** Compares a proposed schema with each of the given versions, in the directions the level asks for.
- *  @param budget what all comparisons of one check take together */
+/** Compares a proposed schema with each of the given versions, in the directions of the level.
+ *  @param budget shared by all comparisons of one check */
 export function compareWith(
   proposed: Schema,
   level: Level,
@@ -102,7 +102,7 @@ export function compareWith(
   return comparisons;
 }
 
-/** The rules that no level switches off, over every version the subject ever had. */
+/** Applies the rules that no level switches off, over every version the subject ever had. */
 export function compareHistory(
   proposed: Schema,
   ever: Iterable<EarlierVersion>,
@@ -113,13 +113,13 @@ export function compareHistory(
   return [{ version: undefined, direction: 'HISTORY', findings }];
 }
 
-/** One tree at a time. */
+/** Yields one tree at a time, so that only one is in memory. */
 function* protoVersions(ever: Iterable<EarlierVersion>): Generator<ProtoVersion> {
   for (const { version, schema } of ever)
     if (schema.format === 'PROTOBUF') yield { version, tree: schema.tree };
 }
 
-/** What a registration is judged by: the level's pairs and the history. `versions` oldest first. */
+/** Judges a registration: the level's pairs and the history. `versions` come oldest first. */
 export function judge(
   proposed: Schema,
   level: Level,

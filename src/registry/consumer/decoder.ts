@@ -1,8 +1,8 @@
-/** Turns a batch of framed records into values and failures, with one compiled reader a writer schema.
- *
- *  Invariants: (1) every row that is not a tombstone ends as a value or as a failure with a reason of the closed list;
- *  (2) nothing here waits: schemas are made ready by `prepare` before `decode` runs.
- */
+/** Decodes a batch of framed records into values and failures, with one compiled reader for each
+ *  writer schema.
+ *  Invariants: (1) every row becomes a value (null for a tombstone) or a failure with a reason of
+ *  the closed list;
+ *  (2) `decode` does no I/O, because `prepare` loads the schemas first. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
@@ -26,7 +26,7 @@ export interface DecodedRow {
 
 export interface FailedRow {
   readonly row: number;
-  /** 0 where the frame holds none. */
+  /** 0 if the frame has no schema id. */
   readonly schemaId: number;
   readonly reason: QuarantineReason;
   readonly error: MillraceError;
@@ -37,7 +37,7 @@ export interface DecodedBatch {
   readonly failed: readonly FailedRow[];
 }
 
-/** What is kept of a writer schema id: the schema, or why it has none. */
+/** Cache entry of a writer schema id: the schema, or the error why it has none. */
 type Writer =
   | { readonly schema: Schema; readonly byPath: Map<string, Decode | MillraceError> }
   | MillraceError;
@@ -50,7 +50,8 @@ export class BatchDecoder {
   private readonly reader: Schema;
   private readonly frames: FrameBatch;
   private readonly writers = new Map<number, Writer>();
-  /** Ids unknown to the registry, for the batch under way only: the client decides how long to believe it. */
+  /** Errors of ids that the registry does not know, for the current batch only. The client's
+   *  negative cache decides when to ask again. */
   private readonly unknown = new Map<number, MillraceError>();
 
   constructor(client: RegistryClient, kernels: Kernels, reader: Schema, rowCapacity: number) {
@@ -60,12 +61,13 @@ export class BatchDecoder {
     this.frames = FrameBatch.create(rowCapacity);
   }
 
-  /** Scans the frames and fetches the schemas that are not here yet. May be called again for the same batch.
+  /** Scans the frames and loads the schemas that are missing. May be called again for the same
+   *  batch.
    *  @throws registry_unavailable, registry_protocol: wait and call again */
   async prepare(records: RecordBatch): Promise<void> {
     this.kernels.scanFrames(records, this.reader.format === 'PROTOBUF', this.frames);
     const { status, schemaId } = this.frames.columns;
-    /** Records by id. */
+    /** Number of records by schema id. */
     const missing = new Map<number, number>();
     let known = 0;
     const startMs = this.client.nowMs();
@@ -90,7 +92,7 @@ export class BatchDecoder {
     }
   }
 
-  /** Decodes the batch that `prepare` was called for last. */
+  /** Decodes the batch of the latest `prepare`. */
   decode(records: RecordBatch): DecodedBatch {
     const { status, schemaId, payloadStart, payloadLength } = this.frames.columns;
     const { arena } = records.columns;
@@ -112,7 +114,7 @@ export class BatchDecoder {
       } catch (thrown) {
         const error = findMillraceError(thrown);
         const reason = error?.row.reason as QuarantineReason | undefined;
-        // Anything without a reason is a bug of ours and must not look like a bad record.
+        // An error without a reason is a bug of Millrace and must not look like a bad record.
         if (error === undefined || reason === undefined || !QUARANTINE_REASONS.includes(reason)) throw thrown;
         failed.push({ row, schemaId: status[row] === FRAME_STATUS.OK ? id : 0, reason, error });
       }
@@ -145,7 +147,8 @@ export class BatchDecoder {
   }
 }
 
-/** Message paths kept a writer schema; hostile paths beyond it are judged anew each time. */
+/** Most message paths cached for one writer schema; further paths (hostile input) are compiled for
+ *  each record. */
 const PATHS_MAX = 1024;
 
 function compile(reader: Schema, writer: Schema, path: readonly number[]): Decode | MillraceError {

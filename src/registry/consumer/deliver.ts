@@ -1,16 +1,19 @@
-/** Delivers a batch to one topic, and tells a record that the topic refuses for its size from a broker that fails. */
+/** Delivers a batch to one topic and distinguishes records that are too large from broker errors.
+ */
 import { invariant } from '../../core/errors.ts';
 import { RECORD_HEADER } from '../../core/layout/layouts.gen.ts';
 import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/kafka/port.ts';
 import { registryError } from '../errors.ts';
 
-/** librdkafka's names of a refusal for size: by the topic or this client, and by the topic's segments. */
+/** librdkafka's error names for too large: the limit of the topic or client, and the topic's
+ *  segment size. */
 const TOO_LARGE: readonly string[] = ['MSG_SIZE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE'];
 
-/** Settles when every row is acknowledged or refused for its size.
+/** Resolves when every row is acknowledged or refused as too large.
  *  @returns the rows that the topic refuses as too large
- *  @throws not_delivered: a row failed for another reason, and nothing of the batch may be committed */
+ *  @throws not_delivered: a row failed for another reason, so no offset of the batch may be
+ *  committed */
 export async function deliver(
   producer: BatchProducer,
   batch: RecordBatch,
@@ -27,7 +30,8 @@ export async function deliver(
   }
   const refused = [...report.status.keys()].filter((row) => report.status[row] !== 0);
   if (batch.rowCount === 1) return refused;
-  // A broker refuses a whole set of records for its size. Alone, each shows whether it is too large itself.
+  // A broker refuses a whole set of records as too large. Each row is sent alone to find those that
+  // are too large themselves.
   const tooLarge: number[] = [];
   for (const row of refused)
     if ((await deliver(producer, copyOf(batch, row), topic)).length > 0) tooLarge.push(row);
@@ -44,7 +48,7 @@ export function rowBytes({ columns }: RecordBatch, row: number): number {
   );
 }
 
-/** A batch with exactly these records. */
+/** Builds a batch of exactly these records. */
 export function batchOf(records: readonly RecordInput[]): RecordBatch {
   const batch = RecordBatch.create(
     records.length,
@@ -55,7 +59,8 @@ export function batchOf(records: readonly RecordInput[]): RecordBatch {
   return batch;
 }
 
-/** A name that is not UTF-8 is longer written than it was read, so the bytes of the source row do not say it. */
+/** Bytes of a record as `append` writes it. A header name that is not UTF-8 grows when it is
+ *  written, so the length of the source row is no bound. */
 function inputBytes({ key, value, headers }: RecordInput): number {
   const ofHeaders = (headers ?? []).reduce(
     (sum, [name, content]) => sum + RECORD_HEADER.BYTES + Buffer.byteLength(name) + (content?.length ?? 0),
@@ -64,7 +69,7 @@ function inputBytes({ key, value, headers }: RecordInput): number {
   return (key?.length ?? 0) + (value?.length ?? 0) + ofHeaders;
 }
 
-/** A batch with a copy of one row. */
+/** Builds a batch with a copy of one row. */
 export function copyOf(batch: RecordBatch, row: number): RecordBatch {
   const { topicIndex, partition, offset, timestamp, timestampType } = batch.columns;
   return batchOf([

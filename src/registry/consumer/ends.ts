@@ -1,15 +1,16 @@
-/** Where a topic ended when the run started: what `-exit-at-end` waits for. */
+/** End offsets of a topic at the start of the run, for `-exit-at-end`. */
 import type { TopicPartition } from '../../io/kafka/port.ts';
 
 export class EndTracker {
   private readonly open = new Map<number, bigint>();
 
-  /** @param ends next offset of each partition at the start; a partition without records is done at once */
+  /** @param ends watermarks of each partition at the start; an empty partition is done immediately
+   */
   constructor(ends: ReadonlyArray<TopicPartition & { readonly low: bigint; readonly high: bigint }>) {
     for (const { partition, low, high } of ends) if (high > low) this.open.set(partition, high);
   }
 
-  /** `nextOffset` is the next one to read: everything before it is done with. */
+  /** @param nextOffset next offset to read: every record before it is finished */
   reached(partition: number, nextOffset: bigint): void {
     const end = this.open.get(partition);
     if (end !== undefined && nextOffset >= end) this.open.delete(partition);

@@ -1,17 +1,18 @@
-/** Partitions that wait because a topic refuses one of their records as too large.
- *
- *  Invariants: (1) the position of a held partition stays before its first undelivered record, so that a restart reads
- *  that record again; (2) an undelivered record is kept as it is until its topic takes it or the partition leaves.
- */
+/** Held partitions: partitions that are paused because a topic refuses one of their records as too
+ *  large.
+ *  Invariants: (1) the position of a held partition stays before its first undelivered record, so
+ *  that a restart reads that record again;
+ *  (2) an undelivered record stays in memory unchanged until its topic accepts it or the partition
+ *  is revoked. */
 
-/** A record that could not be delivered. */
+/** Record that could not be delivered. */
 export interface HeldRow {
   readonly partition: number;
   readonly offset: bigint;
-  /** The topic that refuses it. */
+  /** Topic that refuses the record. */
   readonly topic: string;
   readonly bytes: number;
-  /** True: delivered. @throws not_delivered */
+  /** Sends the record again. True: delivered. @throws not_delivered */
   readonly retry: () => Promise<boolean>;
 }
 
@@ -33,7 +34,7 @@ export class HeldPartitions {
     return this.byPartition.has(partition);
   }
 
-  /** @returns whether the partition was not held before */
+  /** @returns true if the partition was not held before */
   hold(row: HeldRow, nowMs: number): boolean {
     const held = this.byPartition.get(row.partition);
     if (held !== undefined) {
@@ -45,7 +46,8 @@ export class HeldPartitions {
     return true;
   }
 
-  /** Notes that everything before `next` was received. False: nothing holds the record before it back. */
+  /** Notes that every record before `next` was received. False: no undelivered record precedes
+   *  `next`, so the caller may advance the position. */
   advance(partition: number, next: bigint): boolean {
     const held = this.byPartition.get(partition);
     if (held === undefined || next <= (held.rows[0] as HeldRow).offset) return false;
@@ -57,7 +59,7 @@ export class HeldPartitions {
     return this.byPartition.delete(partition);
   }
 
-  /** Why a partition waits; undefined where none does. */
+  /** Reason of the first held partition; undefined if no partition is held. */
   reason(): string | undefined {
     const [held] = this.byPartition.values();
     const row = held?.rows[0];
@@ -68,7 +70,9 @@ export class HeldPartitions {
     return this.byPartition.size > 0 && nowMs >= this.retryAtMs;
   }
 
-  /** Tries every held record again. @returns the partitions that wait no longer. @throws not_delivered */
+  /** Sends every held record again.
+   *  @returns the partitions that are no longer held
+   *  @throws not_delivered */
   async retry(nowMs: number): Promise<ReadonlyArray<{ readonly partition: number; readonly next: bigint }>> {
     const released: Array<{ partition: number; next: bigint }> = [];
     for (const [partition, held] of [...this.byPartition]) {
@@ -77,7 +81,7 @@ export class HeldPartitions {
         held.rows.shift();
         first = held.rows[0];
       }
-      // The partition may have left meanwhile.
+      // The partition may have been revoked during the retry.
       if (first !== undefined || this.byPartition.get(partition) !== held) continue;
       this.byPartition.delete(partition);
       released.push({ partition, next: held.next });
@@ -92,6 +96,6 @@ export class HeldPartitions {
   }
 }
 
-/** One sentence for /ready and the log. */
+/** Sentence for /ready and the log. */
 export const reasonOf = ({ partition, offset, topic, bytes }: HeldRow): string =>
   `partition ${partition} waits at offset ${offset}: topic ${topic} refuses the record of ${bytes} bytes as too large; raise its max.message.bytes`;

@@ -1,11 +1,11 @@
-/** One member of a consumer group that reads every record with its own schema.
- *
- *  Invariants: (1) an offset is committed after the record before it was written to the sink or acknowledged by the
- *  quarantine, so a crash repeats records and loses none; (2) a record that cannot be read never ends the group; (3) a
- *  registry that cannot answer is waited for, with the partitions paused and the group kept, and no record is judged
- *  meanwhile; (4) a record that a topic refuses as too large holds its partition, and no other one, until the topic
- *  accepts it.
- */
+/** Member of a consumer group that decodes every record with its writer schema.
+ *  Invariants: (1) an offset is committed only after the record before it is written to the sink or
+ *  acknowledged by the quarantine: a crash repeats records and loses none;
+ *  (2) a record that cannot be read never ends the group;
+ *  (3) while the registry is unavailable, the partitions are paused, the member stays in the group,
+ *  and no record is judged;
+ *  (4) a record that a topic refuses as too large holds only its own partition, until the topic
+ *  accepts the record. */
 import { sleep, type Timers, within } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -64,7 +64,7 @@ export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
 }
 
 export interface GroupMemberOptions {
-  /** Makes the broker client with this rebalance handler. */
+  /** Creates the broker client with this rebalance handler. */
   readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
   readonly topic: string;
   readonly subject: string;
@@ -77,7 +77,7 @@ export interface GroupMemberOptions {
   readonly drain: AbortSignal;
   readonly batchRows: number;
   readonly batchBytes: number;
-  /** Undefined: runs until the drain. */
+  /** Undefined: run until the drain. */
   readonly ends: EndTracker | undefined;
   readonly onRows: (rows: number, failed: number) => void;
 }
@@ -85,19 +85,21 @@ export interface GroupMemberOptions {
 const WAIT_MS = 250;
 const COMMIT_EVERY_MS = 1000;
 const LAG_EVERY_MS = 5000;
-/** How long a broker may take to say where a partition ends; commits wait behind the question. */
+/** Timeout of the end offsets query; commits wait behind the query. */
 const LAG_WITHIN_MS = 1000;
 /** Longest wait of a rebalance for the batch in flight. */
 const REBALANCE_WAIT_MS = 10_000;
 const REGISTRY_RETRY_MS = 100;
 const REGISTRY_RETRY_MS_MAX = 5000;
-/** Batches kept while the registry is away: one a partition that had not delivered before. */
+/** Most batches kept while the registry is unavailable. Each comes from a partition that had not
+ *  delivered before. */
 const KEPT_BATCHES_MAX = 16;
 
 export class GroupMember {
   private readonly options: GroupMemberOptions;
   private readonly records: RecordBatch;
-  /** What arrived while the registry was away, in order, and batches that are free for it. */
+  /** Batches that arrived while the registry was unavailable, in order; `spares` are reusable
+   *  batches. */
   private readonly kept: RecordBatch[] = [];
   private readonly keptEnds: TopicPartitionOffset[] = [];
   private readonly spares: RecordBatch[] = [];
@@ -108,7 +110,7 @@ export class GroupMember {
   private readonly committed = new Map<number, bigint>();
   /** First offset received, by partition. */
   private readonly receivedFrom = new Map<number, bigint>();
-  /** Next offset to receive, by partition: ahead of `positions` by what is not finished. */
+  /** Next offset to receive, by partition: `positions` plus the unfinished records. */
   private readonly received = new Map<number, bigint>();
   private consumer: BatchConsumer | undefined;
   private processing: Promise<void> = Promise.resolve();
@@ -121,7 +123,8 @@ export class GroupMember {
     this.records = RecordBatch.create(options.batchRows, options.batchBytes);
   }
 
-  /** Reads until the drain, or until the ends are reached. @throws not_delivered, unreachable */
+  /** Reads until the drain, or until the end offsets are reached. @throws not_delivered,
+   *  unreachable */
   async run(): Promise<void> {
     const { options } = this;
     const consumer = await options.connect({ onRebalance: (rebalance) => this.onRebalance(rebalance) });
@@ -146,7 +149,7 @@ export class GroupMember {
     }
   }
 
-  /** Why a partition waits for a topic to accept a record; undefined where none does. */
+  /** Reason why a partition is held; undefined if no partition is held. */
   heldReason(): string | undefined {
     return this.held.reason();
   }
@@ -163,7 +166,8 @@ export class GroupMember {
     return sleep(clock, ms, drain);
   }
 
-  /** Finishes a batch, and what arrived behind it while the registry was away, in order. */
+  /** Finishes a batch, then the batches that arrived behind it while the registry was unavailable,
+   *  in order. */
   private async process(records: RecordBatch): Promise<void> {
     if (!(await this.finish(records))) return;
     for (let next = this.kept.shift(); next !== undefined; next = this.kept.shift()) {
@@ -173,13 +177,14 @@ export class GroupMember {
     this.reached(this.keptEnds.splice(0));
   }
 
-  /** Ends of partitions; a held one is not at its end. */
+  /** Marks partitions as at their end, except held partitions. */
   private reached(ends: readonly TopicPartitionOffset[]): void {
     for (const end of ends)
       if (!this.held.has(end.partition)) this.options.ends?.reached(end.partition, end.offset);
   }
 
-  /** False: the drain came before the registry did, and nothing of the batch counts as read. */
+  /** False: the drain came before the registry answered, so no record of the batch counts as read.
+   */
   private async finish(records: RecordBatch): Promise<boolean> {
     const { options } = this;
     if (!(await this.prepare(records))) return false;
@@ -212,7 +217,7 @@ export class GroupMember {
     { decoded, failed }: DecodedBatch,
   ): Promise<readonly HeldRow[]> {
     const { sink, quarantine, topic } = this.options;
-    const [unwritten, unparked] = await Promise.all([
+    const [unwritten, unquarantined] = await Promise.all([
       sink?.write(records, decoded) ?? [],
       failed.length === 0 ? [] : quarantine.write(records, topic, failed),
     ]);
@@ -237,7 +242,7 @@ export class GroupMember {
           (sink as DecodedSink).write(copy, [{ ...one, row: 0 }]),
         ),
       ),
-      ...unparked.map((one) =>
+      ...unquarantined.map((one) =>
         heldRow(one.row, quarantine.topic, (copy) => quarantine.write(copy, topic, [{ ...one, row: 0 }])),
       ),
     ];
@@ -250,7 +255,7 @@ export class GroupMember {
     const owned = new Set(this.consumer?.assignment().map((at) => at.partition));
     const partitions: number[] = [];
     for (const row of rows) {
-      // The new owner of a partition that left reads the record again.
+      // The new owner of a revoked partition reads the record again.
       if (!owned.has(row.partition)) continue;
       metrics.heldRecords.add(1, metrics.heldRecords.series(row.topic));
       if (!this.held.hold(row, clock.monotonicMs())) continue;
@@ -285,11 +290,12 @@ export class GroupMember {
       );
       this.paused.add(partition);
     }
-    // While the registry is away they stay paused with the others.
+    // While the registry is unavailable, the released partitions stay paused with the others.
     if (released.length > 0 && !this.waitsForRegistry) await this.resume();
   }
 
-  /** Makes the schemas of a batch ready, waiting for the registry as long as it takes. False: the drain came first. */
+  /** Loads the schemas of a batch, and waits for the registry without a limit. False: the drain
+   *  came first. */
   private async prepare(records: RecordBatch): Promise<boolean> {
     const { options } = this;
     let delayMs = REGISTRY_RETRY_MS;
@@ -322,7 +328,7 @@ export class GroupMember {
     return true;
   }
 
-  /** Pauses the partitions that something was received of: only there is it known where to go on. */
+  /** Pauses the partitions that delivered records: only their next offset is known. */
   private async pause(): Promise<void> {
     const consumer = this.consumer as BatchConsumer;
     const places = consumer
@@ -341,7 +347,8 @@ export class GroupMember {
     this.paused.clear();
     if (places.length === 0) return;
     await consumer.resume(places);
-    // A pause forgets how far the client has read; what was received is known here.
+    // A pause discards the client's read position, so the position is set again from the received
+    // offsets.
     for (const { topic, partition } of places) {
       await consumer.seek({ topic, partition, offset: this.received.get(partition) as bigint });
     }
@@ -356,8 +363,8 @@ export class GroupMember {
     }
   }
 
-  /** Stays a member of the group: a client that does not read is thrown out of it. Each partition that still delivers
-   *  does so once, is kept, and is paused. */
+  /** Polls while the registry is unavailable, because the group evicts a member that does not poll.
+   *  Each partition that still delivers does so once, is kept, and is paused. */
   private async idle(ms: number): Promise<void> {
     const { options } = this;
     if (this.kept.length >= KEPT_BATCHES_MAX) {
@@ -383,7 +390,7 @@ export class GroupMember {
       'rebalance',
     );
     if (rebalance.kind === 'revoked') {
-      // A batch that waits for the registry is not finished now; its new owner reads it again.
+      // A batch that waits for the registry cannot finish now. The new owner reads it again.
       if (!this.waitsForRegistry)
         await within(
           this.options.clock,
@@ -423,7 +430,7 @@ export class GroupMember {
         log.debug({}, 'offsets not committed amid a rebalance; tried again');
       }
     } catch (thrown) {
-      // The records are safe; what is not committed is read again.
+      // The records are delivered; uncommitted offsets only cause repeated reads.
       log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
     }
   }
@@ -436,9 +443,9 @@ export class GroupMember {
       const all = await consumer.lag(LAG_WITHIN_MS);
       const owned = new Set(consumer.assignment().map((at) => at.partition));
       for (const at of all) {
-        // A partition that left meanwhile has no lag here.
+        // A partition that was revoked meanwhile has no lag here.
         if (!owned.has(at.partition)) continue;
-        // The client counts a record as read when it was received; here it counts when it is finished.
+        // The client's position counts received records; this lag counts finished records.
         const next = this.positions.get(at.partition) ?? this.receivedFrom.get(at.partition) ?? at.position;
         const records = next < 0n ? at.high - at.low : at.high - next;
         lag.set(Number(records), lag.series(at.topic, String(at.partition)));

@@ -1,10 +1,11 @@
-/** The quarantine: a topic that keeps each record that cannot be read, untouched, with the reason beside it. */
+/** Quarantine: a topic that keeps each record that cannot be read, unchanged, with the reason in
+ *  headers. */
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { FailedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
 
-/** Names of the headers that are added behind the record's own. */
+/** Names of the headers that are added behind the record's own headers. */
 export const QUARANTINE_HEADER = {
   reason: 'millrace.reason',
   error: 'millrace.error',
@@ -15,10 +16,10 @@ export const QUARANTINE_HEADER = {
   sourceOffset: 'millrace.source_offset',
 } as const;
 
-/** Characters of an error that are kept: a verdict on a large schema can be long. */
+/** Most characters of an error text that are kept: a verdict on a large schema can be long. */
 const ERROR_CHARS_MAX = 2048;
-/** Bytes that quarantine adds to a record, at most: an error of three bytes a character, a topic name, the names of the
- *  headers, and the frame of a batch with one record. */
+/** Most bytes that the quarantine adds to a record: an error of three bytes a character, a topic
+ *  name, the names of the headers, and the frame of a batch with one record. */
 export const QUARANTINE_HEADER_BYTES_MAX = 16 << 10;
 
 export interface QuarantineOptions {
@@ -38,9 +39,9 @@ export class Quarantine {
     return this.options.topic;
   }
 
-  /** Settles when every record is acknowledged or refused.
-   *  @returns those that the topic refuses as too large
-   *  @throws not_delivered: nothing after it may be committed */
+  /** Resolves when every record is acknowledged or refused as too large.
+   *  @returns the rows that the topic refuses as too large
+   *  @throws not_delivered: no later offset may be committed */
   async write(
     records: RecordBatch,
     sourceTopic: string,
@@ -78,7 +79,7 @@ export class Quarantine {
   }
 }
 
-/** Most header values of a batch are the same. */
+/** Caches encoded header values: most header values of a batch are the same. */
 function cachedUtf8(): (text: string) => Uint8Array {
   const cache = new Map<string, Uint8Array>();
   return (text) => {

@@ -1,8 +1,6 @@
-/** Where decoded records go, as JSON lines: a port with its two drivers, a file and a topic.
- *
- *  A line is `{"partition":0,"offset":"17","schema_id":3,"value":{…}}`; 64-bit integers are decimal texts, bytes are
- *  base64.
- */
+/** Destinations of decoded records as JSON lines: a port with two drivers, a file and a topic.
+ *  A line is `{"partition":0,"offset":"17","schema_id":3,"value":{…}}`; 64-bit integers are decimal
+ *  texts, bytes are base64. */
 import { type FileHandle, open } from 'node:fs/promises';
 import { coreError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -11,17 +9,17 @@ import type { DecodedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
 
 export interface DecodedSink {
-  /** Destination of the rows, as a person reads it. */
+  /** Display name of the destination. */
   readonly target: string;
-  /** Settles when the rows survive the death of this process; offsets are committed only after.
-   *  @returns those whose line the target refuses as too large */
+  /** Resolves when the rows survive a crash of this process; offsets are committed only after.
+   *  @returns the rows whose line the target refuses as too large */
   write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]>;
   close(): Promise<void>;
 }
 
 function plain(_name: string, value: unknown): unknown {
   if (typeof value === 'bigint') return value.toString();
-  // Buffer has a toJSON of its own, which ran before this.
+  // `Buffer.toJSON` ran before this replacer.
   const bytes = value as { type?: unknown; data?: unknown } | null;
   if (typeof value === 'object' && bytes?.type === 'Buffer' && Array.isArray(bytes.data)) {
     return Buffer.from(bytes.data as number[]).toString('base64');
@@ -37,7 +35,7 @@ function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
 
 const TAIL_BYTES = 64 * 1024;
 
-/** Bytes of a file up to its last line end. */
+/** Number of bytes of a file up to its last line end. */
 async function wholeLines(file: FileHandle): Promise<number> {
   const tail = Buffer.alloc(TAIL_BYTES);
   for (let end = (await file.stat()).size; end > 0; ) {
@@ -61,8 +59,9 @@ export class FileSink implements DecodedSink {
     this.file = file;
   }
 
-  /** Goes on behind the last whole line: one that a killed process left unfinished is removed, because its record was
-   *  not committed and comes again. @throws not_writable */
+  /** Opens a file for appending after its last whole line. A line that a killed process left
+   *  unfinished is removed: its record was not committed and is redelivered.
+   *  @throws not_writable */
   static async open(path: string): Promise<FileSink> {
     try {
       const file = await open(path, 'a+');
@@ -102,7 +101,7 @@ export class FileSink implements DecodedSink {
 
 /** Sends each line to a topic under the key of its record. */
 export class TopicSink implements DecodedSink {
-  /** The topic. */
+  /** Name of the topic. */
   readonly target: string;
   private readonly producer: BatchProducer;
 

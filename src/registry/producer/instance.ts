@@ -1,9 +1,10 @@
-/** Framed records out: values are encoded, framed and handed to the broker client a batch at a time.
- *
- *  Invariants: (1) `send` settles when its rows are encoded and handed over, `finish` when each has its delivery
- *  report; (2) a row that is not acknowledged ends the run with an error, it is never left out silently; (3) at most
- *  BATCHES_UNDER_WAY batches are alive, which bounds memory whatever the broker does.
- */
+/** Producer of framed records: values are encoded, framed and passed to the broker client in
+ *  batches.
+ *  Invariants: (1) `send` resolves when its rows are encoded and passed on, `finish` when each row
+ *  has its delivery report;
+ *  (2) a row that is not acknowledged ends the run with an error, it is never dropped silently;
+ *  (3) at most BATCHES_IN_FLIGHT_MAX pooled batches exist, which bounds memory if the broker is
+ *  slow. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
@@ -15,17 +16,17 @@ import type { BatchProducer } from '../../io/kafka/port.ts';
 import type { WriterCodec } from '../../serde/codec.ts';
 import { registryError } from '../errors.ts';
 
-const BATCHES_UNDER_WAY = 4;
-/** First guess at an encoded row with its key; a batch with larger rows takes fewer of them. */
+const BATCHES_IN_FLIGHT_MAX = 4;
+/** Estimated bytes of an encoded row with its key; a batch of larger rows holds fewer rows. */
 const ROW_BYTES = 1024;
-/** Header, and a message-index array of the greatest depth at five bytes a number. */
+/** Frame header, and a message-index array of the greatest depth at five bytes a number. */
 const FRAME_BYTES_MAX = FRAME.HEADER_BYTES + 5 * (FRAME.MESSAGE_DEPTH_MAX + 1);
 
 export interface FramedProducerOptions {
   readonly producer: BatchProducer;
   readonly topic: string;
   readonly codec: WriterCodec;
-  /** Looks the id of the codec's schema up; called once a batch. */
+  /** Looks up the id of the codec's schema; called once a batch. */
   readonly schemaId: () => Promise<number>;
   readonly kernels: Kernels;
   readonly clock: Clock;
@@ -65,7 +66,7 @@ export class FramedProducer {
   private readonly encodeMs: Float64Array;
   private readonly free: RecordBatch[] = [];
   private readonly waiters: Array<() => void> = [];
-  private readonly underWay = new Set<Promise<void>>();
+  private readonly inFlight = new Set<Promise<void>>();
   private failure: unknown;
 
   constructor(options: FramedProducerOptions) {
@@ -73,12 +74,14 @@ export class FramedProducer {
     this.topics = [options.topic];
     this.payloads = new Payloads(options.batchRows, options.batchRows * ROW_BYTES);
     this.encodeMs = new Float64Array(options.batchRows);
-    for (let i = 0; i < BATCHES_UNDER_WAY; i++)
+    for (let i = 0; i < BATCHES_IN_FLIGHT_MAX; i++)
       this.free.push(RecordBatch.create(options.batchRows, options.batchRows * ROW_BYTES));
   }
 
-  /** Encodes and hands over; waits for room, not for acknowledgements.
-   *  @throws value_refused (nothing of this call was sent), not_delivered of an earlier call, what `schemaId` throws */
+  /** Encodes values and passes them to the broker client. Waits for a free batch, not for
+   *  acknowledgements.
+   *  @throws value_refused (nothing of this call was sent), not_delivered of an earlier call, the
+   *  errors of `schemaId` */
   async send(values: readonly unknown[]): Promise<void> {
     for (let from = 0; from < values.length; from += this.options.batchRows) {
       await this.sendSome(values.slice(from, from + this.options.batchRows));
@@ -89,7 +92,7 @@ export class FramedProducer {
     const { codec, clock } = this.options;
     const schemaId = await this.options.schemaId();
     const batch = await this.takeBatch();
-    // From here to the last produce nothing waits for another send, so the payloads are this call's own.
+    // No await from here to the last `produce`, so no other `send` can use the payloads meanwhile.
     const { payloads } = this;
     payloads.clear();
     try {
@@ -101,7 +104,7 @@ export class FramedProducer {
         before = after;
       }
     } catch (thrown) {
-      this.giveBack(batch);
+      this.releaseBatch(batch);
       throw thrown;
     }
     const keys = values.map((value) => {
@@ -112,7 +115,7 @@ export class FramedProducer {
     let done = this.fill(batch, schemaId, keys, 0);
     this.observe((clock.monotonicMs() - startMs) / Math.max(1, done));
     this.produce(batch);
-    // What did not fit goes into batches made for it: rows larger than usual are rare.
+    // Rows that do not fit go into batches allocated for them. Such large rows are rare.
     while (done < payloads.count) {
       const rows = payloads.count - done;
       const bytes =
@@ -123,7 +126,7 @@ export class FramedProducer {
     }
   }
 
-  /** Counts what each row of the batch under way took. */
+  /** Observes the encode and frame time of each row of the current batch. */
   private observe(frameMs: number): void {
     const { encodeSeconds, overheadSeconds } = this.options.metrics;
     for (let row = 0; row < this.payloads.count; row++) {
@@ -133,7 +136,7 @@ export class FramedProducer {
     }
   }
 
-  /** Frames payloads from `from` on, as many as fit with their keys; returns how many. */
+  /** Frames payloads starting at `from`, as many as fit with their keys. Returns their number. */
   private fill(
     batch: RecordBatch,
     schemaId: number,
@@ -176,7 +179,7 @@ export class FramedProducer {
 
   private produce(batch: RecordBatch): void {
     if (batch.rowCount === 0) {
-      this.giveBack(batch);
+      this.releaseBatch(batch);
       return;
     }
     const sent = this.options.producer
@@ -201,10 +204,10 @@ export class FramedProducer {
         this.failure ??= thrown;
       })
       .finally(() => {
-        this.underWay.delete(sent);
-        this.giveBack(batch);
+        this.inFlight.delete(sent);
+        this.releaseBatch(batch);
       });
-    this.underWay.add(sent);
+    this.inFlight.add(sent);
   }
 
   private async takeBatch(): Promise<RecordBatch> {
@@ -216,14 +219,14 @@ export class FramedProducer {
     }
   }
 
-  private giveBack(batch: RecordBatch): void {
-    if (this.free.length < BATCHES_UNDER_WAY) this.free.push(batch);
+  private releaseBatch(batch: RecordBatch): void {
+    if (this.free.length < BATCHES_IN_FLIGHT_MAX) this.free.push(batch);
     for (const wake of this.waiters.splice(0)) wake();
   }
 
-  /** Waits until every row handed over has its report. @throws not_delivered */
+  /** Waits until every row has its delivery report. @throws not_delivered */
   async finish(): Promise<void> {
-    while (this.underWay.size > 0) await Promise.all(this.underWay);
+    while (this.inFlight.size > 0) await Promise.all(this.inFlight);
     if (this.failure !== undefined) throw this.failure;
   }
 }

@@ -1,4 +1,4 @@
-/** Several producer instances on one schedule: who is free takes the next values. */
+/** Runs several producer instances on one schedule: a free instance sends the next values. */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { FramedProducer } from './instance.ts';
 
@@ -6,9 +6,9 @@ export interface ProducerRun {
   readonly instances: readonly FramedProducer[];
   /** Values number `from` to `from + count - 1`. */
   readonly source: (from: number, count: number) => readonly unknown[];
-  /** How many in all; 0: until the drain. */
+  /** Number of values; 0: until the drain. */
   readonly count: number;
-  /** A second over all instances; 0: as fast as the broker takes them. */
+  /** Values a second over all instances; 0: as fast as the broker accepts them. */
   readonly rate: number;
   readonly batchRows: number;
   readonly clock: Timers;
@@ -16,12 +16,13 @@ export interface ProducerRun {
   readonly onSent: (rows: number) => void;
 }
 
-/** Rows of a batch at a rate: a tenth of a second's worth, so that a slow rate is smooth. */
+/** Rows of a batch: at most a tenth of a second's worth of the rate, so that a slow rate is smooth.
+ */
 function rowsAt(rate: number, batchRows: number): number {
   return rate === 0 ? batchRows : Math.max(1, Math.min(batchRows, Math.ceil(rate / 10)));
 }
 
-/** Resolves with the number of values sent and acknowledged. @throws not_delivered, value_refused */
+/** @returns the number of values sent and acknowledged @throws not_delivered, value_refused */
 export async function runProducers(run: ProducerRun): Promise<number> {
   const { count, rate, clock, drain } = run;
   const rows = rowsAt(rate, run.batchRows);

@@ -1,9 +1,8 @@
-/** The event that shows what a finding says: the smallest one that really breaks, or is really changed, when the
- *  consumer's decoder reads it. Nothing is shown that was not run.
+/** Counterexample event of a finding: the smallest event that the consumer's decoder really fails
+ *  on, or changes. Every counterexample is found by live decode.
  *
- *  A number of Protobuf that comes back with its old type breaks no decoder: the event shows the value of the old
- *  meaning under the other name.
- */
+ *  A reused Protobuf number with its old type breaks no decoder. The event then shows the old value
+ *  under the new name. */
 
 import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
 import type { AvroSchema, Schema } from '../../formats/schema.ts';
@@ -18,22 +17,22 @@ export interface Counterexample {
   readonly outcome: Outcome;
   /** The event, cut to EVENT_CHARS_MAX. */
   readonly json: string;
-  /** Its payload without the frame, cut to HEX_BYTES_MAX. */
+  /** Payload without the frame, cut to HEX_BYTES_MAX. */
   readonly hex: string;
   readonly bytes: number;
-  /** The byte where decoding breaks; undefined where it does not. */
+  /** Byte offset of the decoding error; undefined without an error. */
   readonly at: number | undefined;
-  /** Why it is refused, or what came back as JSON. */
+  /** Decoder's error, or the decoded value as JSON. */
   readonly got: string;
-  /** What a reader is promised as JSON, or why nothing is. */
+  /** Promised value as JSON, or the reason why none is promised. */
   readonly promised: string;
-  /** Read by the reader's schema without the other fields of the records around it: with them, such an event shows
-   *  another finding first. */
+  /** True: the event was read by a reader schema without the other fields of the records around the
+   *  place. With them, such an event shows another finding first. */
   readonly alone: boolean;
 }
 
-/** Events tried for one finding, and the processor time after which the best so far is taken: a hostile pair of schemas
- *  makes each event slow, by defaults of many values. */
+/** Most events tried for one finding, and the processor time of a search; the best event so far is
+ *  then used. A hostile pair of schemas makes events slow, by defaults of many values. */
 const EVENTS_MAX = 300;
 const SEARCH_MS_MAX = 250;
 const EVENT_CHARS_MAX = 2_000;
@@ -42,7 +41,7 @@ const HEX_BYTES_MAX = 512;
 
 const cut = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most)}…` : text);
 
-function shown({ outcome, witness, projection, read }: Trial, alone = false): Counterexample {
+function toCounterexample({ outcome, witness, projection, read }: Trial, alone = false): Counterexample {
   const { bytes, json } = witness;
   const hex = bytes.toString('hex', 0, HEX_BYTES_MAX);
   return {
@@ -57,12 +56,12 @@ function shown({ outcome, witness, projection, read }: Trial, alone = false): Co
   };
 }
 
-/** The smallest of the trials that are asked for. */
+/** Returns the trial with the smallest event among those that `isWanted` accepts. */
 function smallest(
   route: Route | undefined,
   reader: Schema,
   writer: Schema,
-  isAsked: (trial: Trial) => boolean,
+  isWanted: (trial: Trial) => boolean,
   searchMs = SEARCH_MS_MAX,
 ): Trial | undefined {
   const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
@@ -70,13 +69,13 @@ function smallest(
   let best: Trial | undefined;
   for (const trial of trialsOf(reader, writer, options)) {
     if (cpuMs() > until) break;
-    if (!isAsked(trial)) continue;
+    if (!isWanted(trial)) continue;
     if (best === undefined || trial.witness.bytes.length < best.witness.bytes.length) best = trial;
   }
   return best;
 }
 
-/** The same schema but for what it reads. */
+/** Copies a schema with another tree. */
 const withTree = (schema: AvroSchema, tree: AvroNode, name: string): AvroSchema => ({
   ...schema,
   tree,
@@ -89,7 +88,8 @@ const isSameRead = (one: Trial, other: Trial): boolean =>
     ? 'error' in other.read && one.read.error.message === other.read.error.message
     : !('error' in other.read));
 
-/** What the finding alone does to an event, and what the whole schema makes of it where that is the same. */
+/** Finds the event with a reader schema that has only the finding's fields. Uses the whole schema
+ *  instead if its result is the same. */
 function alone(
   finding: Finding,
   reader: AvroSchema,
@@ -109,13 +109,14 @@ function alone(
       (trial) => trial.witness.bytes.equals(bytes) && isSameRead(trial, own),
       searchMs,
     );
-    return whole === undefined ? shown(own, true) : shown(whole);
+    return whole === undefined ? toCounterexample(own, true) : toCounterexample(whole);
   }
   return undefined;
 }
 
-/** Of a finding about two schemas; undefined: no event shows it.
- *  @param searchMs processor time for which events are looked for; without an end, whether one is found does not depend on the machine */
+/** Finds the counterexample of a finding about two schemas; undefined: no event shows it.
+ *  @param searchMs processor time of the search; with an infinite one the result does not depend on
+ *  the speed of the machine */
 export function counterexampleOf(
   finding: Finding,
   reader: Schema,
@@ -127,19 +128,19 @@ export function counterexampleOf(
   const own = reader.format === 'AVRO' ? alone(finding, reader, writer, wanted, searchMs) : undefined;
   if (own !== undefined) return own;
   const best = smallest(finding.route, reader, writer, ({ outcome }) => outcome === wanted, searchMs);
-  return best === undefined ? undefined : shown(best);
+  return best === undefined ? undefined : toCounterexample(best);
 }
 
-/** The message and the number that a finding of the number history is about: its path is the message and the field,
- *  its place ends in the number. */
+/** Returns the message and field number of a finding of the number history. The path has the
+ *  message and the field, the place ends in the number. */
 export function historyField({ path, place }: Finding): { message: string; number: number } | undefined {
   const number = Number(/[0-9]+$/.exec(place ?? '')?.[0]);
   const end = path.endsWith(']') ? path.lastIndexOf('.[') : path.lastIndexOf('.');
   return end <= 0 || !(number > 0) ? undefined : { message: path.slice(0, end), number };
 }
 
-/** Of a number that may never come back, or never with this type. @param ever oldest first; the latest that shows it
- *  counts */
+/** Finds the counterexample of a finding of the number history.
+ *  @param ever oldest first; the latest schema that shows the finding is used */
 export function historyCounterexample(
   finding: Finding,
   proposed: Schema,
@@ -152,7 +153,7 @@ export function historyCounterexample(
   for (const writer of ever.toReversed()) {
     const broken = smallest(route, proposed, writer, ({ outcome }) => outcome === 'FAIL');
     const best = broken ?? smallest(route, proposed, writer, ({ witness }) => witness.bytes.length > 0);
-    if (best !== undefined) return { counterexample: shown(best), writer };
+    if (best !== undefined) return { counterexample: toCounterexample(best), writer };
   }
   return undefined;
 }

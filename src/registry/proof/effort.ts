@@ -1,5 +1,5 @@
-/** Milliseconds of processor time that this process has used: what a search may cost. By the clock of the wall, a
- *  machine that stands still for a moment would end a search that has not begun. */
+/** Returns the processor time of this process in milliseconds, as the budget of a search. By wall
+ *  clock time, a suspended machine would end a search that has barely begun. */
 export function cpuMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;

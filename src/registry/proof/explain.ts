@@ -1,4 +1,4 @@
-/** Findings as a person needs them: both pieces of text with their places, an event that shows it, and what mends it. */
+/** Explains findings: both pieces of text with their places, a counterexample event, and a fix. */
 
 import type { ResolvedReference } from '../../formats/content.ts';
 import { positionOf } from '../../formats/json/text.ts';
@@ -14,27 +14,27 @@ import {
 import { type Fix, fixOf } from './fix/search.ts';
 import { jsonSpan, offsetOf, protoSpan } from './fix/spans.ts';
 
-/** A piece of a schema's text. */
+/** Piece of a schema's text. */
 export interface Fragment {
   /** `proposed`, `version 3`, or the name of a reference. */
   readonly source: string;
   readonly line: number;
   readonly column: number;
-  /** One line, cut to FRAGMENT_CHARS_MAX; empty where the text is not at hand. */
+  /** One line, cut to FRAGMENT_CHARS_MAX; empty if the text is not available. */
   readonly text: string;
 }
 
 export interface Explanation {
   readonly reader: Fragment | undefined;
   readonly writer: Fragment | undefined;
-  /** Undefined for notes, and where no event shows it. */
+  /** Undefined for notes, and if no event shows the finding. */
   readonly counterexample: Counterexample | undefined;
 }
 
 export interface ExplainedFinding {
   readonly finding: Finding;
   readonly direction: Comparison['direction'];
-  /** Undefined: the rules that hold over all versions. */
+  /** Undefined: the rules over all versions. */
   readonly version: number | undefined;
   readonly explanation: Explanation;
   readonly fix: Fix | undefined;
@@ -42,18 +42,19 @@ export interface ExplainedFinding {
 
 export interface SourceNames {
   readonly proposed?: string;
-  /** Of the other schema. */
+  /** Name of the other schema. */
   readonly other?: string;
 }
 
-/** Every schema of the past, oldest first, and the policy. */
+/** Every earlier schema, oldest first, and the policy. */
 export type ExplainOptions = NonNullable<Parameters<typeof fixOf>[4]>;
 
 const FRAGMENT_CHARS_MAX = 100;
-/** Of a text, to find the end of a piece in. */
+/** Most characters that are searched for the end of a piece. */
 const SPAN_CHARS_MAX = 4_000;
 
-/** The text of a reference, of those in turn; undefined where no one has that name. */
+/** Returns the text of a reference, found breadth-first; undefined if no reference has that name.
+ */
 function referenceText(references: readonly ResolvedReference[], name: string): string | undefined {
   const met = new Set<ResolvedReference>();
   const open = [...references];
@@ -84,7 +85,7 @@ function fragmentOf(place: Place | undefined, schema: Schema, name: string): Fra
   return { source, line, column, text: cut };
 }
 
-/** Of a finding of the number history: the field that holds the number in this schema. */
+/** Returns the field of this schema that a finding of the number history concerns. */
 function heldAt(finding: Finding, schema: Schema | undefined): Place | undefined {
   const field = historyField(finding);
   if (field === undefined || schema?.format !== 'PROTOBUF') return undefined;
@@ -107,8 +108,8 @@ function explainHistory(
   };
 }
 
-/** @param other what the proposed schema was compared with; undefined where it cannot be read
- *  @param how `ever`: what a finding of the number history is about
+/** @param other schema with which the proposed one was compared; undefined if it cannot be read
+ *  @param how `ever`: the earlier schemas of a finding of the number history
  *  @cost some hundred decoded events, and some parses of the proposed text, for each finding */
 export function explain(
   { version, direction, findings }: Comparison,

@@ -1,9 +1,9 @@
-/** Findings in a form for programs, beside the messages that the clients of the existing registries parse.
+/** Findings as JSON for programs, beside the messages that clients of the existing registries
+ *  parse.
  *
- *  Each says what the rule found and where; the first few also show an event that breaks, and what mends the schema.
- *  Those are tried out, so their number, the size of the texts and the time are bounded; between two of them other
- *  requests are served.
- */
+ *  Each entry has the rule, its message and its place; the first few also have a counterexample
+ *  event and a fix. Those are computed by trial, so their number, the size of the texts and the
+ *  time are bounded. Other requests are served between two of them. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Schema } from '../../formats/schema.ts';
 import type { Finding, Severity } from '../compatibility/finding.ts';
@@ -12,23 +12,25 @@ import type { Counterexample } from './counterexample.ts';
 import { cpuMs } from './effort.ts';
 import { type ExplainedFinding, explain, type Fragment } from './explain.ts';
 
-/** Findings of one answer; those that refuse come first. */
+/** Most findings of one answer; the refusing ones come first. */
 const FINDINGS_MAX = 100;
-/** Findings with an event and a mend, the processor time after which none is begun, and characters of the two texts. */
+/** Most findings with an event and a fix, the processor time after which none is started, and the
+ *  most characters of the two texts. */
 const EXPLAINED_MAX = 5;
 const EXPLAIN_MS = 250;
 const EXPLAIN_CHARS_MAX = 64 * 1024;
-/** Of all texts of the past, which each mend that is tried is held against. */
+/** Most characters of all earlier texts, with which each tried fix is compared. */
 const EVER_CHARS_MAX = 256 * 1024;
 
-/** A verdict with the schemas that it is about. */
-export interface Told {
+/** Verdict with the schemas that it concerns. */
+export interface JudgedSchema {
   readonly comparisons: readonly Comparison[];
   readonly proposed: Schema;
   readonly policy: VerdictPolicy;
-  /** One of the versions that were compared; undefined where it cannot be read. */
+  /** Returns a compared version; undefined if it cannot be read. */
   readonly schemaOf: (version: number) => Schema | undefined;
-  /** All the subject ever had whose numbers count, oldest first; none where their texts have more characters. */
+  /** Returns all earlier versions whose numbers count, oldest first; none if their texts have more
+   *  characters. */
   readonly ever: (charsMax: number) => readonly Schema[];
 }
 
@@ -52,7 +54,7 @@ function bare(finding: Finding, { direction, version }: Comparison): object {
   };
 }
 
-function shown({ explanation, fix }: ExplainedFinding): object {
+function toJson({ explanation, fix }: ExplainedFinding): object {
   const { reader, writer, counterexample } = explanation;
   return {
     ...fragment('reader', reader),
@@ -67,27 +69,32 @@ function eventOf({ outcome, json, hex, bytes, at, got, promised, alone }: Counte
   return { outcome, json, hex, bytes, ...offset, got, promised, ...(alone ? { alone } : {}) };
 }
 
-function explained(finding: Finding, comparison: Comparison, told: Told, ever: readonly Schema[]): object {
-  const { proposed, schemaOf } = told;
+function explained(
+  finding: Finding,
+  comparison: Comparison,
+  judged: JudgedSchema,
+  ever: readonly Schema[],
+): object {
+  const { proposed, schemaOf } = judged;
   const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
   if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
-  const how = { ever, policy: told.policy };
+  const how = { ever, policy: judged.policy };
   const [one] = explain({ ...comparison, findings: [finding] }, proposed, other, {}, how);
-  return one === undefined ? {} : shown(one);
+  return one === undefined ? {} : toJson(one);
 }
 
-export async function explainedFindings(told: Told): Promise<readonly object[]> {
-  const all = told.comparisons
+export async function explainedFindings(judged: JudgedSchema): Promise<readonly object[]> {
+  const all = judged.comparisons
     .flatMap((comparison) => comparison.findings.map((finding) => ({ finding, comparison })))
     .sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity])
     .slice(0, FINDINGS_MAX);
-  const ever = told.ever(EVER_CHARS_MAX);
+  const ever = judged.ever(EVER_CHARS_MAX);
   const until = cpuMs() + EXPLAIN_MS;
   const answer: object[] = [];
   for (const [i, { finding, comparison }] of all.entries()) {
     const more =
       i < EXPLAINED_MAX && finding.severity !== 'note' && cpuMs() < until
-        ? explained(finding, comparison, told, ever)
+        ? explained(finding, comparison, judged, ever)
         : {};
     answer.push({ ...bare(finding, comparison), ...more });
     if (i < EXPLAINED_MAX) await nextTurn();

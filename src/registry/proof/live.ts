@@ -1,6 +1,5 @@
-/** Verdicts by trying: events of the writer's schema are encoded, read by the decoder that the consumer runs, and held
- *  against what the specification promises. The same for both formats.
- */
+/** Live decode: events of the writer's schema are encoded, decoded by the consumer's decoder, and
+ *  compared with the value that the specification promises. Works for Avro and Protobuf. */
 import { MillraceError } from '../../core/errors.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { AvroSchema, ProtoSchema, Schema } from '../../formats/schema.ts';
@@ -12,14 +11,14 @@ import type { Outcome, Projection, Trial, Witness } from './trial.ts';
 import type { FormatProof, WitnessOptions } from './witness.ts';
 
 export interface Tried {
-  /** The worst over all events; OK where the writer has none. */
+  /** Worst outcome of all events; OK if the writer has none. */
   readonly outcome: Outcome;
   readonly trials: number;
-  /** The smallest event with that outcome; absent where the writer has none. */
+  /** Smallest event with that outcome; absent if the writer has none. */
   readonly worst?: Trial;
 }
 
-/** Decodes each event by a codec that is compiled once a message of the writer's. */
+/** Pair of schemas with one compiled decoder for each message of the writer. */
 class Pair<S extends AvroSchema | ProtoSchema, Event> {
   private readonly reader: S;
   private readonly writer: S;
@@ -73,7 +72,8 @@ class Pair<S extends AvroSchema | ProtoSchema, Event> {
     return made;
   }
 
-  /** A message that the reader does not have is an answer about the event. */
+  /** An error of compilation, such as a message that the reader lacks, is the outcome of the event.
+   */
   private compile(path: readonly number[]): Decode | MillraceError {
     try {
       return readerUnjudged(this.reader, this.writer, path);
@@ -90,7 +90,8 @@ function outcomeOf(projection: Projection, read: Trial['read']): Outcome {
   return projection.lossless ? 'OK' : 'LOSSY';
 }
 
-/** Tries each event as it is asked for. Nothing for two formats, and for JSON Schema, whose events have no codec. */
+/** Yields a trial of each event lazily. Yields nothing for two different formats, and for JSON
+ *  Schema, whose events have no codec. */
 export function trialsOf(reader: Schema, writer: Schema, options: WitnessOptions): Iterable<Trial> {
   if (reader.format === 'AVRO' && writer.format === 'AVRO')
     return new Pair(avroProof, reader, writer).trials(options);
@@ -113,7 +114,8 @@ export function tryAll(reader: Schema, writer: Schema, options: WitnessOptions):
   return worst === undefined ? { outcome: 'OK', trials } : { outcome: worst.outcome, trials, worst };
 }
 
-/** What came back is not what the rules of the format say: a fault of ours, whatever the verdict is. */
+/** True if the decoded value contradicts the rules of the format: a bug of Millrace, whatever the
+ *  verdict is. */
 export function isSurprise({ projection, read }: Trial): boolean {
   if (projection.kind === 'value') return 'error' in read || !sameValue(projection.value, read.value);
   const { answer } = projection;

@@ -1,9 +1,9 @@
-/** Reads one writer's records as the reader's schema, and refuses the records that it cannot read.
+/** Reads records of one writer schema as the reader schema, and refuses records that would be
+ *  misread.
  *
- *  Avro's decoder refuses by itself what it cannot read. Protobuf's wire does not say what was lost: where the rules refuse
- *  a pair of schemas, each record is read with both, and what the reader gets is held against what the specification
- *  promises of the written value.
- */
+ *  Avro's decoder refuses such records by itself. Protobuf's wire format does not reveal a loss. So
+ *  if the rules refuse a pair of schemas, each record is read with both schemas, and the reader's
+ *  value is compared with the value that the specification promises. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Decode } from '../../formats/decode.ts';
 import type { ProtoSchema, Schema } from '../../formats/schema.ts';
@@ -15,7 +15,8 @@ import { protoDatum } from './protobuf/datum.ts';
 import { protoProjector } from './protobuf/projection.ts';
 import { sameValue } from './same.ts';
 
-/** Compiles a reader. What it returns throws incompatible_schema for a record that can be read by its writer's schema alone.
+/** Compiles a reader. Its decoder throws incompatible_schema for a record that only its writer
+ *  schema can read.
  *  @param path message indexes of the record; ignored for Avro
  *  @throws incompatible_schema, bad_message_index */
 export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {

@@ -1,10 +1,11 @@
-/** Whether two plain values are the same to a program, and how a person reads one. */
+/** Equality of plain values, and their text form. */
 
 const isBytes = (value: unknown): value is Uint8Array => value instanceof Uint8Array;
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null;
 
-/** Exact: -0 is not 0, NaN is NaN, 1n is not 1, null is not undefined; the order of an object's own keys is free. */
+/** Compares exactly: -0 is not 0, NaN equals NaN, 1n is not 1, null is not undefined; the order of
+ *  an object's own keys is ignored. */
 export function sameValue(one: unknown, other: unknown): boolean {
   if (Object.is(one, other)) return true;
   if (!isObject(one) || !isObject(other)) return false;
@@ -26,7 +27,7 @@ export function sameValue(one: unknown, other: unknown): boolean {
 
 const BYTE_TEXT_SPECIAL = /[^ !#-[\]-~]/g;
 
-/** Bytes as a JSON text of U+0000 to U+00FF. */
+/** Renders bytes as a JSON text of U+0000 to U+00FF. */
 export function bytesText(bytes: Uint8Array): string {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
   const safe = text.replace(
@@ -36,13 +37,13 @@ export function bytesText(bytes: Uint8Array): string {
   return `"${safe}"`;
 }
 
-/** What JSON has no number for is a text. */
+/** Renders a number; numbers that JSON lacks become texts. */
 export function floatText(value: number): string {
   if (!Number.isFinite(value)) return `"${value}"`;
   return Object.is(value, -0) ? '-0.0' : String(value);
 }
 
-/** A decoded value as JSON; 64-bit integers as digits. */
+/** Renders a decoded value as JSON; 64-bit integers as digits. */
 export function plainJson(value: unknown): string {
   if (typeof value === 'number') return floatText(value);
   if (typeof value === 'bigint') return String(value);

@@ -1,36 +1,36 @@
-/** What a live decode of one event is held against.
- *
- *  OK: it comes back equal to what the format promises. LOSSY: equal but for a loss that the format's specification
- *  allows. FAIL: an error, or a value that is wrong, or gone though its field stands in both schemas.
- */
+/** Outcome of a live decode, and the values that it compares.
+ *  OK: the decoded value equals the promised one. LOSSY: equal except for a loss that the format's
+ *  specification allows. FAIL: an error, a wrong value, or a lost value of a field that both
+ *  schemas have. */
 import type { MillraceError } from '../../core/errors.ts';
 
 export type Outcome = 'OK' | 'LOSSY' | 'FAIL';
 
-/** One event as its writer writes it. */
+/** Event as its writer encodes it. */
 export interface Witness {
-  /** For a person: Avro's or Protobuf's JSON form. */
+  /** Avro's or Protobuf's JSON form, for messages. */
   readonly json: string;
-  /** The payload, without the frame. */
+  /** Payload without the frame. */
   readonly bytes: Buffer;
   /** Protobuf: message indexes in the writer's file; empty for Avro. */
   readonly path: readonly number[];
 }
 
-/** What a reader should get of an event, in the form that the consumer's program sees. Made from the written value and
- *  the two schemas by the rules of the specification, never from bytes. */
+/** Value that the specification promises to a reader, in the form that the consumer's program sees.
+ *  Computed from the written value and the two schemas, never from bytes. */
 export type Projection =
-  /** The specification allows no reading of it. `answer`: what a decoder makes of it all the same, where the rules of
-   *  the format say that: an error, or what is left when a value vanishes. */
+  /** The specification promises no value. `answer`: the decoder behavior that the rules of the
+   *  format still define: an error, or the value that is left when a part is lost. */
   | { readonly kind: 'none'; readonly why: string; readonly answer?: 'error' | { readonly left: unknown } }
-  /** `lossless`: nothing of what was written is changed or lost but what the reader does not know. */
+  /** `lossless`: no written value is changed or lost, except those that the reader does not know.
+   */
   | { readonly kind: 'value'; readonly value: unknown; readonly lossless: boolean };
 
 export interface Trial {
   readonly outcome: Outcome;
   readonly witness: Witness;
   readonly projection: Projection;
-  /** What the consumer's decoder answered. */
+  /** Result of the consumer's decoder. */
   readonly read:
     | { readonly value: unknown }
     | { readonly error: MillraceError; readonly at: number | undefined };

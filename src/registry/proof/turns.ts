@@ -1,6 +1,6 @@
-/** Generators by turns, so that a bounded number of values says something of each source. */
+/** Round-robin over generators, so that a bounded number of values covers every source. */
 
-/** One of each in turn, until all are spent. */
+/** Yields one value of each source in turn, until all are exhausted. */
 export function* inTurns<T>(sources: readonly Generator<T>[]): Generator<T> {
   let open = [...sources];
   while (open.length > 0) {

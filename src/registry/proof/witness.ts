@@ -1,22 +1,24 @@
-/** What a format brings to a proof: events of a writer's schema, their bytes and text, and what a reader should get.
- *
- *  `avroProof` (proof/avro-proof.ts) and `protoProof` (proof/proto-proof.ts) are the two that proof/live.ts drives.
- */
+/** Interface of a format to the live proof: events of a writer's schema, their bytes and text, and
+ *  the promised values.
+ *  `avroProof` (proof/avro/format.ts) and `protoProof` (proof/protobuf/format.ts) implement it for
+ *  proof/live.ts. */
 
 import type { ProtoDatum } from '../../formats/datum.ts';
 import type { Route } from '../compatibility/finding.ts';
 import type { Projection } from './trial.ts';
 
 export interface WitnessOptions {
-  /** Aim: only events that pass along it, with the smallest rest; what varies is what is at its end. */
+  /** Yields only events along this route, the rest of the event being the smallest; only the part
+   *  at its end varies. */
   readonly route?: Route;
-  /** At most so many events. */
+  /** Most events. */
   readonly limit: number;
-  /** In [0, 1): after the planned events, random mixes up to the limit. Absent: the planned ones alone. */
+  /** Returns numbers in [0, 1). After the planned events, random mixes follow up to the limit.
+   *  Absent: only the planned events. */
   readonly random?: () => number;
 }
 
-/** A message of Protobuf, and which one of its file it is. */
+/** Protobuf message, and its position in the file. */
 export interface ProtoEvent {
   /** Message indexes in the writer's file. */
   readonly path: readonly number[];
@@ -24,15 +26,16 @@ export interface ProtoEvent {
 }
 
 export interface FormatProof<FormatSchema, Event> {
-  /** The same events each time. Nothing where the writer's type holds no finite event. Every class of values of every
-   *  leaf occurs in some event while the rest is smallest; classes are not multiplied with each other. */
+  /** Yields the same events each time; none if the writer's type has no finite event. Each class of
+   *  values of each leaf occurs in some event while the rest is smallest; classes are not
+   *  multiplied with each other. */
   witnesses(writer: FormatSchema, options: WitnessOptions): Generator<Event>;
-  /** For Protobuf; empty for Avro. */
+  /** Message indexes of the event for Protobuf; empty for Avro. */
   pathOf(event: Event): readonly number[];
-  /** Compiled once a schema. The payload without the frame. */
+  /** Compiles the encoder of a schema. It returns the payload without the frame. */
   encoder(writer: FormatSchema): (event: Event) => Buffer;
-  /** Compiled once a pair. What the specification promises; knows neither the checker nor the decoder. */
+  /** Compiles the projection of a pair. It shares no code with the checker or the decoder. */
   projector(reader: FormatSchema, writer: FormatSchema): (event: Event) => Projection;
-  /** For a person. */
+  /** Renders an event for messages. */
   json(event: Event, writer: FormatSchema): string;
 }

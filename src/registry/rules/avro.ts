@@ -1,4 +1,5 @@
-/** Avro, policy PROVEN: what our decoder does with each event. Source of all: Apache Avro 1.12 specification. */
+/** Avro rules of policy PROVEN: the behavior of Millrace's decoder for each event.
+ *  Source of all rules: Apache Avro 1.12 specification. */
 import type { Rule, RuleExample } from './rule.ts';
 
 const SOURCE = 'Apache Avro 1.12 specification, "Schema Resolution"';
@@ -102,7 +103,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_FIELD_READ_TWICE',
     severity: 'fail',
     title: 'Two fields that read one written field',
-    why: 'A written value is read once. The other field then has no value, and decoders differ in which one it is.',
+    why: 'A written value is read once. The other field then has no value, and decoders differ in which field that is.',
     fix: 'Give the alias to one of the fields, and the other one a default.',
     example: reading(
       record('{"name":"note","type":"string"}'),
@@ -116,7 +117,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_TYPE_CHANGED',
     severity: 'fail',
     title: 'A type that cannot be read as the other one',
-    why: 'The bytes of one type are not those of the other, and no promotion leads from the written one to the one that reads: every event that holds it is refused.',
+    why: 'The bytes of one type are not those of the other, and no promotion leads from the written type to the reader’s type: every event that holds the type is refused.',
     fix: 'Restore the type; add a field of the other type, with a default, beside it.',
     example: reading(one('"int"'), one('"string"')),
   }),
@@ -132,7 +133,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_BYTES_AS_STRING',
     severity: 'fail',
     title: 'Bytes that are read as a string',
-    why: 'A string is UTF-8. Bytes that are not are refused; the next event with such bytes stops the reader.',
+    why: 'A string is UTF-8. Other bytes are refused: the next event with such bytes stops the reader.',
     fix: 'Read them as bytes, or make the writer write a string.',
     example: reading(one('"bytes"'), one('"string"')),
   }),
@@ -140,7 +141,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_NAME_CHANGED',
     severity: 'fail',
     title: 'A type with another name, and no alias',
-    why: 'Two named types are the same only by name. The reader takes them for different types and refuses the event.',
+    why: 'Two named types are the same only by name. The reader treats them as different types and refuses the event.',
     fix: 'Give the type its old full name as an alias.',
     example: reading(
       one('{"type":"record","name":"Price","fields":[]}'),
@@ -173,7 +174,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_FIXED_SIZE_CHANGED',
     severity: 'fail',
     title: 'A fixed of another size',
-    why: 'A fixed has no length on the wire. A reader that takes another number of bytes would read the rest of the event from the wrong place, so the pair is refused.',
+    why: 'A fixed has no length on the wire. A reader that expects another number of bytes would read the rest of the event from the wrong place, so the pair is refused.',
     fix: 'Restore the size; add a field with a fixed of another name and a default.',
     example: reading(
       one('{"type":"fixed","name":"Digest","size":16}'),
@@ -184,22 +185,22 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_ENUM_SYMBOL_MISSING',
     severity: 'fail',
     title: 'A symbol that the reader does not know',
-    why: 'The event that holds the symbol is refused. Others pass, so the fault shows on the day when the symbol is first written.',
-    fix: 'Put the symbol back, or give the reader’s enum a "default" symbol for what it does not know. The default of a field does not help.',
+    why: 'The event that holds the symbol is refused. Other events pass, so the fault appears only when the symbol is first written.',
+    fix: 'Put the symbol back, or give the reader’s enum a "default" symbol for unknown symbols. The default of a field does not help.',
     example: reading(enumOf('"PLACED","PAID"'), enumOf('"PLACED"')),
   }),
   avro({
     id: 'AVRO_ENUM_SYMBOL_DEFAULTED',
     severity: 'lossy',
-    title: 'A symbol that the reader takes for its default',
-    why: 'The reader does not know the symbol and gives its default symbol instead, as the specification says: no error, and the written symbol is gone.',
-    fix: 'Put the symbol back if readers must tell it apart.',
+    title: 'A symbol that the reader replaces by its default',
+    why: 'The reader does not know the symbol and returns its default symbol instead, as the specification says: no error, and the written symbol is lost.',
+    fix: 'Put the symbol back if readers must distinguish it from the default.',
     example: reading(enumOf('"PLACED","PAID"'), enumOf('"PLACED","OTHER"', ',"default":"OTHER"')),
   }),
   avro({
     id: 'AVRO_UNION_BRANCH_MISSING',
     severity: 'fail',
-    title: 'A type that no branch of the reader’s union takes',
+    title: 'A type that no branch of the reader’s union accepts',
     why: 'An event that holds the type is refused; events with other branches pass. A writer of ["null", "string"] breaks a reader without "null" on the first absent value.',
     fix: 'Add the branch to the union.',
     example: reading(one('["null","string","long"]'), one('["null","string"]')),
@@ -208,7 +209,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_LOGICAL_TYPE_CHANGED',
     severity: 'fail',
     title: 'Another logical type over the same bytes',
-    why: 'The bytes are read without an error and mean another value: milliseconds taken for microseconds are off by a thousand, a decimal of another scale by a power of ten. The decoder refuses instead.',
+    why: 'The bytes can be read without an error, but they mean another value: milliseconds read as microseconds are off by a factor of a thousand, a decimal of another scale by a power of ten. The decoder therefore refuses the event.',
     fix: 'Restore the logical type; add a field with the other one and a default.',
     example: reading(
       one('{"type":"long","logicalType":"timestamp-millis"}'),
@@ -219,7 +220,7 @@ export const AVRO_RULES: readonly Rule[] = [
     id: 'AVRO_LOGICAL_TYPE_ONE_SIDED',
     severity: 'note',
     title: 'A logical type on one side only',
-    why: 'The value is the same: the reader gets the plain number or bytes that were written. Whether they mean what its logical type says, only people know.',
+    why: 'The value is the same: the reader gets the plain number or bytes that were written. No decoder can check that they mean what the logical type says.',
     fix: 'Nothing is to be done where both sides mean the same.',
     example: reading(one('"long"'), one('{"type":"long","logicalType":"timestamp-millis"}')),
   }),

@@ -1,8 +1,7 @@
-/** The catalogue of rules: what each finding means, shown by a pair that has it.
- *
- *  Invariants: (1) every rule that a checker may name stands here, and nothing else; (2) the checkers find in each
- *  example what it is an example of. The pages in docs/rules are made of this.
- */
+/** Catalogue of rules: the meaning of each finding, with an example pair of schemas. The pages in
+ *  docs/rules are generated from it.
+ *  Invariants: (1) the catalogue has every rule that a checker can report, and no other rule;
+ *  (2) the checkers report the rule for its example. */
 
 import { AVRO_RULES } from './avro.ts';
 import { GENERAL_RULES } from './general.ts';

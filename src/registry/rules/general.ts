@@ -1,4 +1,4 @@
-/** Rules that belong to no one format. */
+/** Rules that apply to every format. */
 import type { Rule } from './rule.ts';
 
 export const GENERAL_RULES: readonly Rule[] = [
@@ -24,10 +24,10 @@ export const GENERAL_RULES: readonly Rule[] = [
     policy: 'any',
     format: 'any',
     severity: 'unjudged',
-    title: 'The schemas combine their types in more ways than are looked at',
-    why: 'A verdict that is not reached says nothing about any event, so the schema is refused rather than waved through.',
+    title: 'The schemas combine their types in more ways than the limit',
+    why: 'The check ends without a verdict, so nothing is known about any event, and the schema is refused.',
     fix: 'Make the schemas simpler: fewer named types that all refer to each other. Or compare with fewer versions.',
-    source: 'A limit of this registry, CHECK_STEPS_MAX. Its HTTP interface answers 422 then.',
+    source: 'A limit of this registry, CHECK_STEPS_MAX. Its HTTP interface then answers 422.',
   },
   {
     id: 'STORED_SCHEMA_UNREADABLE',
@@ -35,8 +35,9 @@ export const GENERAL_RULES: readonly Rule[] = [
     format: 'any',
     severity: 'unjudged',
     title: 'A stored schema cannot be read',
-    why: 'Another registry once took a text that is no schema, or whose references are gone. Nobody can say what its events hold, so nothing that must live with them is let through.',
-    fix: 'Delete the version that cannot be read, once no event of it is left in the topic.',
-    source: 'This registry: it reads what others stored, and says so where it cannot.',
+    why: 'Another registry accepted a text that is no schema, or whose references no longer exist. The content of its events is unknown, so no schema that must be compatible with them is accepted.',
+    fix: 'Delete the unreadable version once the topic holds no event of it.',
+    source:
+      'This registry: it reads the schemas that other registries stored, and reports those that it cannot read.',
   },
 ];

@@ -1,12 +1,13 @@
-/** What the catalogue says of a rule. */
+/** Entry of the rule catalogue. */
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { Severity } from '../compatibility/finding.ts';
 
 export interface RuleExample {
   readonly format: SchemaFormat;
-  /** Of the proposed schema where it differs. */
+  /** Format of the proposed schema, if it differs. */
   readonly proposedFormat?: SchemaFormat;
-  /** Which of the two reads; HISTORY: the rules over all versions. */
+  /** BACKWARD: the proposed schema reads; FORWARD: the earlier one reads; HISTORY: the rules over
+   *  all versions. */
   readonly direction: 'BACKWARD' | 'FORWARD' | 'HISTORY';
   /** Oldest first; the last one is compared. */
   readonly earlier: readonly string[];
@@ -15,18 +16,19 @@ export interface RuleExample {
 
 export interface Rule {
   readonly id: string;
-  /** Under which policy it is found; `any` is the history of numbers, and what no policy can judge. */
+  /** Policy that reports the rule; `any`: the history of numbers, and changes that no policy can
+   *  judge. */
   readonly policy: 'PROVEN' | 'STRICT' | 'any';
   readonly format: 'Avro' | 'Protobuf' | 'JSON Schema' | 'any';
   readonly severity: Severity;
-  /** What was found, a few words. */
+  /** Finding in a few words. */
   readonly title: string;
-  /** What happens to a real event. */
+  /** Effect on a real event. */
   readonly why: string;
-  /** The smallest change that takes it away. */
+  /** Smallest change that removes the finding. */
   readonly fix: string;
-  /** Where the rule comes from. */
+  /** Origin of the rule. */
   readonly source: string;
-  /** Absent where no short pair shows it. */
+  /** Absent if no short pair of schemas shows the rule. */
   readonly example?: RuleExample;
 }

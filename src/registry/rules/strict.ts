@@ -1,5 +1,5 @@
-/** Policy STRICT: the rules of the existing registries, by their own names. Where live decode says otherwise, the page
- *  of the rule says so. */
+/** Rules of policy STRICT: the rules of the existing registries, by their own names. The text of a
+ *  rule says where live decode differs. */
 import type { Rule, RuleExample } from './rule.ts';
 
 const AVRO_SOURCE = 'Apache Avro, SchemaCompatibility, which the existing registries use unchanged.';
@@ -55,7 +55,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'TYPE_MISMATCH',
       title: 'A type that cannot be read as the other one',
-      why: 'No promotion leads from the written type to the one that reads, and the event is refused. Policy PROVEN says the same: AVRO_TYPE_CHANGED.',
+      why: 'No promotion leads from the written type to the reader’s type, and the event is refused. Policy PROVEN says the same: AVRO_TYPE_CHANGED.',
       fix: 'Restore the type; add a field of the other type, with a default.',
     },
     one('"int"'),
@@ -75,7 +75,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'FIXED_SIZE_MISMATCH',
       title: 'A fixed of another size',
-      why: 'The reader would take another number of bytes than was written. Policy PROVEN says the same: AVRO_FIXED_SIZE_CHANGED.',
+      why: 'The reader would read another number of bytes than was written. Policy PROVEN says the same: AVRO_FIXED_SIZE_CHANGED.',
       fix: 'Restore the size.',
     },
     one('{"type":"fixed","name":"Digest","size":16}'),
@@ -85,7 +85,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'MISSING_ENUM_SYMBOLS',
       title: 'Symbols that the reader does not know',
-      why: 'The event that holds such a symbol is refused; a default symbol of the enum would take it. Policy PROVEN says the same: AVRO_ENUM_SYMBOL_MISSING.',
+      why: 'An event that holds such a symbol is refused, unless the enum has a default symbol. Policy PROVEN says the same: AVRO_ENUM_SYMBOL_MISSING.',
       fix: 'Put the symbols back, or give the enum a "default" symbol.',
     },
     one('{"type":"enum","name":"Status","symbols":["PLACED","PAID"]}'),
@@ -94,7 +94,7 @@ export const STRICT_RULES: readonly Rule[] = [
   avro(
     {
       id: 'MISSING_UNION_BRANCH',
-      title: 'A type that no branch of the reader’s union takes',
+      title: 'A type that no branch of the reader’s union accepts',
       why: 'The event that holds the type is refused. Policy PROVEN says the same: AVRO_UNION_BRANCH_MISSING.',
       fix: 'Add the branch to the union.',
     },
@@ -105,7 +105,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'PACKAGE_CHANGED',
       title: 'Another package',
-      why: 'The wire does not know packages, and the existing registries refuse the change all the same. Readers that look a message up by its full name do not find it: PROTO_MESSAGE_REMOVED.',
+      why: 'Events do not contain the package, but the existing registries refuse the change. Readers that look a message up by its full name do not find it: PROTO_MESSAGE_REMOVED.',
       fix: 'Restore the package.',
     },
     message('').replace('message', 'package shop;\nmessage'),
@@ -124,8 +124,8 @@ export const STRICT_RULES: readonly Rule[] = [
   proto(
     {
       id: 'FIELD_KIND_CHANGED',
-      title: 'Of scalar, map and message a field was one and is another',
-      why: 'The reader does not recognise the form, and the value vanishes or is refused. A map and a list of its entries have one form, which the existing registries do not look at; policy PROVEN does.',
+      title: 'A field that changed between scalar, map and message',
+      why: 'The reader does not recognize the bytes, and the value is lost or refused. A map and a list of its entries have the same bytes; policy PROVEN considers this, the existing registries do not.',
       fix: 'Restore the type; add the other field under a number of its own.',
     },
     message('  int32 total = 2;\n'),
@@ -134,8 +134,8 @@ export const STRICT_RULES: readonly Rule[] = [
   proto(
     {
       id: 'FIELD_SCALAR_KIND_CHANGED',
-      title: 'Scalars that do not share their form on the wire',
-      why: 'The value vanishes, or its bytes mean another one. Policy PROVEN says the same: PROTO_TYPE_CHANGED.',
+      title: 'Scalars whose bytes differ on the wire',
+      why: 'The value is lost, or its bytes mean another value. Policy PROVEN says the same: PROTO_TYPE_CHANGED.',
       fix: 'Restore the type; add the other field under a number of its own.',
     },
     message('  int32 delta = 2;\n'),
@@ -145,7 +145,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'FIELD_NAMED_TYPE_CHANGED',
       title: 'A message type under another name, or one that is incompatible itself',
-      why: 'The wire does not know names of types: where the fields fit, every value arrives. The existing registries refuse it; policy PROVEN looks at the fields.',
+      why: 'Events do not contain names of types: if the fields fit, every value arrives. The existing registries refuse the change; policy PROVEN compares the fields.',
       fix: 'Restore the name of the type.',
     },
     message(
@@ -161,7 +161,7 @@ export const STRICT_RULES: readonly Rule[] = [
     {
       id: 'FIELD_NUMERIC_LABEL_CHANGED',
       title: 'Another label of a number or an enum, written on both sides',
-      why: 'A packed list that is read as one number vanishes. The other direction is harmless, and the existing registries refuse both; policy PROVEN tells them apart.',
+      why: 'A packed list that is read as one number is lost. The other direction is harmless. The existing registries refuse both directions; policy PROVEN refuses only the first.',
       fix: 'Restore the label; add the other field under a number of its own.',
     },
     message('  optional int32 total = 2;\n'),
@@ -180,9 +180,9 @@ export const STRICT_RULES: readonly Rule[] = [
   proto(
     {
       id: 'REQUIRED_FIELD_REMOVED',
-      title: 'A required field is gone',
-      why: 'A reader without it passes over it, which loses nothing; an older reader, which requires it, fails. The existing registries refuse it in both directions; policy PROVEN in the one that breaks.',
-      fix: 'Put the field back, or stop asking for both directions.',
+      title: 'A required field is removed',
+      why: 'A reader without the field skips it and loses nothing; an older reader, which requires the field, fails. The existing registries refuse both directions; policy PROVEN refuses only the direction that fails.',
+      fix: 'Put the field back, or choose a level that checks one direction.',
     },
     old('  required string region = 2;\n'),
     old(''),
@@ -190,8 +190,8 @@ export const STRICT_RULES: readonly Rule[] = [
   proto(
     {
       id: 'ONEOF_FIELD_REMOVED',
-      title: 'A member of a oneof is gone',
-      why: 'The reader passes over it as over any field that it does not know. The existing registries refuse it; policy PROVEN does not.',
+      title: 'A member of a oneof is removed',
+      why: 'The reader skips the member like any unknown field. The existing registries refuse the change; policy PROVEN does not.',
       fix: 'Put the member back.',
     },
     message('  oneof contact {\n    string mail = 2;\n    string phone = 3;\n  }\n'),

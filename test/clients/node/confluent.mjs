@@ -1,4 +1,5 @@
-/** @confluentinc/schemaregistry driven over lines: node confluent.mjs CLIENTS_DIR REGISTRY_URL [ACCESS] */
+/** Test driver of @confluentinc/schemaregistry: node confluent.mjs CLIENTS_DIR REGISTRY_URL
+ *  [ACCESS] */
 import { readFileSync } from 'node:fs';
 import { Agent } from 'node:https';
 import { plain, requireFrom, serve } from './lines.mjs';
@@ -27,7 +28,7 @@ const newClient = () =>
     }),
   });
 const client = newClient();
-/** Clients that remember nothing of what this process registered. */
+/** Creates a client with empty caches. */
 const fresh = () => newClient();
 
 const infoOf = ({ schemaType, schema, references, metadata }) => ({
@@ -37,7 +38,8 @@ const infoOf = ({ schemaType, schema, references, metadata }) => ({
   ...(metadata && { metadata }),
 });
 
-/** A FileDescriptorSet in its JSON form, as what ProtobufSerializer wants. */
+/** Converts a FileDescriptorSet in its JSON form to the registry that ProtobufSerializer expects.
+ */
 function registryOf(set) {
   const files = fromJson(wkt.FileDescriptorSetSchema, set);
   files.file.unshift(wkt.file_google_protobuf_timestamp.proto);
@@ -90,7 +92,7 @@ await serve({
     const sent = {};
     let bytes;
     if (schemaType === 'AVRO') {
-      // Deriving an Avro schema from a value gives another one; the registered one is what is meant.
+      // An Avro schema derived from a value would differ, so the registered schema is used.
       await fresh().register(`${topic}-value`, infoOf(schema));
       const latest = { autoRegisterSchemas: false, useLatestVersion: true };
       const serializer = new AvroSerializer(fresh(), SerdeType.VALUE, { ...conf, ...latest });

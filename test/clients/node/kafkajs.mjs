@@ -1,4 +1,5 @@
-/** @kafkajs/confluent-schema-registry driven over lines: node kafkajs.mjs CLIENTS_DIR REGISTRY_URL [ACCESS] */
+/** Test driver of @kafkajs/confluent-schema-registry: node kafkajs.mjs CLIENTS_DIR REGISTRY_URL
+ *  [ACCESS] */
 import { readFileSync } from 'node:fs';
 import { Agent } from 'node:https';
 import { plain, requireFrom, serve } from './lines.mjs';
@@ -7,7 +8,7 @@ const [, , dir, url, given] = process.argv;
 const access = given === undefined ? undefined : JSON.parse(given);
 const { SchemaRegistry, SchemaType } = requireFrom(dir)('@kafkajs/confluent-schema-registry');
 
-/** One that remembers nothing. */
+/** Creates a client with empty caches. */
 const fresh = () =>
   new SchemaRegistry({
     host: url,
@@ -37,7 +38,7 @@ await serve({
   serialize: async ({ topic, schema, schemaId, value }) => {
     const registry = fresh();
     const id = schemaId ?? (await registry.register(schemaOf(schema), { subject: `${topic}-value` })).id;
-    // protobufjs: a value in its JSON form becomes a message first.
+    // protobufjs: a value in its JSON form is converted to a message first.
     const { message } = await registry.getSchema(id);
     const bytes = await registry.encode(id, message ? message.fromObject(value) : value);
     return { bytes: bytes.toString('base64'), headers: {} };
@@ -45,7 +46,7 @@ await serve({
   deserialize: async ({ bytes, readerSchema }) => {
     const options = readerSchema && { [SchemaType.AVRO]: { readerSchema: JSON.parse(readerSchema) } };
     const value = await reader.decode(Buffer.from(bytes, 'base64'), options);
-    // protobufjs: 64-bit integers and enums as the JSON form has them.
+    // protobufjs: 64-bit integers and enums in their JSON form.
     const type = value.constructor;
     return plain(type.toObject ? type.toObject(value, { longs: String, enums: String }) : value);
   },

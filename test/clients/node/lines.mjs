@@ -1,12 +1,13 @@
-/** One request a line on stdin, one answer a line on stdout, in turn. */
+/** Line protocol of the test drivers: one request a line on stdin, one answer a line on stdout, in
+ *  order. */
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-/** Loads what tools/clients.mjs installed into `dir`. */
+/** Loads modules that tools/clients.mjs installed into `dir`. */
 export const requireFrom = (dir) => createRequire(join(dir, 'node', 'package.json'));
 
-/** Values without what the libraries add: classes, prototypes, 64-bit integers as text. */
+/** Converts values to plain JSON: without classes and prototypes, 64-bit integers as texts. */
 export const plain = (value) =>
   JSON.parse(JSON.stringify(value, (_, inner) => (typeof inner === 'bigint' ? String(inner) : inner)));
 
@@ -17,7 +18,7 @@ const errorOf = (thrown) => ({
   message: thrown.message,
 });
 
-/** Serves until stdin ends; `operations` by name. */
+/** Serves until stdin ends. @param operations handlers by name */
 export async function serve(operations) {
   for await (const line of createInterface({ input: process.stdin })) {
     const { op, ...request } = JSON.parse(line);

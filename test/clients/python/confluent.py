@@ -1,4 +1,4 @@
-"""confluent-kafka driven over lines: one request a line on stdin, one answer a line on stdout.
+"""Test driver of confluent-kafka: one request a line on stdin, one answer a line on stdout.
 
     python confluent.py REGISTRY_URL [ACCESS]
 """
@@ -24,7 +24,7 @@ if ACCESS:
 
 
 def fresh():
-    """A client that remembers nothing."""
+    """Creates a client with empty caches."""
     return SchemaRegistryClient(dict(SETTINGS))
 
 
@@ -49,7 +49,7 @@ def found(registered):
 
 
 def message_class(file_set, name):
-    """The class of a message of a FileDescriptorSet in its JSON form."""
+    """Returns the class of a message of a FileDescriptorSet in its JSON form."""
     pool = descriptor_pool.DescriptorPool()
     timestamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(timestamp)
@@ -103,7 +103,7 @@ def by_id(request):
 
 
 def send(request):
-    """Encodes and sends through Kafka with this client's own producer."""
+    """Encodes values and sends them with this client's own producer."""
     producer = Producer({"bootstrap.servers": request["brokers"], "acks": "all"})
     failed = []
     for value in request["values"]:
@@ -116,7 +116,7 @@ def send(request):
 
 
 def receive(request):
-    """The first `count` values of partition 0, read with this client's own consumer."""
+    """Reads the first `count` values of partition 0 with this client's own consumer."""
     consumer = Consumer(
         {"bootstrap.servers": request["brokers"], "group.id": f"{request['topic']}-python", "enable.auto.commit": False}
     )
@@ -170,7 +170,7 @@ def answer(line):
         if operation is None:
             raise RuntimeError(f"this client has no {request['op']}")
         return {"value": operation(request)}
-    except Exception as thrown:  # the test judges each by its type
+    except Exception as thrown:  # the test checks its type
         refused = isinstance(thrown, SchemaRegistryError)
         return {
             "error": {

@@ -1,8 +1,11 @@
-"""Publishes records as another outbox relay would: confluent-kafka with its own partitioner (CRC32 of the key).
+"""Publishes records like a foreign outbox relay: confluent-kafka with its own partitioner
+(CRC32 of the key).
 
-    python order_events.py BROKERS TOPIC    reads a line a record: {"key":text|null,"value":text,"headers":[[name,text|null],…]}
+    python order_events.py BROKERS TOPIC
 
-Prints one line when all are acknowledged: {"delivered":n,"partitions":[…]}
+Reads one record a line: {"key":text|null,"value":text,"headers":[[name,text|null],…]}
+
+Prints one line when all records are acknowledged: {"delivered":n,"partitions":[…]}
 """
 import json
 import sys

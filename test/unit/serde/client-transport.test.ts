@@ -1,4 +1,4 @@
-/** Limits of the client against a server that is no registry: bounded time and little memory. */
+/** Limits of the client against a server that is no registry: bounded time and memory. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
@@ -31,7 +31,8 @@ it('the client stops reading an endless answer at the bound and closes the conne
   const listener: RequestListener = (_, response) => {
     response.on('close', closed);
     response.writeHead(200);
-    // What is not taken is not made, so that this counts what the client took.
+    // The server sends only as fast as the client reads, so this counts the bytes that the client
+    // read.
     const fill = (): void => {
       do wanted += piece.length;
       while (response.write(piece));

@@ -1,10 +1,14 @@
-/** Can this reader read what that writer wrote? The verdict of policy PROVEN: what our own decoder does with every event.
+/** Avro compatibility under policy PROVEN: the behavior of Millrace's decoder for every event of
+ *  the writer schema.
  *
- *  Invariants: (1) each pair of types that an event can bring together is judged once, a union branch by branch, and
- *  nothing that the parser takes is left unjudged; (2) pairs that no event reaches are left out; (3) pairs are met from
- *  the outside inwards, so the route of a finding is a shortest one, and finite in a recursive type.
- *  Source: Apache Avro 1.12 specification, "Schema Resolution"; where it leaves a choice, avro-union.ts says which.
- */
+ *  Breadth-first walk over the pairs of a reader type and a writer type.
+ *  Invariants: (1) each pair of types that can occur in an event is compared once, a union branch
+ *  by branch, and no construct that the parser accepts stays unjudged;
+ *  (2) pairs that no event reaches are left out;
+ *  (3) the walk goes from the outermost types inwards, so the route of a finding is a shortest one,
+ *  and finite in a recursive type.
+ *  Source: Apache Avro 1.12 specification, "Schema Resolution"; union.ts documents the choices that
+ *  it leaves open. */
 import type { Misfit } from '../../../formats/avro/syntax/default.ts';
 import {
   type AvroEnumNode,
@@ -25,7 +29,7 @@ import { fieldPlace, inward, pathOf, placeOf, rootTrail, type Trail, usePlace } 
 import { BranchIndex, PROMOTIONS } from './union.ts';
 
 export function checkAvro(reader: AvroNode, writer: AvroNode, budget?: StepBudget): readonly Finding[] {
-  // A schema reads itself, whatever its aliases say.
+  // A schema reads itself, even if its aliases are ambiguous.
   if (reader === writer) return [];
   const walk = new Walk(neverWritten(writer), budget);
   walk.pair(reader, writer, rootTrail(unqualified(avroTypeName(reader))));
@@ -33,7 +37,8 @@ export function checkAvro(reader: AvroNode, writer: AvroNode, budget?: StepBudge
   return inTextOrder(walk.findings.all());
 }
 
-/** By the reader's own text; what stands in a reference, or nowhere, after it. */
+/** Sorts findings by their position in the reader's own text. Findings in a reference, or without a
+ *  position, come last. */
 function inTextOrder(findings: readonly Finding[]): readonly Finding[] {
   const at = ({ reader }: Finding): number =>
     reader === undefined || reader.from !== undefined || !('at' in reader) ? Number.MAX_VALUE : reader.at;
@@ -50,7 +55,7 @@ class Walk {
   readonly findings: Findings;
   private readonly never: ReadonlySet<AvroNode>;
   private readonly seen = new Map<AvroNode, Set<AvroNode>>();
-  /** Met, and one step further inwards than those that are compared. */
+  /** Queue of the next level of the walk. */
   private pairs: Pair[] = [];
   private readonly names = new Names();
   private readonly unions = new Map<AvroUnionNode, BranchIndex>();
@@ -80,7 +85,7 @@ class Walk {
     return this.findings.spend(steps, () => pathOf(trail));
   }
 
-  /** Only named types are met again in another place. */
+  /** Remembers pairs of named types: only they can occur again in another place. */
   private isSeen(reader: AvroNode, writer: AvroNode): boolean {
     if (!isNamed(reader) || !isNamed(writer)) return false;
     const known = this.seen.get(reader) ?? new Set();
@@ -89,7 +94,7 @@ class Walk {
     return false;
   }
 
-  /** Paths and routes are made of what is kept. */
+  /** Adds a finding. Skips the costly path and route of a finding that would be dropped. */
   private add(
     severity: Severity,
     rule: string,
@@ -97,7 +102,7 @@ class Walk {
     trail: Trail,
     where: Pick<Finding, 'reader' | 'writer'>,
   ): void {
-    if (!this.findings.takes(severity)) return;
+    if (!this.findings.accepts(severity)) return;
     const { route } = trail;
     this.findings.add(
       severity,
@@ -108,8 +113,8 @@ class Walk {
     );
   }
 
-  /** A finding about two types in the place where they are used. */
-  private used(
+  /** Adds a finding that is located at the reference to the two types. */
+  private addAtReference(
     severity: Severity,
     rule: string,
     message: string,
@@ -119,8 +124,8 @@ class Walk {
     this.add(severity, rule, message, trail, places);
   }
 
-  /** A finding about what two definitions say. */
-  private defined(
+  /** Adds a finding that is located at the definitions of the two types. */
+  private addAtDefinition(
     severity: Severity,
     rule: string,
     message: string,
@@ -146,14 +151,14 @@ class Walk {
       else if (this.logical(reader, writer, trail)) {
         const pair = [reader, writer, trail] as const;
         if (promotion === 'rounds')
-          this.used(
+          this.addAtReference(
             'lossy',
             'AVRO_PROMOTION_ROUNDS',
             `${writer.type} read as ${reader.type} is rounded where it has too many digits`,
             pair,
           );
         else if (promotion === 'not always text')
-          this.used(
+          this.addAtReference(
             'fail',
             'AVRO_BYTES_AS_STRING',
             'bytes read as string are refused where they are not UTF-8',
@@ -167,7 +172,7 @@ class Walk {
       return;
     }
     if (isNamed(reader) && isNamed(writer)) {
-      if (this.sameName(reader, writer, trail)) this.named(reader, writer, trail);
+      if (this.sameName(reader, writer, trail)) this.compareNamed(reader, writer, trail);
       return;
     }
     if (!this.logical(reader, writer, trail)) return;
@@ -186,31 +191,32 @@ class Walk {
       trail.route?.step.kind === 'branch'
         ? `a reader of type ${r} cannot read ${w}, which is a branch of the writer's union`
         : `a reader of type ${r} cannot read ${w}`;
-    this.used('fail', 'AVRO_TYPE_CHANGED', message, [reader, writer, trail]);
+    this.addAtReference('fail', 'AVRO_TYPE_CHANGED', message, [reader, writer, trail]);
   }
 
-  /** False: the pair needs no further look. */
+  /** Compares logical types. False: they differ, so the pair is not compared further. */
   private logical(reader: AvroNode, writer: AvroNode, trail: Trail): boolean {
     const [r, w] = [reader.logical, writer.logical];
     if (r === undefined && w === undefined) return true;
     if (r === undefined || w === undefined) {
       const [one, side] = r === undefined ? [w, "writer's"] : [r, "reader's"];
-      this.used(
+      this.addAtReference(
         'note',
         'AVRO_LOGICAL_TYPE_ONE_SIDED',
-        `the logical type ${logicalWords(one as AvroLogical)} stands on the ${side} side only; the value is read as it was written`,
+        `the logical type ${logicalWords(one as AvroLogical)} exists on the ${side} side only; the value is read as it was written`,
         [reader, writer, trail],
       );
       return true;
     }
     if (r.logicalType === w.logicalType && r.precision === w.precision && (r.scale ?? 0) === (w.scale ?? 0))
       return true;
-    // Of one scale the bytes mean one value, and the specification still tells the two apart.
+    // Decimals of one scale have the same bytes and value, but the specification matches precision
+    // too.
     const isPrecision = r.logicalType === w.logicalType && (r.scale ?? 0) === (w.scale ?? 0);
     const why = isPrecision
       ? 'decimals match by precision and scale, and the precision is another'
       : 'the same bytes mean another value';
-    this.used(
+    this.addAtReference(
       'fail',
       'AVRO_LOGICAL_TYPE_CHANGED',
       `${logicalWords(w)} is read as ${logicalWords(r)}: ${why}`,
@@ -223,21 +229,21 @@ class Walk {
     const pair = [reader, writer, trail] as const;
     const match = this.names.match(reader, writer);
     if (match === 'alias')
-      this.defined(
+      this.addAtDefinition(
         'note',
         'AVRO_TYPE_RENAMED',
         `the ${reader.kind} ${reader.name} reads the written ${writer.name} by its alias`,
         pair,
       );
     else if (match === 'namespace')
-      this.defined(
+      this.addAtDefinition(
         'note',
         'AVRO_NAMESPACE_CHANGED',
         `the ${reader.kind} ${reader.name} reads the written ${writer.name}: namespaces are not compared here, but some other decoders do; an alias makes it safe for them too`,
         pair,
       );
     else if (match === 'none')
-      this.defined(
+      this.addAtDefinition(
         'fail',
         'AVRO_NAME_CHANGED',
         `the reader's type is named ${reader.name}, the writer's ${writer.name}, and no alias says they are the same`,
@@ -246,10 +252,10 @@ class Walk {
     return match !== 'none';
   }
 
-  private named(reader: AvroNamedNode, writer: AvroNamedNode, trail: Trail): void {
+  private compareNamed(reader: AvroNamedNode, writer: AvroNamedNode, trail: Trail): void {
     if (reader.kind === 'fixed' && writer.kind === 'fixed' && reader.size !== writer.size) {
       const message = `the reader takes ${reader.size} bytes, the writer writes ${writer.size}`;
-      this.defined('fail', 'AVRO_FIXED_SIZE_CHANGED', message, [reader, writer, trail]);
+      this.addAtDefinition('fail', 'AVRO_FIXED_SIZE_CHANGED', message, [reader, writer, trail]);
       return;
     }
     if (!this.logical(reader, writer, trail)) return;
@@ -264,14 +270,14 @@ class Walk {
     if (missing.length === 0) return;
     const pair = [reader, writer, trail] as const;
     if (reader.defaultSymbol === undefined)
-      this.defined(
+      this.addAtDefinition(
         'fail',
         'AVRO_ENUM_SYMBOL_MISSING',
         `the reader's ${reader.name} lacks ${someOf(missing)} and has no default symbol`,
         pair,
       );
     else
-      this.defined(
+      this.addAtDefinition(
         'lossy',
         'AVRO_ENUM_SYMBOL_DEFAULTED',
         `${someOf(missing)} is read as ${reader.defaultSymbol}`,
@@ -280,11 +286,11 @@ class Walk {
   }
 
   private writtenUnion(reader: AvroNode, writer: AvroUnionNode, trail: Trail): void {
-    // A path tells branches apart where the choice is between more than a value and none.
-    const isTold = writer.branches.filter((branch) => avroTypeName(branch) !== 'null').length > 1;
+    // A path names the branch if the union has more than one non-null branch.
+    const isLabelled = writer.branches.filter((branch) => avroTypeName(branch) !== 'null').length > 1;
     if (!this.spend(writer.branches.length, trail)) return;
     for (const [index, branch] of writer.branches.entries()) {
-      const label = isTold ? `(${unqualified(avroTypeName(branch))})` : '';
+      const label = isLabelled ? `(${unqualified(avroTypeName(branch))})` : '';
       this.pair(reader, branch, inward(trail, label, { kind: 'branch', index }));
     }
   }
@@ -299,7 +305,7 @@ class Walk {
     const branch = index.choose(writer);
     if (branch !== undefined) return branch;
     const message = `the reader's union has no branch for ${typeWords(writer)}`;
-    this.used('fail', 'AVRO_UNION_BRANCH_MISSING', message, [reader, writer, trail]);
+    this.addAtReference('fail', 'AVRO_UNION_BRANCH_MISSING', message, [reader, writer, trail]);
     return undefined;
   }
 
@@ -345,7 +351,8 @@ class Walk {
     this.pair(field.type, written.type, to);
   }
 
-  /** Of a field that no event brings; every event that holds the record is meant. */
+  /** Adds the finding of a reader field that the writer does not write. It concerns every event
+   *  that holds the record. */
   private unreadable(
     reader: AvroRecordNode,
     writer: AvroRecordNode,

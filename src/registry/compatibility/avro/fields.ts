@@ -1,9 +1,8 @@
-/** Which written field each field of a reader's record reads, and what becomes of the others.
- *
- *  A field reads the written field of its own name or of one of its aliases; the aliases of written fields help nobody
- *  who reads, but they tell that a value was meant for a field which now gets its default.
- *  Source: Apache Avro 1.12 specification, "Schema Resolution" and "Aliases".
- */
+/** Matches the fields of a reader's record with the written fields.
+ *  A field reads the written field of its own name or of one of its aliases. Aliases of written
+ *  fields do not help the reader, but they reveal that a written value belongs to a field that now
+ *  gets its default.
+ *  Source: Apache Avro 1.12 specification, "Schema Resolution" and "Aliases". */
 import type { AvroField, AvroNode, AvroRecordNode } from '../../../formats/avro/syntax/tree.ts';
 import { isNamed, unqualified } from './names.ts';
 
@@ -25,9 +24,9 @@ export type FieldFate =
   | {
       readonly kind: 'missing';
       readonly field: AvroField;
-      /** The written field that nobody reads and whose alias names this one. */
+      /** Unread written field whose alias names this field. */
       readonly lost: AvroField | undefined;
-      /** The only written field that nobody reads and that this one could be the rename of. */
+      /** Only unread written field that this field could be a renaming of, by its shape. */
       readonly suspect: AvroField | undefined;
     };
 
@@ -35,11 +34,11 @@ export interface FieldFates {
   readonly fates: readonly FieldFate[];
   /** Written fields that no field reads. */
   readonly unread: readonly AvroField[];
-  /** Aliases looked at beside the fields. */
+  /** Number of aliases compared, for the step budget. */
   readonly steps: number;
 }
 
-/** Types of one shape are told apart no further: enough to suspect a rename. */
+/** Returns the shape of a type. Types of one shape are similar enough to suspect a renaming. */
 function shapeOf(node: AvroNode): string {
   if (node.kind === 'primitive') return node.type;
   if (isNamed(node)) return `${node.kind} ${unqualified(node.name)}`;
@@ -47,8 +46,8 @@ function shapeOf(node: AvroNode): string {
   return node.branches.length > 3 ? node.kind : `union ${node.branches.map(shapeOf).join()}`;
 }
 
-/** The one of a shape; undefined: there are several. */
-function onlyOnes(fields: readonly AvroField[]): ReadonlyMap<string, AvroField | undefined> {
+/** Maps each shape to its only field; undefined if several fields have the shape. */
+function uniqueByShape(fields: readonly AvroField[]): ReadonlyMap<string, AvroField | undefined> {
   const ones = new Map<string, AvroField | undefined>();
   for (const field of fields) {
     const shape = shapeOf(field.type);
@@ -97,8 +96,8 @@ export function fieldFates(reader: AvroRecordNode, writer: AvroRecordNode): Fiel
     steps += field.aliases.length;
     for (const alias of field.aliases) lost.set(alias, field);
   }
-  const wanted = onlyOnes(missing);
-  const left = onlyOnes(unread);
+  const wanted = uniqueByShape(missing);
+  const left = uniqueByShape(unread);
   for (const field of missing) {
     const shape = shapeOf(field.type);
     const suspect = wanted.get(shape) === undefined ? undefined : left.get(shape);

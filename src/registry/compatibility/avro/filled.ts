@@ -1,6 +1,6 @@
-/** Whether a reader can fill a field that nobody wrote: its default has to fit its type, and so have the defaults of the
- *  fields that a default of a record leaves out; and all of it has to end.
- */
+/** Checks that a default can fill a field that was not written. The default must fit its type, and
+ *  so must the nested defaults of fields that a record's default omits. The filled value must be
+ *  finite. */
 import {
   defaultBranch,
   FILL_DEPTH_MAX,
@@ -13,7 +13,7 @@ import type { JsonNode } from '../../../formats/json/text.ts';
 
 export interface Filled {
   readonly misfit: Misfit | undefined;
-  /** Values looked at. */
+  /** Number of values visited. */
   readonly steps: number;
 }
 
@@ -27,12 +27,12 @@ export function filledBy({ type }: AvroField, json: JsonNode): Filled {
   return { misfit: why === undefined ? undefined : { why, at: json.at }, steps: values };
 }
 
-/** Counts as the decoder does that fills the values in. */
+/** Walks a default with the same limits as the decoder that fills it in. */
 class Filling {
   why: string | undefined;
   values = 0;
 
-  /** Of a JSON value that fits its type. */
+  /** Visits a JSON value that fits its type. */
   value(json: JsonNode, type: AvroNode, depth: number): void {
     if (this.why !== undefined) return;
     if (depth > FILL_DEPTH_MAX || ++this.values > FILL_VALUES_MAX) {

@@ -1,12 +1,13 @@
-/** The types that no finite event can hold, so that nobody ever writes one: a record that requires itself, an enum without
- *  symbols, an empty union, and what requires one of these. An empty list or map holds none of its type.
- */
+/** Types that no finite event can hold, so they are never written: a record that requires itself,
+ *  an enum without symbols, an empty union, and every type that requires one of these. An empty
+ *  list or map needs no value of its type. */
 import type { AvroNode, AvroRecordNode, AvroUnionNode } from '../../../formats/avro/syntax/tree.ts';
 
-/** Undecided: it waits for types inside it. */
+/** Record or union whose inner types are not all decided. */
 interface Waiting {
   readonly node: AvroRecordNode | AvroUnionNode;
-  /** Types inside that are not known to hold a value; of a union, one that does is enough. */
+  /** Number of inner types that are not known to have a value. For a union, one inner type with a
+   *  value is enough. */
   missing: number;
   held: boolean;
   readonly outer: Waiting[];
@@ -19,14 +20,15 @@ function* fieldTypes({ fields }: AvroRecordNode): Generator<AvroNode> {
   for (const { type } of fields) yield type;
 }
 
-/** All of them in a tree. @cost linear in its types */
+/** Returns all such types in a tree. @cost linear in its types */
 export function neverWritten(root: AvroNode): ReadonlySet<AvroNode> {
   const never = new Set<AvroNode>();
   const all = new Map<AvroNode, Waiting>();
   const open: Waiting[] = [];
   const ready: Waiting[] = [];
-  /** What has to be decided about a type, or true: it holds a value. Each record and union is put on the list once. */
-  const meet = (start: AvroNode): Waiting | boolean => {
+  /** Returns the entry of a type that depends on others, or whether the type has a value. Each
+   *  record and union is queued once. */
+  const visit = (start: AvroNode): Waiting | boolean => {
     let node = start;
     while (node.kind === 'array' || node.kind === 'map')
       node = node.kind === 'array' ? node.items : node.values;
@@ -49,20 +51,21 @@ export function neverWritten(root: AvroNode): ReadonlySet<AvroNode> {
     one.held = true;
     ready.push(one);
   };
-  meet(root);
+  visit(root);
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     let some = false;
     for (const inner of innerOf(next.node)) {
-      const met = meet(inner);
-      if (met === true) some = true;
+      const entry = visit(inner);
+      if (entry === true) some = true;
       else {
         next.missing++;
-        if (met !== false) met.outer.push(next);
+        if (entry !== false) entry.outer.push(next);
       }
     }
     if (next.node.kind === 'union' ? some : next.missing === 0) hold(next);
   }
-  // An inner type that was decided before its outer one met it stands in `outer` all the same: nothing was drained yet.
+  // `outer` lists are complete here, even if the inner type was decided before its outer type was
+  // visited: `ready` is drained only now.
   for (let next = ready.pop(); next !== undefined; next = ready.pop())
     for (const outer of next.outer) if (--outer.missing === 0 || outer.node.kind === 'union') hold(outer);
   for (const { node, held } of all.values()) if (!held) never.add(node);

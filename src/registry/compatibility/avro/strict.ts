@@ -1,12 +1,16 @@
-/** The verdict of policy STRICT: what the existing registries answer about two Avro schemas, finding by finding.
+/** Avro compatibility under policy STRICT: the findings that the existing registries report.
  *
- *  They ask `SchemaCompatibility` of Apache Avro. What it does that an event would not: every pair is judged once, and
- *  a later meeting repeats the first answer with its pointer; a pair that is met inside itself counts as compatible; what
- *  is wrong inside a branch of a union is told as the branch alone, and pointers begin anew inside it; a field without
- *  a value whose enum has a default symbol is compared with the whole record; two written fields for one end it all.
- *  Logical types, defaults and promotions that round are not looked at.
- *  Source: SchemaCompatibility.java of apache/avro 1.12.0; pairs are judged in its order by a stack of our own.
- */
+ *  They run `SchemaCompatibility` of Apache Avro, which differs from live decode:
+ *  - every pair is judged once, and a later occurrence repeats the first answer with its pointer;
+ *  - a pair that occurs inside itself counts as compatible;
+ *  - a finding inside a branch of a union is reported as the branch alone, and its pointers start
+ *  at the branch;
+ *  - a missing field whose enum type has a default symbol is compared with the whole record;
+ *  - a field that matches two written fields ends the whole check.
+ *
+ *  Logical types, defaults and rounding promotions are not checked.
+ *  Source: SchemaCompatibility.java of apache/avro 1.12.0. Pairs are judged in its order, with an
+ *  explicit stack instead of recursion. */
 import {
   type AvroEnumNode,
   type AvroFixedNode,
@@ -37,15 +41,16 @@ type StrictRule =
   | 'TYPE_MISMATCH'
   | 'MISSING_UNION_BRANCH';
 
-/** Symbols of a list that ends up in a message. */
+/** Most symbols of a list in a message. */
 const SYMBOLS_LISTED_MAX = 100;
 
-/** The way to a pair: the reader's part, and how an event gets there. Kept as it is until a finding is shown. */
+/** Path to a pair: the pointer in the reader's schema, and the route of an event. A linked list,
+ *  rendered only for findings. */
 interface Way {
   readonly outer: Way | undefined;
-  /** Of the pointer; undefined: none. */
+  /** Token of the JSON pointer; undefined: the pointer starts anew here. */
   readonly token: string | undefined;
-  /** For a person. */
+  /** Part of the path that messages show. */
   readonly label: string;
   readonly route: Route | undefined;
 }
@@ -59,13 +64,14 @@ interface Wrong {
   readonly writer: Place;
 }
 
-/** What is wrong with a pair: itself, and what it repeats of others. Nothing: it is compatible. */
+/** Result of a pair: its own findings, and repeated results of other pairs. Empty: compatible. */
 type Answer = ReadonlyArray<Wrong | Answers>;
 interface Answers {
   readonly inner: Answer;
 }
 
-/** A pair is judged by asking for others and waiting for their answers. */
+/** Generator that judges one pair: it yields the pairs that it depends on and receives their
+ *  answers. */
 type Judging = Generator<Question, Answer, Answer>;
 interface Question {
   readonly reader: AvroNode;
@@ -87,12 +93,12 @@ export function checkStrictAvro(reader: AvroNode, writer: AvroNode, budget?: Ste
   return answer === undefined ? strict.findings.all() : shown(answer);
 }
 
-/** Each finding once, in order, however often an answer was repeated. */
+/** Flattens an answer: each finding once, in order, even if an answer was repeated. */
 function shown(answer: Answer): readonly Finding[] {
   const findings = new Findings();
   const met = new Set<Answer>();
   const open: Array<Wrong | Answers> = [{ inner: answer }];
-  for (let next = open.pop(); next !== undefined && findings.takes('fail'); next = open.pop()) {
+  for (let next = open.pop(); next !== undefined && findings.accepts('fail'); next = open.pop()) {
     if ('inner' in next) {
       if (met.has(next.inner)) continue;
       met.add(next.inner);
@@ -123,7 +129,7 @@ const labelsOf = (way: Way): string =>
     .map(({ label }) => label)
     .join('');
 
-/** From the innermost place where it begins anew. */
+/** Renders the pointer since the innermost start. */
 function pointerOf(way: Way): string {
   const list = listOf(way);
   const begin = list.findLastIndex(({ token }) => token === undefined);
@@ -135,7 +141,7 @@ function into(outer: Way, token: string | undefined, label: string, step?: Step)
   return { outer, token, label, route: step === undefined ? outer.route : { outer: outer.route, step } };
 }
 
-/** The words for a type in what is added to a finding. */
+/** Name of a type in the detail of a finding. */
 const kindWord = (node: AvroNode): string =>
   (node.kind === 'primitive' ? node.type : node.kind).toUpperCase();
 
@@ -150,7 +156,7 @@ class Strict {
     this.findings = new Findings(budget);
   }
 
-  /** Undefined: it ended without an answer, and a finding says why. */
+  /** Judges the root pair. Undefined: the check ended early, and a finding has the reason. */
   run(root: Question): Answer | undefined {
     const open: Array<{ readonly judging: Judging; readonly question: Question }> = [];
     let question: Question | undefined = root;
@@ -164,7 +170,7 @@ class Strict {
       }
       const last = open[open.length - 1];
       if (last === undefined || this.findings.all().length > 0) break;
-      // The first call of a generator takes no answer.
+      // A generator ignores the argument of the first `next`.
       const { done, value } = last.judging.next(answer as Answer);
       question = done === true ? undefined : (value as Question);
       if (done === true) {
@@ -176,7 +182,7 @@ class Strict {
     return this.findings.all().length > 0 ? undefined : answer;
   }
 
-  /** What was said about the pair before; while it is judged: that it is compatible. */
+  /** Returns the cached answer of a pair. A pair in progress counts as compatible. */
   private known({ reader, writer, way }: Question): Answer | undefined {
     if (reader.kind === 'primitive' && writer.kind === 'primitive')
       return this.primitives(reader, writer, way);
@@ -289,7 +295,7 @@ class Strict {
     for (const [index, field] of reader.fields.entries()) {
       if (!this.findings.spend(field.aliases.length, () => labelsOf(way))) return wrong;
       const at = into(fields, String(index), `.${field.name}`);
-      // A field's own name among its aliases counts once more.
+      // A field's own name among its aliases counts again, as in the original.
       const matches = [field.name, ...field.aliases].filter((name) => written.has(name));
       const places = { reader: fieldPlace(reader, field), writer: placeOf(writer) };
       if (matches.length > 1) {
@@ -309,7 +315,7 @@ class Strict {
         const inner = yield { reader: field.type, writer: match.type, way: to };
         if (inner.length > 0) wrong.push({ inner });
       } else if (field.hasDefault) {
-        // It gets its default, whatever that is.
+        // The field gets its default, even one that does not fit.
       } else if (field.type.kind === 'enum' && field.type.defaultSymbol !== undefined) {
         const inner = yield { reader: field.type, writer, way: into(at, 'type', '') };
         if (inner.length > 0) wrong.push({ inner });

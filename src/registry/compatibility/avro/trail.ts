@@ -1,6 +1,6 @@
-/** Where a comparison stands: how an event gets there along the writer's schema, what that is called for a person, and
- *  the places in both texts that hold it. Trails share what leads to them, so one more step costs one object.
- */
+/** Position of a comparison of two Avro schemas: the route of an event along the writer schema, the
+ *  path for messages, and the places in both texts. Trails are linked lists that share their outer
+ *  parts, so one more step costs one object. */
 import type { AvroField, AvroNode, AvroRecordNode } from '../../../formats/avro/syntax/tree.ts';
 import type { Place, Route, Step } from '../finding.ts';
 import { isNamed } from './names.ts';
@@ -22,7 +22,7 @@ export const rootTrail = (label: string): Trail => ({
   writer: undefined,
 });
 
-/** Into a part that stands in its text where it is used, or in a field. */
+/** Extends a trail by one step. */
 export function inward(
   outer: Trail,
   label: string,
@@ -32,7 +32,8 @@ export function inward(
   return { outer, label, route: { outer: outer.route, step }, reader: places.reader, writer: places.writer };
 }
 
-/** `Order.items[].qty`; a branch of a union, as in `Order.paid(Card).number`, where something inside it is meant. */
+/** Renders a path: `Order.items[].qty`. A branch of a union appears only before an inner part:
+ *  `Order.paid(Card).number`. */
 export function pathOf(trail: Trail): string {
   const labels: string[] = [];
   const inner = trail.label.startsWith('(') ? trail.outer : trail;
@@ -43,13 +44,14 @@ export function pathOf(trail: Trail): string {
 const placed = (at: number, from: string | undefined): { readonly at: number; readonly from?: string } =>
   from === undefined ? { at } : { at, from };
 
-/** Where a type stands, or is defined. */
+/** Place where a type is written or defined. */
 export const placeOf = (node: AvroNode): Place => placed(node.at, node.from);
 
 export const fieldPlace = (record: AvroRecordNode, field: AvroField, at = field.at): Place =>
   placed(at, record.from);
 
-/** Where a type is used: what names one that is defined before it, or in another text, is its holder. */
+/** Place where a type is used: its holder, if the type is defined earlier or in another text, else
+ *  the definition. */
 export function usePlace(node: AvroNode, holder: Place | undefined): Place {
   if (holder === undefined || !('at' in holder) || !isNamed(node)) return placeOf(node);
   return node.from === holder.from && node.at >= holder.at ? placeOf(node) : holder;

@@ -1,10 +1,11 @@
-/** Which branch of a reader's union takes a written type.
+/** Selects the branch of a reader's union for a written type.
  *
- *  The branch that is the written type itself comes first, so that a union always reads itself: a named type by its full
- *  name, then by a branch's alias, then by the unqualified name alone; any other by its type. Only then the first branch
- *  that the type may be promoted to. What is inside a branch does not choose it.
- *  Source: Apache Avro 1.12 specification, "Schema Resolution"; exact before promoted, as Resolver.java of apache/avro.
- */
+ *  An exact match comes first, so that a union always reads itself: a named type by its full name,
+ *  then by a branch's alias, then by the unqualified name; any other type by its kind. Without an
+ *  exact match, the first branch to which the type can be promoted is selected. The contents of a
+ *  branch do not matter.
+ *  Source: Apache Avro 1.12 specification, "Schema Resolution"; exact before promoted, as
+ *  Resolver.java of apache/avro. */
 import {
   type AvroNode,
   type AvroPrimitive,
@@ -15,7 +16,8 @@ import { isNamed, unqualified } from './names.ts';
 
 export type Promotion = 'exact' | 'rounds' | 'not always text';
 
-/** PROMOTIONS[writer][reader]: what a reader of another primitive type gets. Absent: an error. */
+/** PROMOTIONS[writer][reader]: effect of reading a primitive type as another one. Absent: an error.
+ */
 export const PROMOTIONS: Readonly<
   Partial<Record<AvroPrimitive, Readonly<Partial<Record<AvroPrimitive, Promotion>>>>>
 > = {
@@ -26,9 +28,9 @@ export const PROMOTIONS: Readonly<
   bytes: { string: 'not always text' },
 };
 
-/** The branches of one union by what chooses them. */
+/** Index of the branches of one union by their names and kinds. */
 export class BranchIndex {
-  /** Aliases looked at to make it. */
+  /** Number of aliases indexed, for the step budget. */
   readonly steps: number;
   private readonly full = new Map<string, AvroNode>();
   private readonly alias = new Map<string, AvroNode>();
@@ -53,7 +55,7 @@ export class BranchIndex {
     this.steps = steps;
   }
 
-  /** @param writer no union */
+  /** @param writer any type except a union */
   choose(writer: AvroNode): AvroNode | undefined {
     if (isNamed(writer)) {
       const name = `${writer.kind} ${writer.name}`;

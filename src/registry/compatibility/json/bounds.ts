@@ -1,5 +1,6 @@
-/** Keywords of JSON Schema that bound one value: numbers, lengths, listed values, patterns. Each is implied by the same
- *  keyword of the writer, as strict or stricter, or by each of the values the writer lists. */
+/** JSON Schema keywords that bound one value: ranges, lengths, listed values, patterns. The
+ *  reader's keyword must be implied by the same keyword of the writer, or by every value that the
+ *  writer lists. */
 import type { JsonType } from '../../../formats/json/shape.ts';
 import {
   doubleOf,
@@ -27,22 +28,22 @@ export interface Wrong {
   readonly severity: Severity;
   readonly rule: string;
   readonly message: string;
-  /** The keyword that it is about, in both. */
+  /** Keyword of the finding, in both schemas. */
   readonly keyword: string;
 }
 
-/** The writer's schema, and what it lets through. */
+/** Writer's schema and the values that it allows. */
 export interface Written {
-  /** Undefined: anything. */
+  /** Undefined: every value is allowed. */
   readonly schema: JsonObject | undefined;
   readonly types: readonly JsonType[];
-  /** All there are, where they are listed. */
+  /** All allowed values, if they are listed. */
   readonly values: readonly JsonNode[] | undefined;
   readonly isDraft4: boolean;
 }
 
 const VALUE_CHARS_MAX = 60;
-const shown = (node: JsonNode): string => {
+const excerpt = (node: JsonNode): string => {
   const text = printJson(node);
   return text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text;
 };
@@ -50,9 +51,9 @@ const shown = (node: JsonNode): string => {
 const ofWriter = (written: Written, keyword: string): JsonNode | undefined =>
   written.schema === undefined ? undefined : memberOf(written.schema, keyword);
 
-/** What a schema lists as all its values. */
+/** Returns the values that a schema lists as its only ones. */
 export function listedOf(schema: JsonObject, isDraft4: boolean): readonly JsonNode[] | undefined {
-  // Draft 4 knows no `const`, so it lets everything through.
+  // Draft 4 does not know `const`, so `const` restricts nothing.
   const constant = isDraft4 ? undefined : memberOf(schema, 'const');
   return constant === undefined ? itemsOf(memberOf(schema, 'enum')) : [constant];
 }
@@ -64,10 +65,10 @@ function listed(reader: JsonObject, written: Written, keyword: 'enum' | 'const')
   const rule = keyword === 'const' ? 'JSON_CONST_CHANGED' : 'JSON_ENUM_VALUE_REMOVED';
   const wrong = (message: string): Wrong[] => [{ severity: 'fail', rule, message, keyword }];
   if (written.values === undefined)
-    return wrong(`the reader takes only ${someOf(allowed.map(shown))}, and the writer may write others`);
-  const taken = new Set(allowed.map(valueKey));
-  const missing = written.values.filter((value) => !taken.has(valueKey(value)));
-  return missing.length === 0 ? [] : wrong(`the reader does not take ${someOf(missing.map(shown))}`);
+    return wrong(`the reader takes only ${someOf(allowed.map(excerpt))}, and the writer may write others`);
+  const allowedKeys = new Set(allowed.map(valueKey));
+  const missing = written.values.filter((value) => !allowedKeys.has(valueKey(value)));
+  return missing.length === 0 ? [] : wrong(`the reader does not take ${someOf(missing.map(excerpt))}`);
 }
 
 interface Bound {
@@ -75,10 +76,10 @@ interface Bound {
   readonly exclusive: boolean;
 }
 
-/** `-1`: from below. */
+/** `-1`: lower bound; `1`: upper bound. */
 type Side = -1 | 1;
 
-/** The bounds a schema sets on a side, in all spellings. */
+/** Returns the bounds of a schema on one side, in all spellings. */
 function boundsOf(schema: JsonObject, side: Side, isDraft4: boolean): Bound[] {
   const [plain, strict] =
     side < 0 ? (['minimum', 'exclusiveMinimum'] as const) : (['maximum', 'exclusiveMaximum'] as const);
@@ -90,7 +91,7 @@ function boundsOf(schema: JsonObject, side: Side, isDraft4: boolean): Bound[] {
   return exclusive === undefined ? bounds : [...bounds, { value: exclusive, exclusive: true }];
 }
 
-/** Whether whatever is within `a` is within `b`. */
+/** True if bound `a` is at least as strict as bound `b`. */
 function within(a: Bound, b: Bound, side: Side): boolean {
   const order = compareNumbers(a.value, b.value);
   if (order === undefined) return false;
@@ -132,7 +133,7 @@ function multiple(reader: JsonObject, written: Written): Wrong[] {
   ];
 }
 
-/** Keywords that count: the type they are about, the side, and how a listed value is counted. */
+/** Counting keywords: the type that each applies to, its side, and the count of a listed value. */
 const COUNTS: ReadonlyArray<
   readonly [keyword: string, type: JsonType, side: Side, count: (node: JsonNode) => number | undefined]
 > = [
@@ -144,7 +145,7 @@ const COUNTS: ReadonlyArray<
   ['maxProperties', 'object', 1, (node) => (node.kind === 'object' ? node.members.size : undefined)],
 ];
 
-/** The least that a writer's schema promises beside the keyword itself. */
+/** Returns the lower bound that other keywords of the writer imply. */
 function promised(keyword: string, written: Written): number {
   if (keyword !== 'minProperties') return 0;
   return new Set((itemsOf(ofWriter(written, 'required')) ?? []).flatMap((one) => stringOf(one) ?? [])).size;
@@ -179,12 +180,12 @@ function patterned(reader: JsonObject, written: Written): Wrong[] {
     if (ours === undefined || !written.types.includes('string')) continue;
     const theirs = ofWriter(written, keyword);
     if (theirs !== undefined && sameValue(ours, theirs)) continue;
-    // Whether one pattern takes what another does is not asked here.
+    // Two different patterns are not compared for inclusion, so the finding is unjudged.
     const isAdded = keyword === 'pattern' && theirs === undefined && written.values === undefined;
     found.push({
       severity: isAdded ? 'fail' : 'unjudged',
       rule,
-      message: `the reader demands the ${keyword} ${shown(ours)}, the writer ${theirs === undefined ? 'none' : shown(theirs)}`,
+      message: `the reader demands the ${keyword} ${excerpt(ours)}, the writer ${theirs === undefined ? 'none' : excerpt(theirs)}`,
       keyword,
     });
   }
@@ -192,9 +193,9 @@ function patterned(reader: JsonObject, written: Written): Wrong[] {
 }
 
 function unique(reader: JsonObject, written: Written): Wrong[] {
-  const isAsked = (node: JsonNode | undefined): boolean => node?.kind === 'boolean' && node.value;
-  if (!isAsked(memberOf(reader, 'uniqueItems')) || !written.types.includes('array')) return [];
-  if (isAsked(ofWriter(written, 'uniqueItems')) || (countOf(ofWriter(written, 'maxItems')) ?? 2) < 2)
+  const isTrue = (node: JsonNode | undefined): boolean => node?.kind === 'boolean' && node.value;
+  if (!isTrue(memberOf(reader, 'uniqueItems')) || !written.types.includes('array')) return [];
+  if (isTrue(ofWriter(written, 'uniqueItems')) || (countOf(ofWriter(written, 'maxItems')) ?? 2) < 2)
     return [];
   return [
     {
@@ -206,7 +207,7 @@ function unique(reader: JsonObject, written: Written): Wrong[] {
   ];
 }
 
-/** What the reader's bounds refuse of what the writer's schema lets through. */
+/** Returns the reader's bounds that refuse a value that the writer's schema allows. */
 export function boundsUnmet(reader: JsonObject, written: Written): Wrong[] {
   const found: Wrong[] = [];
   for (const keyword of ['enum', 'const'] as const)

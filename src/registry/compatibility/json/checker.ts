@@ -1,13 +1,14 @@
-/** Is every document that is valid under the writer's JSON Schema valid under the reader's? By structure: each keyword
- *  of the reader must be implied by what the writer's schema demands in the same place.
+/** JSON Schema compatibility: every document that is valid under the writer's schema must be valid
+ *  under the reader's. The comparison is structural: each keyword of the reader must be implied by
+ *  the writer's schema in the same place.
  *
- *  Judged: types, listed values, ranges, lengths, patterns (same or not), required and optional properties with open and
- *  closed content, lists and tuples, `not`, nesting, `$ref` within the document, and combinations whose parts imply each
- *  other. Any other keyword of the reader must stand in the writer as it is; else it is not judged, hence refused. What
- *  is demanded by the writer alone refuses nothing.
- *  Source: JSON Schema drafts 4 to 7, 2019-09 and 2020-12; a keyword counts for the writer only where its dialect knows
- *  it, and for the reader always.
- */
+ *  Judged keywords: types, listed values, ranges and lengths; patterns (equal or not); required and
+ *  optional properties with open and closed content; lists and tuples; `not`; nesting; `$ref`
+ *  within the document; combinations whose parts imply each other.
+ *  Any other keyword of the reader must be the same in the writer. Otherwise the change is not
+ *  judged, hence refused. A keyword that only the writer has refuses nothing.
+ *  Source: JSON Schema drafts 4 to 7, 2019-09 and 2020-12. A keyword counts for the writer only if
+ *  its dialect knows it, and for the reader always. */
 import { JSON_TYPES, type JsonType } from '../../../formats/json/shape.ts';
 import { type JsonObject, memberOf } from '../../../formats/json/text.ts';
 import { type Finding, Findings, type Place, type Severity, type StepBudget, someOf } from '../finding.ts';
@@ -31,13 +32,15 @@ import {
 } from './node.ts';
 import { DEPTH_MAX, Decided, Sameness } from './same.ts';
 
-/** `not` inside `not`, so many are judged. */
+/** Most nested `not` that are judged. */
 const NEGATIONS_MAX = 2;
 
-/** Of the steps of a comparison: a pair costs as much as that many fields of other formats. */
+/** Steps of one pair in the budget: a pair of JSON Schemas costs as much as this many fields of
+ *  other formats. */
 const PAIR_STEPS = 16;
 
-/** Keywords that are judged together with others; of the reader each must stand in the writer just so. */
+/** Keywords that are judged as a group: each keyword of the reader must be the same in the writer.
+ */
 const GROUPS: ReadonlyArray<readonly string[]> = [
   ['if', 'then', 'else'],
   ['contains', 'minContains', 'maxContains'],
@@ -59,13 +62,13 @@ const LISTING = [
   'items',
   'prefixItems',
 ];
-/** What these mean depends on all that stands beside them. */
+/** Keywords whose meaning depends on all keywords beside them. */
 const WHOLE = ['unevaluatedProperties', 'unevaluatedItems', '$dynamicRef', '$recursiveRef'];
 
 /** Keywords that the existing registries do not compare. */
 const NOT_COMPARED: ReadonlySet<string> = new Set(['propertyNames']);
 
-/** @param isStrict leaves out what the existing registries leave out */
+/** @param isStrict leaves out the keywords that the existing registries do not compare */
 export function checkJson(
   reader: JsonSchemaTree,
   writer: JsonSchemaTree,
@@ -75,7 +78,7 @@ export function checkJson(
   const findings = new Findings(budget);
   const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict, findings);
   walk.run();
-  // A part that is referred to from several places says the same from each.
+  // A part that several places refer to has the same finding in each; one is enough.
   const met = new Set<string>();
   return walk.findings.all().filter(({ rule, path, message, reader, writer }) => {
     const key = JSON.stringify([rule, path, message, reader, writer]);
@@ -83,7 +86,7 @@ export function checkJson(
   });
 }
 
-/** One comparison of two documents. */
+/** Comparison of two documents. */
 class Walk {
   readonly findings: Findings;
   readonly reader: JsonDocument;
@@ -93,10 +96,11 @@ class Walk {
   readonly negations: number;
   readonly same: Sameness;
   readonly decided = new Decided();
-  /** Types that schemas of the writer let through. */
+  /** Types that schemas of the writer allow. */
   readonly types = new Map<JsonObject, readonly JsonType[]>();
-  /** The outermost pair under way that was taken for granted since this was set. */
-  granted = Number.POSITIVE_INFINITY;
+  /** Smallest index in `around` of a pair that was assumed compatible since this was reset;
+   *  infinity: none. */
+  assumedIndex = Number.POSITIVE_INFINITY;
   private opposite: Walk | undefined;
 
   /** @param findings also counts the steps
@@ -116,14 +120,16 @@ class Walk {
     this.same = new Sameness(reader, writer, this.findings);
   }
 
-  /** True where the reader takes all that the writer lets through; the two are parts of these documents. */
-  takes(reader: SchemaNode, writer: SchemaNode): boolean {
+  /** True if the reader's part accepts every value of the writer's part. Both are parts of these
+   *  documents. */
+  accepts(reader: SchemaNode, writer: SchemaNode): boolean {
     const found = new Findings();
     new Pairing(this, found, '', [], 0).pair(reader, writer);
     return found.all().length === 0;
   }
 
-  /** The same documents with their parts exchanged. Its steps count on, and it decides on a pair once for every `not`. */
+  /** Walk with reader and writer exchanged, for `not`. It shares the step budget, and caches its
+   *  decisions for all `not` of this walk. */
   get reversed(): Walk {
     const { writer, reader, isStrict, findings, negations } = this;
     this.opposite ??= new Walk(writer, reader, isStrict, findings, negations + 1);
@@ -150,7 +156,8 @@ class Walk {
 
 const TUPLE_KEYWORDS = ['items', 'prefixItems', 'additionalItems'];
 
-/** True for keywords of a tuple that the dialect does not know: readers disagree about what they mean there. */
+/** True for tuple keywords that are foreign to the dialect: validators disagree about their
+ *  meaning. */
 function hasForeignTuple(schema: JsonObject, isNew: boolean): boolean {
   const isList = itemsOf(memberOf(schema, 'items')) !== undefined;
   if (isNew) return isList || memberOf(schema, 'additionalItems') !== undefined;
@@ -158,7 +165,7 @@ function hasForeignTuple(schema: JsonObject, isNew: boolean): boolean {
   return !isList && memberOf(schema, 'additionalItems') !== undefined;
 }
 
-/** Places of a list with a schema of their own, and the schema of all that follow. */
+/** Returns the schemas of the leading items, and the schema of all further items. */
 function tupleOf(schema: JsonObject): { readonly items: readonly SchemaNode[]; readonly rest: SchemaNode } {
   const items = memberOf(schema, 'items');
   const prefix = itemsOf(memberOf(schema, 'prefixItems'));
@@ -168,15 +175,17 @@ function tupleOf(schema: JsonObject): { readonly items: readonly SchemaNode[]; r
   return { items: places.map(schemaOf), rest: schemaOf(memberOf(schema, 'additionalItems')) };
 }
 
-/** `inside`: how deep in the document. */
+/** `inside`: depth in the document. */
 type Pair = readonly [reader: SchemaNode, writer: SchemaNode, inside: number];
 
-/** One place of the documents. `findings` are those of the walk, or those of a trial whose outcome alone counts. */
+/** Comparison at one place of the documents. `findings` belong to the walk, or to a trial that only
+ *  needs the outcome. */
 class Pairing {
   private readonly walk: Walk;
   private readonly findings: Findings;
   private readonly path: string;
-  /** The pairs under way. Each is taken for granted inside itself: a document is finite, and its parts are smaller. */
+  /** Pairs in progress around this one. A pair that occurs inside itself deeper in the document is
+   *  assumed compatible: a document is finite, and its parts are smaller. */
   private readonly around: readonly Pair[];
   private readonly inside: number;
 
@@ -192,11 +201,11 @@ class Pairing {
     this.findings.add(severity, rule, this.path, message, { reader, writer });
   }
 
-  /** The reader's part must take what the writer's part lets through. */
+  /** Requires that the reader's part accepts every value of the writer's part. */
   pair(reader: SchemaNode, writer: SchemaNode): void {
     const { walk, around } = this;
     if (around.length > DEPTH_MAX || !walk.findings.spend(PAIR_STEPS, this.path)) {
-      const why = 'the schemas are nested too deep, or too tangled, to be compared here';
+      const why = 'the schemas are nested too deep, or refer to each other too often, to be compared';
       this.add('unjudged', 'COMPARISON_TOO_LONG', why, { at: reader.at }, { at: writer.at });
       return;
     }
@@ -208,40 +217,41 @@ class Pairing {
       return;
     }
     if (under >= 0) {
-      walk.granted = Math.min(walk.granted, under);
+      walk.assumedIndex = Math.min(walk.assumedIndex, under);
       return;
     }
     const known = walk.decided.get(reader, writer);
     if (known !== undefined) {
-      this.take(known);
+      this.addAll(known);
       return;
     }
     const assumed = walk.decided.assumed(reader, writer, this.inside);
     if (assumed !== undefined) {
-      walk.granted = Math.min(walk.granted, assumed.granted);
+      walk.assumedIndex = Math.min(walk.assumedIndex, assumed.assumedIndex);
       return;
     }
-    this.take(this.decideOnce(reader, writer));
+    this.addAll(this.decideOnce(reader, writer));
   }
 
-  /** Decides on a pair that is not under way, and keeps what was decided. */
+  /** Decides on a pair that is not in progress, and caches the decision. */
   private decideOnce(reader: SchemaNode, writer: SchemaNode): readonly Finding[] {
     const { walk, around, inside } = this;
     const { mark } = walk.decided;
-    const before = walk.granted;
-    walk.granted = Number.POSITIVE_INFINITY;
+    const before = walk.assumedIndex;
+    walk.assumedIndex = Number.POSITIVE_INFINITY;
     const found = this.decide(reader, writer);
-    const { granted } = walk;
-    const isOwn = granted >= around.length;
-    // What is refused though something was taken for granted is refused anyway.
+    const { assumedIndex } = walk;
+    const isOwn = assumedIndex >= around.length;
+    // A failure stands even under assumptions, because dropping an assumption only adds findings.
+    // So it is cached.
     if (found.length > 0) walk.decided.refuse(reader, writer, found, mark);
     else if (isOwn) walk.decided.accept(reader, writer, mark);
-    else walk.decided.assume({ reader, writer, granted, inside }, mark);
-    walk.granted = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : granted);
+    else walk.decided.assume({ reader, writer, assumedIndex, inside }, mark);
+    walk.assumedIndex = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : assumedIndex);
     return found;
   }
 
-  private take(findings: readonly Finding[]): void {
+  private addAll(findings: readonly Finding[]): void {
     for (const { severity, rule, path, message, reader, writer } of findings)
       this.findings.add(severity, rule, path, message, {
         ...(reader === undefined ? {} : { reader }),
@@ -265,35 +275,36 @@ class Pairing {
     return new Pairing(this.walk, this.findings, path, this.around, this.inside + 1);
   }
 
-  /** Whether nothing stands against a pair. */
-  private takes(reader: SchemaNode, writer: SchemaNode): boolean {
+  /** True if a pair has no finding. */
+  private accepts(reader: SchemaNode, writer: SchemaNode): boolean {
     const found = new Findings();
     new Pairing(this.walk, found, this.path, this.around, this.inside).pair(reader, writer);
     return found.all().length === 0;
   }
 
-  /** The writer's alternatives each, or one of all that it demands, may imply what the whole does not show. */
+  /** Tries the writer's parts: every alternative, or one part of an `allOf`, may imply the reader's
+   *  schema although the whole does not show it. */
   private isImpliedByParts(reader: SchemaNode, writerNode: SchemaNode): boolean {
     const writer = this.walk.writer.resolved(writerNode).node;
     if (writer?.kind !== 'object') return false;
     for (const keyword of ['anyOf', 'oneOf']) {
       const parts = partsOf(writer, keyword);
-      if (parts?.every((part) => this.takes(reader, part))) return true;
+      if (parts?.every((part) => this.accepts(reader, part))) return true;
     }
-    return partsOf(writer, 'allOf')?.some((part) => this.takes(reader, part)) === true;
+    return partsOf(writer, 'allOf')?.some((part) => this.accepts(reader, part)) === true;
   }
 
   private compare(readerNode: SchemaNode, writerNode: SchemaNode): void {
     const places = [{ at: readerNode.at }, { at: writerNode.at }] as const;
     const { node: reader, beside } = this.walk.reader.resolved(readerNode);
-    // What stands beside the writer's $ref can only demand more.
+    // Keywords beside the writer's $ref can only restrict its values further.
     const writer = this.walk.writer.resolved(writerNode).node ?? ANYTHING;
     if (writer.kind === 'boolean' && !writer.value) return;
     if (beside.length > 0)
       this.add('unjudged', 'JSON_KEYWORD_NOT_JUDGED', `${someOf(beside)} beside a $ref`, ...places);
     if (reader === undefined) {
       const why =
-        'a $ref of the reader leads to what is not in the document, so nothing can be said about it';
+        'a $ref of the reader leads to nothing in the document, so the values that it accepts are unknown';
       this.add('unjudged', 'JSON_REFERENCE_UNRESOLVED', why, ...places);
     } else if (reader.kind === 'object') this.schemas(reader, writer.kind === 'object' ? writer : EMPTY);
     else if (!reader.value) this.add('fail', 'JSON_NEVER_VALID', 'the reader takes nothing here', ...places);
@@ -317,7 +328,7 @@ class Pairing {
     this.others(reader, writer);
   }
 
-  /** Counts what two schemas list, which is looked at for each pair that they are in. */
+  /** Counts the listed entries of two schemas, which are walked for each pair that they are in. */
   private spendOn(...schemas: readonly JsonObject[]): boolean {
     let listed = 0;
     for (const schema of schemas) {
@@ -330,7 +341,7 @@ class Pairing {
     return this.walk.findings.spend(listed, this.path);
   }
 
-  /** Types that a schema accepts; each schema is inspected once. */
+  /** Returns the types that a schema accepts; each schema is inspected once. */
   private typesOf(schema: JsonObject, depth: number): readonly JsonType[] {
     const known = this.walk.types.get(schema);
     if (known !== undefined) return known;
@@ -340,7 +351,7 @@ class Pairing {
       const met = new Set(values.map(typeOfValue));
       types = types.filter((one) => met.has(one));
     }
-    // Inside itself a schema lets through no more than this.
+    // Preliminary entry for a recursive schema: inside itself it allows no more than this.
     this.walk.types.set(schema, types);
     if (depth > DEPTH_MAX) return types;
     const ofPart = (part: SchemaNode): readonly JsonType[] => {
@@ -359,7 +370,7 @@ class Pairing {
   }
 
   private types(reader: JsonObject, writer: JsonObject, types: readonly JsonType[]): void {
-    // A type that no dialect here knows takes nothing.
+    // An unknown type accepts no value.
     const allowed = typesNamed(reader) ?? [];
     const refused = types.filter(
       (one) => !allowed.includes(one) && !(one === 'integer' && types.includes('number')),
@@ -390,7 +401,8 @@ class Pairing {
     for (const [name, schema] of ours) {
       const other = theirs.get(name);
       if (other !== undefined) this.at(name).pair(schema, other);
-      // A pattern of the writer's may let the name through, with what it demands.
+      // A pattern of the writer may match the name and restrict the value, so the value could be
+      // anything.
       else if (!isClosed || theirPatterns.size > 0)
         this.added(name, schema, theirPatterns.size > 0 ? ANYTHING : theirRest, writer);
     }
@@ -413,7 +425,7 @@ class Pairing {
       writer,
       left: [...theirs].filter(([name]) => !ours.has(name)),
       patterns: [...theirPatterns].filter(([pattern]) => !patterns.has(pattern)),
-      // They may match a pattern of the reader's, which then speaks for them.
+      // These properties may match a pattern of the reader, whose schema then applies instead.
       isUnsure: patterns.size > 0,
     });
   }
@@ -435,14 +447,14 @@ class Pairing {
     }
   }
 
-  /** A property that the writer does not know and does not forbid. */
+  /** Compares a reader's property that the writer neither names nor forbids. */
   private added(name: string, schema: SchemaNode, written: SchemaNode, writer: JsonObject): void {
     const open = written.kind === 'boolean' || isEmptyObject(written);
     if (!open) {
       this.at(name).pair(schema, written);
       return;
     }
-    if (this.at(name).takes(schema, ANYTHING)) return;
+    if (this.at(name).accepts(schema, ANYTHING)) return;
     this.at(name).add(
       'fail',
       'JSON_PROPERTY_ADDED_TO_OPEN',
@@ -452,7 +464,7 @@ class Pairing {
     );
   }
 
-  /** What the reader demands of properties that it does not name. */
+  /** Compares the reader's schema of properties that it does not name. */
   private rest(
     rest: SchemaNode,
     theirRest: SchemaNode,
@@ -466,18 +478,18 @@ class Pairing {
   ): void {
     const isClosed = rest.kind === 'boolean';
     for (const [name, schema] of [...beside.left, ...beside.patterns]) {
-      if (this.at(name).takes(rest, schema)) continue;
+      if (this.at(name).accepts(rest, schema)) continue;
       this.at(name).add(
         beside.isUnsure ? 'unjudged' : 'fail',
         'JSON_PROPERTY_NOT_TAKEN',
         isClosed
           ? `the reader takes no property "${name}"`
-          : `the reader takes property "${name}" only as it takes all it does not name`,
+          : `the reader takes property "${name}" only under its rule for properties that it does not name`,
         { at: rest.at },
         { at: schema.at },
       );
     }
-    if (this.at('*').takes(rest, theirRest)) return;
+    if (this.at('*').accepts(rest, theirRest)) return;
     this.add(
       'fail',
       'JSON_CONTENT_CLOSED',
@@ -489,7 +501,7 @@ class Pairing {
     );
   }
 
-  /** Each place of a list, up to the longer of the two tuples, and then all that follow. */
+  /** Compares the items up to the longer of the two tuples, and then all further items. */
   private array(reader: JsonObject, writer: JsonObject): void {
     const isNew = this.walk.reader.dialect === '2020-12';
     if (hasForeignTuple(reader, isNew) || hasForeignTuple(writer, isNew)) {
@@ -507,7 +519,8 @@ class Pairing {
     if (ours.rest !== ANYTHING) this.at('[]').pair(ours.rest, theirs.rest);
   }
 
-  /** Compares `not` with swapped roles: the writer must exclude every value that the reader excludes. */
+  /** Compares `not` with swapped roles: the writer must exclude every value that the reader
+   *  excludes. */
   private negation(reader: JsonObject, writer: JsonObject): void {
     const node = memberOf(reader, 'not');
     if (node === undefined) return;
@@ -515,7 +528,7 @@ class Pairing {
     if (other !== undefined && this.walk.same.of(node, other)) return;
     const { walk } = this;
     if (isSchemaNode(node) && isSchemaNode(other) && walk.negations < NEGATIONS_MAX)
-      if (walk.reversed.takes(other, node)) return;
+      if (walk.reversed.accepts(other, node)) return;
     this.add(
       'unjudged',
       'JSON_KEYWORD_NOT_JUDGED',
@@ -533,7 +546,7 @@ class Pairing {
       const other = memberOf(writer, keyword);
       if (other !== undefined && this.walk.same.of(node, other)) continue;
       if (ours !== undefined)
-        if (keyword === 'allOf' ? this.takesAll(ours, writer) : this.takesSome(ours, writer, keyword))
+        if (keyword === 'allOf' ? this.acceptsAll(ours, writer) : this.acceptsSome(ours, writer, keyword))
           continue;
       this.add(
         'unjudged',
@@ -545,25 +558,26 @@ class Pairing {
     }
   }
 
-  /** Each part of the reader is implied by the writer, or by the writer's part in the same place. */
-  private takesAll(ours: readonly SchemaNode[], writer: JsonObject): boolean {
+  /** True if each part of the reader is implied by the writer, or by the writer's part at the same
+   *  index. */
+  private acceptsAll(ours: readonly SchemaNode[], writer: JsonObject): boolean {
     const theirs = partsOf(writer, 'allOf') ?? [];
     return ours.every((part, i) => {
       const same = theirs[i];
-      return (same !== undefined && this.takes(part, same)) || this.takes(part, writer);
+      return (same !== undefined && this.accepts(part, same)) || this.accepts(part, writer);
     });
   }
 
-  /** Whatever the writer writes is taken by one part. That none but one takes it, as oneOf demands, follows where the
-   *  parts take different types. */
-  private takesSome(ours: readonly SchemaNode[], writer: JsonObject, keyword: string): boolean {
+  /** True if some part of the reader accepts each value of the writer. For `oneOf`, exactly one
+   *  part must accept it, which holds if the parts accept different types. */
+  private acceptsSome(ours: readonly SchemaNode[], writer: JsonObject, keyword: string): boolean {
     if (keyword === 'oneOf' && !this.areApart(ours)) return false;
-    if (ours.some((part) => this.takes(part, writer))) return true;
+    if (ours.some((part) => this.accepts(part, writer))) return true;
     return ['anyOf', 'oneOf'].some((name) =>
       partsOf(writer, name)?.every((theirs, i) => {
         const same = ours[i];
-        if (same !== undefined && this.takes(same, theirs)) return true;
-        return ours.some((part) => this.takes(part, theirs));
+        if (same !== undefined && this.accepts(same, theirs)) return true;
+        return ours.some((part) => this.accepts(part, theirs));
       }),
     );
   }
@@ -591,7 +605,7 @@ class Pairing {
     for (const keyword of WHOLE) {
       const node = memberOf(reader, keyword);
       if (node === undefined) continue;
-      const why = `${keyword} depends on all that stands beside it, which differs`;
+      const why = `${keyword} depends on all keywords beside it, which differ`;
       this.add('unjudged', 'JSON_KEYWORD_NOT_JUDGED', why, { at: node.at }, { at: writer.at });
     }
   }

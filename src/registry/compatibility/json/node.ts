@@ -1,4 +1,5 @@
-/** What the checker of JSON Schemas asks of one document: references followed, types, numbers, sameness. */
+/** Parts of a JSON Schema document for the checker: resolved references, types, numbers, equality
+ *  of values. */
 
 import type { ResolvedReference } from '../../../formats/content.ts';
 import { JSON_TYPES, type JsonType } from '../../../formats/json/shape.ts';
@@ -11,7 +12,7 @@ import {
   memberOf,
 } from '../../../formats/json/text.ts';
 
-/** A schema is one of these; anything else is no schema. */
+/** A schema is an object or a boolean; any other value is no schema. */
 export type SchemaNode =
   | JsonObject
   | { readonly kind: 'boolean'; readonly value: boolean; readonly at: number };
@@ -21,7 +22,7 @@ export interface JsonSchemaTree {
   readonly references: readonly ResolvedReference[];
 }
 
-/** Of a chain of `$ref`. */
+/** Most references in a chain of `$ref`. */
 const REFERENCES_MAX = 100;
 
 export const isSchemaNode = (node: JsonNode | undefined): node is SchemaNode =>
@@ -34,7 +35,7 @@ export const numberOf = (node: JsonNode | undefined): JsonNumber | undefined =>
 export const itemsOf = (node: JsonNode | undefined): readonly JsonNode[] | undefined =>
   node?.kind === 'array' ? node.items : undefined;
 
-/** Keywords that say something about a document in no dialect. */
+/** Annotation keywords: they restrict no document in any dialect. */
 const ANNOTATIONS = new Set([
   'title',
   'description',
@@ -55,18 +56,19 @@ const isAnnotation = (keyword: string): boolean => ANNOTATIONS.has(keyword);
 interface Resolution {
   /** Undefined: a reference leads nowhere, or in a circle. */
   readonly node: SchemaNode | undefined;
-  /** Keywords that stand with the references, which count in some dialects. */
+  /** Keywords beside the references, which count in some dialects. */
   readonly beside: readonly string[];
 }
 
-/** A document with its own root, against which `#/…` is resolved. */
+/** Document with its own root, against which `#/…` is resolved. */
 export class JsonDocument {
   readonly root: JsonNode;
   readonly isDraft4: boolean;
   readonly dialect: string;
-  /** Names and texts of all that it refers to. */
+  /** Names and texts of all schemas that the document refers to. */
   readonly outside: string;
-  /** A part with an identifier of its own is a root of its own: then nobody knows here what `#/…` means. */
+  /** True: no part has its own identifier. Such a part is a root of its own, so the meaning of
+   *  `#/…` would be unknown. */
   private readonly isOne: boolean;
   private readonly resolutions = new Map<SchemaNode, Resolution>();
 
@@ -78,7 +80,7 @@ export class JsonDocument {
     this.isOne = !hasInnerId(tree);
   }
 
-  /** Undefined: it leads nowhere that is known here. */
+  /** Returns the target of a reference; undefined: the target is unknown. */
   target(reference: string): JsonNode | undefined {
     if (!this.isOne || !reference.startsWith('#')) return undefined;
     let pointer: string;
@@ -99,7 +101,7 @@ export class JsonDocument {
     return node;
   }
 
-  /** The schema behind references; each chain is followed once. */
+  /** Returns the schema behind references; each chain is followed once. */
   resolved(from: SchemaNode): Resolution {
     const known = this.resolutions.get(from);
     if (known !== undefined) return known;
@@ -156,7 +158,7 @@ function hasInnerId(root: JsonNode): boolean {
 
 interface Decimal {
   readonly digits: bigint;
-  /** Of ten. */
+  /** Power of ten. */
   readonly power: number;
 }
 
@@ -170,7 +172,7 @@ function decimalOf({ digits }: JsonNumber): Decimal | undefined {
   return { digits: BigInt(`${sign}${whole}${fraction}`), power: exponent };
 }
 
-/** Both as whole numbers of one unit. Undefined: too far apart. */
+/** Scales both to integers of one unit. Undefined: the exponents are out of bounds. */
 function aligned(a: JsonNumber, b: JsonNumber): readonly [bigint, bigint] | undefined {
   const [one, two] = [decimalOf(a), decimalOf(b)];
   if (one === undefined || two === undefined) return undefined;
@@ -185,13 +187,13 @@ export function compareNumbers(a: JsonNumber, b: JsonNumber): number | undefined
   return pair[0] < pair[1] ? -1 : pair[0] > pair[1] ? 1 : 0;
 }
 
-/** Whether every multiple of `a` is one of `b`. */
+/** True if every multiple of `a` is a multiple of `b`. */
 export function dividesAll(a: JsonNumber, b: JsonNumber): boolean {
   const pair = aligned(a, b);
   return pair !== undefined && pair[1] !== 0n && pair[0] % pair[1] === 0n;
 }
 
-/** Equal exactly where two values of JSON are. @cost linear in the value */
+/** Returns a key that is equal for equal JSON values only. @cost linear in the value */
 export function valueKey(node: JsonNode): string {
   switch (node.kind) {
     case 'number': {
@@ -218,7 +220,7 @@ export function valueKey(node: JsonNode): string {
   }
 }
 
-/** Equal as values of JSON: 1 is 1.0, and objects have no order. */
+/** Compares JSON values: 1 equals 1.0, and objects have no order. */
 export function sameValue(a: JsonNode, b: JsonNode): boolean {
   if (a.kind === 'number' && b.kind === 'number') return compareNumbers(a, b) === 0;
   if (a.kind === 'array' && b.kind === 'array')
@@ -245,7 +247,7 @@ export function typeOfValue(node: JsonNode): JsonType {
 
 export const lengthOf = (text: string): number => [...text].length;
 
-/** A count of a keyword; what is no count is none. */
+/** Returns the count of a keyword; undefined if the value is no count. */
 export function countOf(node: JsonNode | undefined): number | undefined {
   const number = numberOf(node);
   if (number === undefined) return undefined;
@@ -253,7 +255,8 @@ export function countOf(node: JsonNode | undefined): number | undefined {
   return Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
-/** Which types the keyword `type` names; all where there is none. Undefined: it is no such list. */
+/** Returns the types that the keyword `type` names; all types if it is absent. Undefined: the value
+ *  is no list of types. */
 export function typesNamed(schema: JsonObject): readonly JsonType[] | undefined {
   const type = memberOf(schema, 'type');
   if (type === undefined) return JSON_TYPES;
@@ -275,7 +278,7 @@ export function partsOf(schema: JsonObject, keyword: string): readonly SchemaNod
   return parts === undefined || parts.length === 0 || !parts.every(isSchemaNode) ? undefined : parts;
 }
 
-/** All values there are of types that have few. */
+/** Returns all values of the types, if they are only `null` and `boolean`. */
 export function fewOf(types: readonly JsonType[]): readonly JsonNode[] | undefined {
   if (!types.every((type) => type === 'null' || type === 'boolean')) return undefined;
   const booleans = [true, false].map((value): JsonNode => ({ kind: 'boolean', value, at: 0 }));

@@ -1,12 +1,12 @@
-/** Two documents that are compared: whether parts of them mean the same, and which pairs were decided before. */
+/** State of a comparison of two documents: decided pairs, and equality of parts. */
 import { type JsonNode, memberOf } from '../../../formats/json/text.ts';
 import type { Finding, Findings } from '../finding.ts';
 import { type JsonDocument, type SchemaNode, sameValue, stringOf } from './node.ts';
 
-/** Schemas inside schemas, along one way. */
+/** Most schemas nested inside each other along one path. */
 export const DEPTH_MAX = 200;
 
-/** Values by a pair of nodes. */
+/** Map with a pair of nodes as key. */
 class PairMap<T> {
   private readonly byReader = new Map<JsonNode, Map<JsonNode, T>>();
 
@@ -23,39 +23,40 @@ class PairMap<T> {
   }
 }
 
-/** A pair that nothing stands against, as long as nothing stands against the pairs around it. */
+/** Pair that is compatible under the assumption that pairs around it are compatible. */
 interface Assumed {
   readonly reader: SchemaNode;
   readonly writer: SchemaNode;
-  /** Index of the outermost pair under way that was taken for granted. */
-  granted: number;
-  /** Depth in the document where the pair was met. */
+  /** Index of the outermost enclosing pair that was assumed compatible. */
+  assumedIndex: number;
+  /** Depth in the document where the pair occurred. */
   readonly inside: number;
 }
 
-/** Decisions about pairs, so that each pair is compared once, however often it is referred to.
+/** Cache of decisions, so that each pair is compared once, however often it is referred to.
  *
- *  Recursive schemas are compared as in "subtyping recursive types" of Amadio and Cardelli: a pair is taken for granted
- *  inside itself. What was found fine that way is kept as an assumption, which becomes a decision when the outermost pair
- *  that was granted is found fine, and is forgotten when a pair around it is refused. A refusal stays true in any case.
- */
+ *  Recursive schemas are compared as in "Subtyping Recursive Types" (Amadio and Cardelli): a pair
+ *  is assumed compatible inside itself. A pair that is compatible only under such an assumption is
+ *  kept as assumed. It becomes decided when the outermost assumed pair is found compatible, and is
+ *  forgotten when a pair around it is refused. A refusal holds in any case. */
 export class Decided {
   private readonly known = new PairMap<readonly Finding[]>();
   private readonly assumptions = new PairMap<Assumed>();
-  /** In the order in which they were made. */
+  /** Assumptions in the order in which they were made. */
   private readonly order: Assumed[] = [];
 
   get(reader: SchemaNode, writer: SchemaNode): readonly Finding[] | undefined {
     return this.known.get(reader, writer);
   }
 
-  /** An assumption that holds at this depth: a reference that leads back to its own place is told by depth. */
+  /** Returns an assumption that holds at this depth. The depth matters, because a reference that
+   *  leads back to its own place must still be found. */
   assumed(reader: SchemaNode, writer: SchemaNode, inside: number): Assumed | undefined {
     const found = this.assumptions.get(reader, writer);
     return found !== undefined && found.inside <= inside ? found : undefined;
   }
 
-  /** Number of assumptions: later ones belong to the pair that asks. */
+  /** Number of assumptions. Assumptions made after a mark belong to the pair that took the mark. */
   get mark(): number {
     return this.order.length;
   }
@@ -65,18 +66,20 @@ export class Decided {
     this.known.set(reader, writer, findings);
   }
 
-  /** Takes nothing for granted that is not decided with it. */
+  /** Accepts a pair that depends on no assumption outside itself, and all assumptions made within
+   *  it. */
   accept(reader: SchemaNode, writer: SchemaNode, mark: number): void {
     for (const one of this.order.splice(mark)) {
       this.assumptions.delete(one.reader, one.writer);
-      // Refused nearer to the root since then.
+      // A refusal of the pair since then has priority.
       if (this.known.get(one.reader, one.writer) === undefined) this.known.set(one.reader, one.writer, []);
     }
     this.known.set(reader, writer, []);
   }
 
   assume(assumed: Assumed, mark: number): void {
-    for (let i = mark; i < this.order.length; i++) (this.order[i] as Assumed).granted = assumed.granted;
+    for (let i = mark; i < this.order.length; i++)
+      (this.order[i] as Assumed).assumedIndex = assumed.assumedIndex;
     this.order.push(assumed);
     this.assumptions.set(assumed.reader, assumed.writer, assumed);
   }
@@ -94,17 +97,18 @@ export class Sameness {
     this.findings = findings;
   }
 
-  /** The same text, meaning the same: references lead to the same in turn. */
+  /** True if two parts have the same text and meaning: their references lead to equal parts too. */
   of(reader: JsonNode, writer: JsonNode): boolean {
     const met: Array<readonly [JsonNode, JsonNode]> = [];
     const isSame = this.isSame(reader, writer, met, 0);
-    // Pairs that were met on the way to a difference are not decided by it.
+    // A difference proves nothing about the pairs that were equal so far, so they are undecided
+    // again.
     if (!isSame)
       for (const [one, other] of met) if (this.known.get(one, other)) this.known.delete(one, other);
     return isSame;
   }
 
-  /** @param met objects that are taken for the same until a difference is found */
+  /** @param met pairs of objects that are treated as equal until a difference is found */
   private isSame(
     reader: JsonNode,
     writer: JsonNode,
@@ -140,7 +144,8 @@ export class Sameness {
     const one = this.reader.target(reference);
     const two = this.writer.target(reference);
     if (one !== undefined && two !== undefined) return this.isSame(one, two, met, depth);
-    // What stands outside is the same where all that either document refers to is.
+    // A reference outside the document is equal only if both documents refer to the same set of
+    // texts.
     const { outside } = this.reader;
     return !reference.startsWith('#') && outside !== '' && outside === this.writer.outside;
   }

@@ -1,13 +1,15 @@
-/** Can this reader read what that writer wrote? The rules of the Protobuf wire: a number decides, not a name.
+/** Protobuf compatibility under policy PROVEN: the rules of the wire format, which matches fields
+ *  by number, not by name.
  *
- *  A verdict is about every event of every message of the writer's file. FAIL: an error, a wrong value, or a value that
- *  vanishes though its field stands in both. LOSSY: a loss that the specification allows. What no finite event can hold
- *  is never written, so nothing is said about it. Only a type that is not known stays unjudged.
- *  Source: protobuf.dev, "Updating A Message Type", "Encoding", "Field Presence" and "Enum Behavior".
- */
+ *  A verdict covers every event of every message of the writer's file. FAIL: an error, a wrong
+ *  value, or a lost value of a field that both schemas have. LOSSY: a loss that the specification
+ *  allows. Messages that no finite event can hold are never written, so they have no findings. Only
+ *  an unknown type stays unjudged.
+ *  Source: protobuf.dev, "Updating A Message Type", "Encoding", "Field Presence" and "Enum
+ *  Behavior". */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import { type Finding, Findings, type Severity, type StepBudget } from '../finding.ts';
-import { FieldRules, type Said } from './field.ts';
+import { FieldRules, type FieldVerdict } from './field.ts';
 import { neverWritten } from './inhabited.ts';
 import {
   type FieldPair,
@@ -30,15 +32,16 @@ class Walk {
   private readonly from: ProtoFile;
   private readonly never: ReadonlySet<ProtoMessage>;
   private readonly seen = new Map<ProtoMessage, Set<ProtoMessage>>();
-  /** Pairs that are still to be compared, the next one last: a chain of messages may be longer than the stack is deep. */
+  /** Stack of pairs to compare, the next one last: a chain of messages may be longer than the call
+   *  stack allows. */
   private readonly open: MessagePair[] = [];
-  /** Found inside the pair under way, in the order of its fields. */
+  /** Pairs found inside the current pair, in the order of its fields. */
   private readonly inner: MessagePair[] = [];
   private readonly fields = new FieldRules({
     spend: (steps, pair) => this.findings.spend(steps, () => pathOf(pair)),
-    say: (pair, said) => this.sayField(pair, said),
+    report: (pair, verdict) => this.reportField(pair, verdict),
     enter: (pair) => {
-      if (this.meet(pair)) this.inner.push(pair);
+      if (this.markSeen(pair)) this.inner.push(pair);
     },
   });
 
@@ -66,21 +69,22 @@ class Walk {
           route,
         });
     }
-    this.takeInner();
+    this.pushInner();
     for (let pair = this.open.pop(); pair !== undefined; pair = this.open.pop()) {
-      // A message is told where another one holds it, if one does: as an event of its own it is met last.
-      if (pair.outer === undefined && !this.meet(pair)) continue;
+      // A message that another message holds is reported there. As an event of its own it is
+      // compared last.
+      if (pair.outer === undefined && !this.markSeen(pair)) continue;
       const steps = 1 + pair.reader.fields.length + pair.writer.fields.length;
       if (!this.findings.spend(steps, () => pathOf(pair))) break;
       this.compare(pair);
-      this.takeInner();
+      this.pushInner();
     }
     return this.findings.all();
   }
 
-  /** Whether the pair is a new one. Pairs inside another are known as soon as they are met: what leads to one may be
-   *  as many times what there is of them as a message has fields, and all of it would wait. */
-  private meet({ reader, writer }: MessagePair): boolean {
+  /** Marks a pair as seen. True: it is new. Inner pairs are marked when they are found, not when
+   *  they are compared: otherwise the stack could hold many copies of one pair. */
+  private markSeen({ reader, writer }: MessagePair): boolean {
     const known = this.seen.get(reader);
     if (known?.has(writer) === true) return false;
     if (known === undefined) this.seen.set(reader, new Set([writer]));
@@ -88,8 +92,9 @@ class Walk {
     return true;
   }
 
-  /** What is inside a pair comes before what follows it. */
-  private takeInner(): void {
+  /** Moves the inner pairs onto the stack, so that they are compared before the pairs that follow.
+   */
+  private pushInner(): void {
     for (let pair = this.inner.pop(); pair !== undefined; pair = this.inner.pop()) this.open.push(pair);
   }
 
@@ -107,7 +112,7 @@ class Walk {
 
   private localNames: ReadonlyMap<string, ProtoMessage> | undefined;
 
-  /** The first message of the reader that has this name in some package or message. */
+  /** Returns the reader's first message with this local name, in any package or message. */
   private withLocalName(local: string): ProtoMessage | undefined {
     this.localNames ??= new Map(
       this.file.messages.toReversed().map((one) => [one.name.slice(one.name.lastIndexOf('.') + 1), one]),
@@ -115,7 +120,7 @@ class Walk {
     return this.localNames.get(local);
   }
 
-  /** Both lists of fields are by number. */
+  /** Compares two messages. Both lists of fields are sorted by number. */
   private compare(pair: MessagePair): void {
     const { reader, writer } = pair;
     const written = writer.fields;
@@ -144,21 +149,21 @@ class Walk {
     return this.never.size > 0 && field.message !== undefined && this.never.has(field.message);
   }
 
-  /** A name that stands in both under different numbers is no rename: the value vanishes without an error, or comes
-   *  under the name of what is read in its place.
-   *  @param taken what the reader has under the written number; it has another name */
-  private moved(pair: MessagePair, field: ProtoField, taken?: ProtoField): boolean {
+  /** Reports a name that both schemas have under different numbers. This is no renaming: the value
+   *  is lost without an error, or arrives under another name.
+   *  @param occupant reader's field under the written number; it has another name */
+  private moved(pair: MessagePair, field: ProtoField, occupant?: ProtoField): boolean {
     const other = this.named(pair.reader).get(field.name);
     if (other === undefined || this.isNever(field)) return false;
     const becomes =
-      taken === undefined
+      occupant === undefined
         ? 'so its value vanishes without an error'
-        : `and ${field.number} is "${taken.name}" where it is read, so the value of "${field.name}" is taken for "${taken.name}"`;
+        : `and ${field.number} is "${occupant.name}" where it is read, so the value of "${field.name}" is read as "${occupant.name}"`;
     this.findings.add(
       'fail',
       'PROTO_NUMBER_CHANGED',
       pathOf(pair, labelOf(pair.reader, other)),
-      `field "${field.name}" is written under the number ${field.number} and looked for under ${other.number}, ${becomes}`,
+      `field "${field.name}" is written under the number ${field.number} and read under ${other.number}, ${becomes}`,
       {
         place: fieldPlace(this.from, pair.writer, field.number),
         reader: other.at,
@@ -172,7 +177,7 @@ class Walk {
   private lastNamed: ProtoMessage | undefined;
   private names: ReadonlyMap<string, ProtoField> = new Map();
 
-  /** Fields by name, of the message that is asked about now. */
+  /** Returns a message's fields by name. Keeps only the latest message. */
   private named(message: ProtoMessage): ReadonlyMap<string, ProtoField> {
     if (this.lastNamed !== message) this.names = new Map(message.fields.map((field) => [field.name, field]));
     this.lastNamed = message;
@@ -196,11 +201,13 @@ class Walk {
         `field "${field.name}" = ${field.number} is required where it is read, and the writer never writes it, so reading ends with an error`,
       );
     } else if (isEntry(reader) && field.message !== undefined) {
-      for (const said of this.fields.emptyValue(field.message)) add(said.severity, said.rule, said.message);
+      for (const verdict of this.fields.emptyValue(field.message))
+        add(verdict.severity, verdict.rule, verdict.message);
     }
   }
 
-  /** Of fields that exclude each other a reader keeps the last. One written oneof never writes two. */
+  /** Reports fields that exclude each other only in the reader, which keeps the last one. Fields of
+   *  one written oneof never occur together. */
   private oneof(pair: MessagePair, name: string, members: readonly Member[]): void {
     const [first] = members as readonly [Member, ...Member[]];
     const { oneof } = first[1];
@@ -222,16 +229,16 @@ class Walk {
     );
   }
 
-  private sayField({ owner, reader, writer }: FieldPair, said: Said): void {
-    const { severity, rule, message, kind } = said;
+  private reportField({ owner, reader, writer }: FieldPair, verdict: FieldVerdict): void {
+    const { severity, rule, message, kind } = verdict;
     const isKey = isEntry(owner.writer) && writer.number === 1;
     const step = isEntry(owner.writer)
       ? ({ kind: 'value' } as const)
       : ({ kind: 'field', key: writer.number } as const);
     this.findings.add(severity, rule, pathOf(owner, labelOf(owner.reader, reader)), message, {
       place: fieldPlace(this.file, owner.reader, reader.number),
-      reader: said.reader ?? reader.at,
-      writer: said.writer ?? writer.at,
+      reader: verdict.reader ?? reader.at,
+      writer: verdict.writer ?? writer.at,
       route: isKey ? owner.route : stepInto(owner.route, step),
       ...(kind === undefined ? {} : { kind }),
     });

@@ -1,30 +1,28 @@
-/** One field under one number in two schemas: what becomes of its values.
+/** Compares two fields of one number: the effect on the values of the field.
  *
- *  In this order: does it come at all (`required`), does the reader recognise its form (message, group, scalar, packed),
- *  how many values does it keep (repeated, map), what does one value become (proto-values.ts), can absent be told from
- *  the default.
- *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Field Presence".
- */
+ *  Checks in this order: presence of a required field; wire form (message, group, scalar, packed);
+ *  number of values (repeated, map); the single value (values.ts); absent against default.
+ *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Field Presence". */
 import type { ProtoEnum, ProtoField, ProtoMessage, ProtoPlace } from '../../../formats/protobuf/tree.ts';
 import { type FieldKind, type Severity, someOf } from '../finding.ts';
 import { entryOf, type FieldPair, inward, isEntry, labelOf, type MessagePair, stepInto } from './trail.ts';
 import { isZeroUnread, readingOf, wordOf, writesOnlyZero } from './values.ts';
 
-export interface Said {
+export interface FieldVerdict {
   readonly severity: Severity;
   readonly rule: string;
   readonly message: string;
   readonly kind?: FieldKind;
-  /** Where it is not the field itself. */
+  /** Place of the finding, if it is not the field itself. */
   readonly reader?: ProtoPlace;
   readonly writer?: ProtoPlace;
 }
 
 interface Walk {
-  /** False: the comparison has ended. */
+  /** Counts steps. False: the comparison has ended. */
   spend(steps: number, pair: MessagePair): boolean;
-  say(pair: FieldPair, said: Said): void;
-  /** What one field's values hold is compared later. */
+  report(pair: FieldPair, reported: FieldVerdict): void;
+  /** Queues a pair of messages that the values of one field hold. */
   enter(pair: MessagePair): void;
 }
 
@@ -32,7 +30,7 @@ const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
 const isMany = (field: ProtoField): boolean => field.repeated || isMap(field);
 const holdsMessages = (field: ProtoField): boolean => field.message !== undefined || isMap(field);
 
-/** Of scalars, and nothing about them changed. */
+/** True for maps of scalars whose types are equal. */
 const isSameMap = (a: ProtoField, b: ProtoField): boolean =>
   isMap(a) && a.mapKey === b.mapKey && a.type === b.type && !isNamed(a) && !isNamed(b);
 const isNamed = (field: ProtoField): boolean =>
@@ -47,7 +45,7 @@ export class FieldRules {
   private readonly walk: Walk;
   private readonly readEntries = new Map<ProtoField, ProtoMessage>();
   private readonly writtenEntries = new Map<ProtoField, ProtoMessage>();
-  private readonly enums = new Map<ProtoEnum, Map<ProtoEnum, readonly Said[]>>();
+  private readonly enums = new Map<ProtoEnum, Map<ProtoEnum, readonly FieldVerdict[]>>();
 
   constructor(walk: Walk) {
     this.walk = walk;
@@ -73,8 +71,8 @@ export class FieldRules {
     );
   }
 
-  /** An entry that has no value is read as one with an empty message. */
-  emptyValue(message: ProtoMessage): readonly Said[] {
+  /** Finding of a map entry without a value: it is read with an empty message. */
+  emptyValue(message: ProtoMessage): readonly FieldVerdict[] {
     const required = message.fields.find((field) => field.required);
     if (required !== undefined) {
       return [
@@ -105,15 +103,15 @@ export class FieldRules {
     );
   }
 
-  /** Whether the reader knows the form that the values are written in. */
+  /** True if the reader recognizes the wire form of the values. Reports the finding otherwise. */
   private arrives(pair: FieldPair): boolean {
     const { reader, writer } = pair;
     if (reader.message?.unknown === true || writer.message?.unknown === true) {
       const { name } = (reader.message?.unknown === true ? reader : writer).message as ProtoMessage;
-      this.walk.say(pair, {
+      this.walk.report(pair, {
         severity: 'unjudged',
         rule: 'PROTO_TYPE_UNKNOWN',
-        message: `nothing is known of ${name}, the type of ${labelled(reader)}: the import that defines it is missing`,
+        message: `${name}, the type of ${labelled(reader)}, is unknown: the import that defines it is missing`,
       });
       return false;
     }
@@ -127,7 +125,7 @@ export class FieldRules {
       this.fail(
         pair,
         'PROTO_ENCODING_CHANGED',
-        `${labelled(reader)} is written ${writer.delimited ? 'between group tags' : 'behind its length'} and looked for ${reader.delimited ? 'between group tags' : 'behind its length'}, so its value vanishes without an error`,
+        `${labelled(reader)} is written ${writer.delimited ? 'between group tags' : 'behind its length'} and read ${reader.delimited ? 'between group tags' : 'behind its length'}, so its value vanishes without an error`,
       );
       return false;
     }
@@ -149,7 +147,7 @@ export class FieldRules {
       return false;
     }
     if (!isRun) return true;
-    this.walk.say(pair, {
+    this.walk.report(pair, {
       severity: 'fail',
       rule: 'PROTO_LABEL_CHANGED',
       message: `${labelled(reader)} is repeated and packed where it is written and single where it is read: a reader of one value passes over a packed run, so all of it vanishes without an error`,
@@ -160,7 +158,7 @@ export class FieldRules {
 
   private otherType(pair: FieldPair, rule: string, kind: FieldKind, becomes: string): void {
     const { reader, writer } = pair;
-    this.walk.say(pair, {
+    this.walk.report(pair, {
       severity: 'fail',
       rule,
       message: `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: ${becomes}`,
@@ -168,13 +166,13 @@ export class FieldRules {
     });
   }
 
-  /** Fewer values than were written. */
+  /** Reports readers that keep fewer values than were written. */
   private several(pair: FieldPair): void {
     const { reader, writer } = pair;
     if (!isMany(writer)) return;
     if (!isMany(reader)) {
       const rest = holdsMessages(reader) ? 'they are merged into one' : 'the last one wins';
-      this.walk.say(pair, {
+      this.walk.report(pair, {
         severity: 'lossy',
         rule: 'PROTO_LAST_VALUE_WINS',
         message: `${labelled(reader)} is ${wordOf(writer)} where it is written and single where it is read: of several values ${rest}`,
@@ -203,7 +201,8 @@ export class FieldRules {
     );
   }
 
-  /** One object a field and side: a pair of messages that comes again must be known. */
+  /** Caches one entry message for each field and side, because seen pairs are compared by identity.
+   */
   private entry(owner: ProtoMessage, field: ProtoField, written: boolean): ProtoMessage {
     const entries = written ? this.writtenEntries : this.readEntries;
     const held = entries.get(field) ?? entryOf(owner, field, written);
@@ -234,8 +233,8 @@ export class FieldRules {
         return;
       default:
         if (reader.enumeration === undefined || writer.enumeration === undefined) return;
-        for (const said of this.names(pair, reader.enumeration, writer.enumeration))
-          this.walk.say(pair, said);
+        for (const reported of this.names(pair, reader.enumeration, writer.enumeration))
+          this.walk.report(pair, reported);
     }
   }
 
@@ -247,7 +246,7 @@ export class FieldRules {
         ? `any number may come from ${wordOf(pair.writer)}`
         : `it has no ${someOf(numbers.map((number) => numberName(number, written)))}`;
     const [first] = numbers ?? [];
-    this.walk.say(pair, {
+    this.walk.report(pair, {
       severity: 'fail',
       rule: 'PROTO_ENUM_VALUE_DROPPED',
       message: `${labelled(pair.reader)}: the reader's ${reader.name} is a closed enum, which drops a number that it does not know as if the field had not been written, and ${what}`,
@@ -257,9 +256,9 @@ export class FieldRules {
     });
   }
 
-  /** What a program sees by another name, or by none. Compared once a pair of enums. */
-  private names(pair: FieldPair, reader: ProtoEnum, writer: ProtoEnum): readonly Said[] {
-    const others = this.enums.get(reader) ?? new Map<ProtoEnum, readonly Said[]>();
+  /** Findings of enum numbers with another name or none. Computed once for each pair of enums. */
+  private names(pair: FieldPair, reader: ProtoEnum, writer: ProtoEnum): readonly FieldVerdict[] {
+    const others = this.enums.get(reader) ?? new Map<ProtoEnum, readonly FieldVerdict[]>();
     this.enums.set(reader, others);
     const held = others.get(writer);
     if (held !== undefined) return held;
@@ -271,31 +270,32 @@ export class FieldRules {
       if (other === undefined) missing.push(number);
       else if (other !== name) renamed.push(number);
     }
-    const said: Said[] = [];
-    const say = (rule: string, numbers: readonly number[], message: string): void => {
+    const reported: FieldVerdict[] = [];
+    const report = (rule: string, numbers: readonly number[], message: string): void => {
       const [first] = numbers;
       if (first === undefined) return;
       const here = reader.values.has(first) ? reader.placeOf(first) : reader.at;
-      said.push({ severity: 'note', rule, message, reader: here, writer: writer.placeOf(first) });
+      reported.push({ severity: 'note', rule, message, reader: here, writer: writer.placeOf(first) });
     };
-    say(
+    report(
       'PROTO_ENUM_VALUE_MISSING',
       missing,
       `the reader's ${reader.name} has no name for ${someOf(missing.map((number) => numberName(number, writer)))}, and reads the bare number`,
     );
-    say(
+    report(
       'PROTO_ENUM_VALUE_RENAMED',
       renamed,
       `numbers of ${reader.name} have other names where they are read: ${someOf(renamed.map((number) => `${number} is ${writer.values.get(number)} and then ${reader.values.get(number)}`))}`,
     );
-    others.set(writer, said);
-    return said;
+    others.set(writer, reported);
+    return reported;
   }
 
   private presence(pair: FieldPair): void {
     const { reader, writer, owner } = pair;
     if (isEntry(owner.reader) && reader.message !== undefined) {
-      if (!writer.required) for (const said of this.emptyValue(reader.message)) this.walk.say(pair, said);
+      if (!writer.required)
+        for (const reported of this.emptyValue(reader.message)) this.walk.report(pair, reported);
       return;
     }
     if (isMany(reader) || isMany(writer)) return;
@@ -310,15 +310,15 @@ export class FieldRules {
   }
 
   private fail(pair: FieldPair, rule: string, message: string): void {
-    this.walk.say(pair, { severity: 'fail', rule, message });
+    this.walk.report(pair, { severity: 'fail', rule, message });
   }
 
   private lossy(pair: FieldPair, rule: string, message: string): void {
-    this.walk.say(pair, { severity: 'lossy', rule, message });
+    this.walk.report(pair, { severity: 'lossy', rule, message });
   }
 
   private note(pair: FieldPair, rule: string, message: string): void {
-    this.walk.say(pair, { severity: 'note', rule, message });
+    this.walk.report(pair, { severity: 'note', rule, message });
   }
 }
 
@@ -328,7 +328,7 @@ function numberName(number: number, enumeration: ProtoEnum | undefined): string 
   return name === undefined ? String(number) : `${number} (${name})`;
 }
 
-/** `field "qty" = 2`, or what it is in a map's entry. */
+/** `field "qty" = 2`, or the part of a map's entry. */
 function labelled({ name, number }: ProtoField): string {
   if (name === '<key>') return "the map's key";
   return name === '<value>' ? "the map's value" : `field "${name}" = ${number}`;

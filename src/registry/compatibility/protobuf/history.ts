@@ -1,18 +1,20 @@
-/** The life of field numbers over all versions a subject ever had.
+/** History of field numbers over all versions a subject ever had.
  *
- *  Invariants: (1) a number that vanished from a later version comes back only as the field that it was, with the same
- *  name and type, because then old events mean what they meant; (2) a number never changes to a type that reads other
- *  bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
- *  An extension is a field of what it extends. Numbers of enums are free: a reader shows what has no name as a number.
- */
+ *  Invariants: (1) a number that was removed may be used again only for the same field, with the
+ *  same name and type, because old events then keep their meaning;
+ *  (2) a number never changes to a type that reads other bytes.
+ *  Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
+ *  An extension is a field of the message that it extends. Numbers of enums are free: a reader
+ *  keeps an unknown number. */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import { type Finding, Findings, type StepBudget } from '../finding.ts';
 import { placeOf } from './trail.ts';
 import { familyOf, wordOf } from './values.ts';
 
-/** Whether bytes of the one are bytes of the other. What a message holds is told by its own numbers while it keeps its
- *  name; where another message takes its place, by the numbers that the two share.
- *  @param spend false: there were too many steps, and that has been said */
+/** True if both fields read the same bytes. A message type that keeps its name is not compared,
+ *  because its numbers have their own history. Different message types are compared by the numbers
+ *  that they share.
+ *  @param spend false: the step budget is spent, and the finding is added */
 function readsSameBytes(a: ProtoField, b: ProtoField, spend: (steps: number) => boolean): boolean {
   const open: [ProtoField, ProtoField][] = [[a, b]];
   const met = new Map<ProtoMessage, Set<ProtoMessage>>();
@@ -21,7 +23,7 @@ function readsSameBytes(a: ProtoField, b: ProtoField, spend: (steps: number) => 
     if (!hasSameForm(here, there)) return false;
     const [one, other] = [here.message, there.message];
     if (one === undefined || other === undefined || one.name === other.name) continue;
-    // The message of a map is that of its values, and the other one the entry.
+    // `message` of a map is its value type, but the other field's message is the whole entry.
     if ((here.mapKey === undefined) !== (there.mapKey === undefined)) continue;
     const known = met.get(one) ?? new Set();
     if (known.has(other)) continue;
@@ -44,7 +46,8 @@ function hasSameForm(a: ProtoField, b: ProtoField): boolean {
   return familyOf(here as string) === familyOf(there as string) && a.delimited === b.delimited;
 }
 
-/** Same name, and same type with its label; the fields of a message type have histories of their own. */
+/** True for the same name, type and label. The fields of a message type have histories of their
+ *  own. */
 function isSameField(a: ProtoField, b: ProtoField): boolean {
   return a.name === b.name && wordOf(a) === wordOf(b) && a.delimited === b.delimited;
 }
@@ -56,7 +59,7 @@ export interface ProtoVersion {
 
 type Numbered = Pick<ProtoMessage, 'name' | 'fields'>;
 
-/** What has numbers that this schema hands out. */
+/** Messages whose field numbers this schema assigns: its own, and those that it extends. */
 const numberedOf = (tree: ProtoFile): readonly Numbered[] =>
   tree.extended.length === 0 ? tree.messages : [...tree.messages, ...tree.extended];
 
@@ -65,16 +68,17 @@ interface Held {
   readonly field: ProtoField;
 }
 
-/** What the versions made of one number of the proposed schema. */
+/** History of one number of the proposed schema. */
 interface Life {
-  /** Index among the versions, and the field there. */
+  /** Index of the latest version that has the number, and its field there. */
   last: number;
   held: ProtoField;
-  /** The first version where it had a type that reads other bytes. */
+  /** First version where the number had a type that reads other bytes. */
   retyped: Held | undefined;
 }
 
-/** @param versions every version the subject ever had, oldest first; each tree is let go before the next is asked for */
+/** @param versions every version the subject ever had, oldest first; at most one tree is held at a
+ *  time */
 export function checkNumberHistory(
   proposed: ProtoFile,
   versions: Iterable<ProtoVersion>,
@@ -82,7 +86,7 @@ export function checkNumberHistory(
 ): readonly Finding[] {
   const findings = new Findings(budget);
   const ever = livesOf(proposed, versions, findings);
-  // A history that is known in part proves nothing.
+  // The step budget is spent, and an incomplete history proves nothing.
   if (ever === undefined) return findings.all();
   const { lives, numbers, latest } = ever;
   for (const message of numberedOf(proposed)) {
@@ -118,13 +122,14 @@ export function checkNumberHistory(
   return findings.all();
 }
 
-/** A number that goes is best reserved in the text: then nobody has to learn from a refusal that it is taken. */
+/** Notes removed numbers that are not reserved. A `reserved` in the text tells authors that the
+ *  number is in use, before a refusal does. */
 function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree }: ProtoVersion): void {
   for (const { name, fields } of tree.messages) {
     const message = proposed.byName.get(name);
     if (message === undefined) continue;
     const { numbers } = message.reserved;
-    // Both lists of fields are by number.
+    // Both lists of fields are sorted by number.
     let at = 0;
     for (const field of fields) {
       for (; (message.fields[at]?.number ?? Number.POSITIVE_INFINITY) < field.number; ) at++;
@@ -144,12 +149,12 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
 
 interface Ever {
   readonly lives: ReadonlyMap<ProtoField, Life>;
-  /** The numbers of the versions, by index. */
+  /** Version numbers by index. */
   readonly numbers: readonly number[];
   readonly latest: ProtoVersion | undefined;
 }
 
-/** One walk over all versions, which costs what they hold together. Undefined: it took too many steps. */
+/** Walks over all versions once. Undefined: the step budget is spent. */
 function livesOf(
   proposed: ProtoFile,
   versions: Iterable<ProtoVersion>,

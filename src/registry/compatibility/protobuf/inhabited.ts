@@ -1,12 +1,13 @@
-/** The messages that no finite event can hold, so that nobody ever writes one: a message that requires itself, through
- *  any number of required fields. A list or a map of them is always empty, an optional one always absent.
- */
+/** Messages that no finite event can hold, so they are never written: messages that require
+ *  themselves, through any number of required fields. A list or map of them is always empty, an
+ *  optional field of them always absent. */
 import type { ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 
 const NONE: ReadonlySet<ProtoMessage> = new Set();
 const known = new WeakMap<ProtoFile, ReadonlySet<ProtoMessage>>();
 
-/** All of them in a file and what it reaches. @cost linear in its fields, once a file */
+/** Returns all such messages in a file and its imports. @cost linear in the fields; cached for each
+ *  file */
 export function neverWritten(file: ProtoFile): ReadonlySet<ProtoMessage> {
   const held = known.get(file) ?? find(file.messages);
   known.set(file, held);
@@ -14,11 +15,12 @@ export function neverWritten(file: ProtoFile): ReadonlySet<ProtoMessage> {
 }
 
 function find(roots: readonly ProtoMessage[]): ReadonlySet<ProtoMessage> {
-  /** Required messages inside that are not known to hold a value. */
+  /** Number of required inner messages that are not known to have a value. */
   const waiting = new Map<ProtoMessage, number>();
   const outer = new Map<ProtoMessage, ProtoMessage[]>();
   const met = new Set(roots);
-  // A set that grows while it is walked: chains of types may be longer than the stack is deep.
+  // A set that grows during its iteration replaces recursion: chains of types may be longer than
+  // the call stack allows.
   for (const message of met) {
     for (const { message: inner, required } of message.fields) {
       if (inner === undefined) continue;

@@ -1,11 +1,15 @@
-/** The verdict of policy STRICT: what the existing registries answer about two Protobuf schemas.
+/** Protobuf compatibility under policy STRICT: the findings that the existing registries report.
  *
- *  They list the differences of two texts, of which some kinds are compatible. What that means where an event would say
- *  otherwise: types of one name are compared by their place in the text, used or not; a field's label counts where both
- *  texts write one; numbers, enums and renamed fields are free; groups and extensions are not looked at; a type that an
- *  import holds is compared where a field uses it.
- *  Source: reference table of the registries' verdicts; the protobuf `diff` package of Confluent Schema Registry 8.
- */
+ *  They list the differences of two texts, of which some kinds are compatible. This differs from
+ *  live decode:
+ *  - types of one name are compared by their place in the text, used or not;
+ *  - a field's label counts only if both texts write one;
+ *  - numbers, enums and renamed fields are free;
+ *  - groups and extensions are not compared;
+ *  - a type from an import is compared where a field uses it.
+ *
+ *  Source: reference table of the registries' verdicts; the protobuf `diff` package of Confluent
+ *  Schema Registry 8. */
 
 import {
   type LinkedEnum,
@@ -18,17 +22,17 @@ import { SCALARS } from '../../../formats/protobuf/syntax/ast.ts';
 import { type ProtoFile, placeIn } from '../../../formats/protobuf/tree.ts';
 import { type Finding, Findings, type Place, type Route, type StepBudget, someOf } from '../finding.ts';
 
-/** Differences that are refused, by the registries' own names. */
+/** Refused differences, by the registries' own names. */
 const REFUSED = {
   PACKAGE_CHANGED: 'the package differs',
-  MESSAGE_REMOVED: 'the message is gone',
-  FIELD_KIND_CHANGED: 'of scalar, map and message the field was one and is another',
-  FIELD_SCALAR_KIND_CHANGED: 'the types do not share their form on the wire',
+  MESSAGE_REMOVED: 'the message is removed',
+  FIELD_KIND_CHANGED: 'the field changed between scalar, map and message',
+  FIELD_SCALAR_KIND_CHANGED: 'the bytes of the types differ on the wire',
   FIELD_NAMED_TYPE_CHANGED: 'the message type has another name, or is incompatible itself',
   FIELD_NUMERIC_LABEL_CHANGED: 'the label of a number or enum differs',
   REQUIRED_FIELD_ADDED: 'a required field is new',
-  REQUIRED_FIELD_REMOVED: 'a required field is gone',
-  ONEOF_FIELD_REMOVED: 'a member of a oneof is gone',
+  REQUIRED_FIELD_REMOVED: 'a required field is removed',
+  ONEOF_FIELD_REMOVED: 'a member of a oneof is removed',
   MULTIPLE_FIELDS_MOVED_TO_ONEOF: 'several fields that were independent exclude each other',
   FIELD_MOVED_TO_EXISTING_ONEOF: 'a field that was independent excludes others',
 } as const;
@@ -36,7 +40,7 @@ type StrictProtoRule = keyof typeof REFUSED;
 
 const FILE_START = { line: 1, column: 1 };
 
-/** Types that share their form; an enum is a plain number. */
+/** Types that share their wire form; an enum is a plain number. */
 const SCALAR_KINDS: Readonly<Record<string, string>> = {
   int32: 'plain',
   int64: 'plain',
@@ -55,8 +59,8 @@ const SCALAR_KINDS: Readonly<Record<string, string>> = {
 };
 const scalarKind = ({ type }: LinkedField): string => SCALAR_KINDS[type] ?? type;
 
-/** The registries list differences from an original to its update. Whichever direction is asked about, the original is
- *  what was written and the update is what reads. @returns only what is refused */
+/** Lists the refused differences from an original to its update. In both directions of a check, the
+ *  original is the writer's schema and the update is the reader's. */
 export function checkStrictProto(
   reader: ProtoFile,
   writer: ProtoFile,
@@ -65,10 +69,11 @@ export function checkStrictProto(
   return new Diff(budget).run(writer.link.root, reader.link.root);
 }
 
-/** Two messages, or two files, and all that is nested in them. Those that fields lead to are units of their own. */
+/** Two messages, or two files, with everything nested in them. Messages that fields refer to are
+ *  units of their own. */
 interface Unit {
   refused: boolean;
-  /** Where it is used. */
+  /** Fields that use the unit. */
   readonly uses: Use[];
 }
 interface Use {
@@ -76,9 +81,9 @@ interface Use {
   readonly spot: () => Spot;
 }
 
-/** Where a difference is. */
+/** Place of a difference. */
 interface Spot {
-  /** What differs, for a sentence. */
+  /** Description of the difference for a sentence. */
   readonly what: string;
   readonly place: string;
   readonly path: string;
@@ -130,7 +135,7 @@ class Diff {
     unit.refused = true;
   }
 
-  /** Pairs in the order of the text, and inside a pair what is nested before what follows. */
+  /** Compares pairs in the order of the text; nested messages come before later ones. */
   private walk(unit: Unit, pairs: readonly Pair[]): void {
     const open = [...pairs].reverse();
     for (let pair = open.pop(); pair !== undefined; pair = open.pop()) {
@@ -142,7 +147,7 @@ class Diff {
     }
   }
 
-  /** Messages of one scope, by name. Groups are not among them. */
+  /** Pairs the messages of one scope by name, without groups. */
   private types(
     unit: Unit,
     originals: readonly LinkedMessage[],
@@ -241,7 +246,7 @@ class Diff {
       this.refuse(unit, 'FIELD_NAMED_TYPE_CHANGED', spot());
       return;
     }
-    // Two of the schema's own are compared where they stand.
+    // Two messages of the schema's own text are compared at their definitions.
     if (original.file.path === undefined && update.file.path === undefined) return;
     const others = this.units.get(original) ?? new Map<LinkedMessage, Unit>();
     this.units.set(original, others);
@@ -257,7 +262,8 @@ class Diff {
   }
 }
 
-/** Fields by number, and the written oneofs. Groups are left out, as the registries' parser keeps them apart. */
+/** Fields by number, and the written oneofs. Groups are left out, because the registries' parser
+ *  keeps them apart. */
 class Members {
   readonly byNumber = new Map<number, LinkedField>();
   readonly oneofs = new Map<string, LinkedField[]>();
@@ -280,7 +286,7 @@ class Members {
   }
 }
 
-/** Whether fields that were independent exclude each other in a oneof of the update. */
+/** Returns the refused rule if independent fields exclude each other in a oneof of the update. */
 function movedInto(members: readonly LinkedField[], before: Members): StrictProtoRule | undefined {
   const groups = new Set<string>();
   let moved = 0;
@@ -305,7 +311,7 @@ function kindOf(field: LinkedField): 'scalar' | 'map' | 'message' {
 const entryPart = (map: LinkedField, part: 0 | 1): LinkedField =>
   (map.target as LinkedMessage).fields[part] as LinkedField;
 
-/** Without its package. */
+/** Name without its package. */
 function localName({ name, file }: LinkedMessage | LinkedEnum): string {
   const prefix = `${file.node.package ?? ''}.`;
   return name.startsWith(prefix) ? name.slice(prefix.length) : name;
@@ -328,7 +334,7 @@ function placesOf(was: LinkedField | undefined, is: LinkedField | undefined, pai
   return { reader: at(is, pair.update), writer: at(was, pair.original) };
 }
 
-/** An event of the message itself; a message of an import is none. */
+/** Route to the message as an event of its own; none for a message of an import. */
 function routeTo(message: LinkedMessage, number?: number): { readonly route?: Route } {
   if (message.file.path !== undefined) return {};
   const outer: Route = { outer: undefined, step: { kind: 'root', message: message.name } };

@@ -1,24 +1,23 @@
-/** Where a comparison of two Protobuf schemas stands: what that is called for a person, how an event gets there along
- *  the writer's numbers, and the two messages that meet. Trails share what leads to them.
- */
+/** Position of a comparison of two Protobuf schemas: the path for messages, the route of an event
+ *  along the writer's numbers, and the two messages. Trails share their outer parts. */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { Route, Step } from '../finding.ts';
 
-/** Two messages that meet: what the writer writes as one, the reader reads as the other. */
+/** Pair of messages: the writer writes values as one, and the reader reads them as the other. */
 export interface MessagePair {
   readonly reader: ProtoMessage;
   readonly writer: ProtoMessage;
   readonly outer: MessagePair | undefined;
-  /** Pairs around it. */
+  /** Number of pairs around this one. */
   readonly depth: number;
-  /** The pair around it where the shown beginning of a long path ends. */
+  /** Pair where the shown beginning of a long path ends. */
   readonly head: MessagePair | undefined;
-  /** What it adds to the path: `.items[]`. */
+  /** Part of the path that this pair adds: `.items[]`. */
   readonly label: string;
   readonly route: Route;
 }
 
-/** Two fields of one number that meet in a pair of messages. */
+/** Two fields of one number in a pair of messages. */
 export interface FieldPair {
   readonly owner: MessagePair;
   readonly reader: ProtoField;
@@ -27,10 +26,10 @@ export interface FieldPair {
 
 export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
 
-/** Labels of a path that are shown at either end; a chain of messages can be as long as a text. */
+/** Labels shown at either end of a path: a chain of messages can be as long as a text. */
 const LABELS_SHOWN_MAX = 20;
 
-/** A pair that a field of another one leads to. */
+/** Extends a trail by the pair that a field leads to. */
 export function inward(
   outer: MessagePair,
   inner: Pick<MessagePair, 'reader' | 'writer' | 'label' | 'route'>,
@@ -40,7 +39,7 @@ export function inward(
   return { reader, writer, outer, depth: outer.depth + 1, head, label, route };
 }
 
-/** `Order.items[].qty` */
+/** Renders a path: `Order.items[].qty` */
 export function pathOf(pair: MessagePair, label = ''): string {
   const labels = [label];
   let one: MessagePair | undefined = pair;
@@ -53,7 +52,7 @@ export function pathOf(pair: MessagePair, label = ''): string {
   return labels.reverse().join('');
 }
 
-/** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */
+/** Place of a message, or of a field by its number: `#/Outer/Inner/2`, without the package. */
 export function placeOf(file: ProtoFile, fullName: string, number?: number): string {
   const packageName = file.link.root.node.package;
   const prefix = packageName === undefined ? '' : `${packageName}.`;
@@ -61,14 +60,14 @@ export function placeOf(file: ProtoFile, fullName: string, number?: number): str
   return `#/${name.replaceAll('.', '/')}${number === undefined ? '' : `/${number}`}`;
 }
 
-/** The same in a message that may be the entry of a map, which stands where its map does. */
+/** Place of a field. A field of a map entry has the place of its map. */
 export function fieldPlace(file: ProtoFile, message: ProtoMessage, number: number): string {
   if (isEntry(message)) return fieldPlace(file, message.owner, message.field.number);
   return placeOf(file, message.name, number);
 }
 
 interface MapEntry extends ProtoMessage {
-  /** What the map is a field of. */
+  /** Message that has the map as a field. */
   readonly owner: ProtoMessage;
   readonly field: ProtoField;
 }
@@ -77,8 +76,9 @@ export const isEntry = (message: ProtoMessage): message is MapEntry => 'owner' i
 
 const NONE_RESERVED = { numbers: [], names: [] };
 
-/** The entry of a map, as the message that it is on the wire: a key = 1 and a value = 2. A writer always writes both; a
- *  reader takes the default for either. Its fields have names that no other field can have.
+/** Map entry as the message that it is on the wire: a key = 1 and a value = 2. A writer always
+ *  writes both; a reader uses the default for a missing one. The names of its fields cannot clash
+ *  with other names.
  *  Source: protobuf.dev, "Encoding", "Maps". */
 export function entryOf(owner: ProtoMessage, field: ProtoField, written: boolean): MapEntry {
   const { at, message, enumeration, type, mapKey } = field;
@@ -119,7 +119,7 @@ const entryPart = (
   at,
 });
 
-/** What a field adds to the path. */
+/** Part of the path that a field adds. */
 export function labelOf(owner: ProtoMessage, field: ProtoField): string {
   if (isEntry(owner)) return field.number === 1 ? '{key}' : '{}';
   return `.${field.name}`;

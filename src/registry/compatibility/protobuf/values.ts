@@ -1,15 +1,15 @@
-/** What becomes of single values when a field's type changes: the Protobuf specification as a table.
+/** Effect of a changed field type on single values: the Protobuf specification as a table.
  *
- *  A family of types shares its wire form and its meaning; inside it a value that the reader's type holds comes back,
- *  and any other is cast. So a reading is exact where the reader's type holds all that the writer's can write.
- *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Enum Behavior".
- */
+ *  Types of one family share their wire form and meaning. Within a family, a value that the
+ *  reader's type can hold stays the same, and any other value is cast. So a reading is exact if the
+ *  reader's type holds every value that the writer's type can write.
+ *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Enum Behavior". */
 import type { ProtoEnum, ProtoField } from '../../../formats/protobuf/tree.ts';
 
 interface ScalarType {
   readonly family: string;
   readonly wire: 'varint' | 'fixed32' | 'fixed64' | 'length';
-  /** Of integers: least and most. */
+  /** Least and greatest value of an integer type. */
   readonly range?: readonly [bigint, bigint];
 }
 
@@ -24,7 +24,7 @@ const TYPES: Readonly<Record<string, ScalarType>> = {
   uint32: { family: 'plain integers', wire: 'varint', range: UINT32 },
   uint64: { family: 'plain integers', wire: 'varint', range: UINT64 },
   bool: { family: 'plain integers', wire: 'varint', range: [0n, 1n] },
-  // An open enum; a closed one holds its own numbers alone.
+  // Range of an open enum; a closed enum holds only its own numbers.
   enum: { family: 'plain integers', wire: 'varint', range: INT32 },
   sint32: { family: 'zigzag integers', wire: 'varint', range: INT32 },
   sint64: { family: 'zigzag integers', wire: 'varint', range: INT64 },
@@ -47,11 +47,12 @@ export type ValueReading =
   | { readonly kind: 'exact' }
   /** The format's own rules change some values; `example` becomes `result`. */
   | { readonly kind: 'cast'; readonly example: bigint; readonly result: string }
-  /** Bytes that are no UTF-8 are no text. */
+  /** Bytes are read as text, and bytes that are not UTF-8 are refused. */
   | { readonly kind: 'text' }
-  /** A closed enum takes these for unknown; undefined: any number may come. */
+  /** Numbers that are unknown to the reader's closed enum; undefined: any number may occur. */
   | { readonly kind: 'dropped'; readonly numbers: readonly number[] | undefined }
-  /** Another wire form: the reader passes over it. Otherwise the same form with another meaning. */
+  /** The wire forms differ, so the reader skips the value; or they are equal with another meaning.
+   */
   | { readonly kind: 'wrong'; readonly sameWire: boolean };
 
 const EXACT: ValueReading = { kind: 'exact' };
@@ -63,14 +64,14 @@ export function readingOf(writer: ProtoField, reader: ProtoField): ValueReading 
   const to = typeOf(reader);
   if (from.family !== to.family) {
     const sameWire = from.wire === to.wire;
-    // Zero is all bits zero in every varint.
+    // Zero has the same bytes in every varint type.
     return sameWire && writesOnlyZero(writer) ? EXACT : { kind: 'wrong', sameWire };
   }
   if (from.family === 'text') return writer.type === 'bytes' ? { kind: 'text' } : EXACT;
   const written = writer.enumeration?.closed === true ? writer.enumeration : undefined;
   const range = from.range as readonly [bigint, bigint];
   if (reader.enumeration?.closed === true) return missingOf(reader.enumeration, written, range);
-  // A name is more than whether its number is zero.
+  // A bool keeps only whether the number is zero, so a named number loses its name.
   const named = reader.type === 'bool' ? writer.enumeration?.values.keys().next().value : undefined;
   const example = exampleOf(written, range, reader) ?? (named === undefined ? undefined : BigInt(named));
   return example === undefined ? EXACT : { kind: 'cast', example, result: castText(example, reader.type) };
@@ -81,17 +82,17 @@ function missingOf(
   written: ProtoEnum | undefined,
   [least, most]: readonly [bigint, bigint],
 ): ValueReading {
-  // Of integers only bool has so few values that an enum can have them all.
+  // Among the integers only bool has so few values that an enum can have them all.
   if (written === undefined && most - least > 1n) return { kind: 'dropped', numbers: undefined };
   const numbers = written === undefined ? [Number(least), Number(most)] : [...written.values.keys()];
   const missing = numbers.filter((number) => !reader.values.has(number));
   return missing.length === 0 ? EXACT : { kind: 'dropped', numbers: missing };
 }
 
-/** Values that are easily recognised after a cast, from the plainest on. */
+/** Values that are easy to recognize after a cast, the simplest first. */
 const EXAMPLES = [7n, -1n, 4_294_967_301n, 4_294_967_295n, UINT64[1]];
 
-/** A number that the writer can write and the reader's type does not hold. */
+/** Returns a number that the writer can write and the reader's type cannot hold. */
 function exampleOf(
   written: ProtoEnum | undefined,
   [least, most]: readonly [bigint, bigint],
@@ -114,11 +115,11 @@ function castText(value: bigint, type: string): string {
   return String(isUnsigned ? BigInt.asUintN(bits, value) : BigInt.asIntN(bits, value));
 }
 
-/** A closed enum whose only number is zero. */
+/** True for a closed enum whose only number is zero. */
 export const writesOnlyZero = ({ enumeration }: ProtoField): boolean =>
   enumeration?.closed === true && enumeration.values.size === 1 && enumeration.values.has(0);
 
-/** A field whose value is zero wherever nothing was read. */
+/** True for a field whose value is zero if nothing was read. */
 export const isZeroUnread = (field: ProtoField): boolean =>
   !field.repeated &&
   field.mapKey === undefined &&
@@ -127,7 +128,7 @@ export const isZeroUnread = (field: ProtoField): boolean =>
   typeOf(field) !== undefined &&
   typeOf(field).wire !== 'length';
 
-/** For a sentence: `repeated int32`, `map<string, Item>`, `the closed enum Status`. */
+/** Describes a field's type: `repeated int32`, `map<string, Item>`, `enum Status`. */
 export function wordOf(field: ProtoField): string {
   const type = field.message?.name ?? field.enumeration?.name ?? field.type;
   if (field.mapKey !== undefined) return `map<${field.mapKey}, ${type}>`;

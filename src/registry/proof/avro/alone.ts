@@ -1,12 +1,13 @@
-/** A reader's schema cut down to what one finding is about: the records that lead there keep the one field that leads
- *  on. So an event shows that finding, and no other that breaks the same records. */
+/** Reduces a reader's schema to the fields that one finding concerns: each record on the finding's
+ *  route keeps only the field of the route. So an event shows that finding, and no other finding of
+ *  the same records. */
 
 import type { AvroField, AvroNode, AvroRecordNode } from '../../../formats/avro/syntax/tree.ts';
 import { type Finding, type Step, stepsOf } from '../../compatibility/finding.ts';
 
 const namesOf = ({ name, aliases }: AvroField): readonly string[] => [name, ...aliases];
 
-/** Keeps the field of that name, and those that may read the same written one. */
+/** Keeps the field of that name, and the fields that may read the same written field. */
 function keepField(node: AvroRecordNode, name: string): AvroRecordNode {
   const field = node.fields.find((one) => one.name === name);
   if (field === undefined) return node;
@@ -17,7 +18,8 @@ function keepField(node: AvroRecordNode, name: string): AvroRecordNode {
 class Cut {
   private readonly steps: readonly Step[];
   private readonly last: string | undefined;
-  /** By the number of steps that lead to a type: branches of unions may meet again and again. */
+  /** Reduced types, by the number of steps that lead to a type: branches of unions may occur
+   *  repeatedly. */
   private readonly made: Array<Map<AvroNode, AvroNode>> = [];
 
   constructor(steps: readonly Step[], last: string | undefined) {
@@ -40,11 +42,11 @@ class Cut {
     if (step === undefined)
       return node.kind === 'record' && last !== undefined ? keepField(node, last) : node;
     const inside = (type: AvroNode): AvroNode => this.of(type, at + 1);
-    // The union is the writer's alone.
+    // A branch step concerns the writer's union only.
     if (step.kind === 'branch') return inside(node);
     if (step.kind === 'field' && node.kind === 'record') {
       const { key } = step;
-      // Where two read it, the second is another finding.
+      // If two fields read it, the second one is another finding.
       const field = node.fields.find((one) => namesOf(one).includes(String(key)));
       return { ...node, fields: field === undefined ? [] : [{ ...field, type: inside(field.type) }] };
     }
@@ -54,10 +56,11 @@ class Cut {
   }
 }
 
-/** Steps of a route that are followed. */
+/** Most steps of a route that are followed. */
 const STEPS_MAX = 120;
 
-/** The narrowest first: the last part of the path names a field where the finding is about one that is not written. */
+/** Returns reduced schemas, the narrowest first. The last part of the path names a field only if
+ *  the finding is about a field that is not written. */
 export function readersAlone(reader: AvroNode, { route, path }: Finding): readonly AvroNode[] {
   const steps = stepsOf(route);
   if (steps.length > STEPS_MAX) return [];

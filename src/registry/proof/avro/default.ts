@@ -1,18 +1,18 @@
-/** A field's default as the plain value that a reader's program gets, or that there is none.
- *
+/** Default of an Avro field as the plain value that a reader's program gets.
  *  Source: Apache Avro 1.12 specification, "Schema Declaration", the table of defaults, and
- *  "Unions": a union's default belongs to the first branch that it fits.
- */
+ *  "Unions": a union's default belongs to the first branch that it fits. */
 import { FILL_DEPTH_MAX, FILL_VALUES_MAX } from '../../../formats/avro/syntax/default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../../../formats/avro/syntax/tree.ts';
 import type { JsonNode, JsonObject } from '../../../formats/json/text.ts';
 import { objectOf, plainBranch } from './plain.ts';
 
-/** No value: it does not fit, it never ends, or it is larger than a reader fills in. */
+/** Marks a field without a usable default: it does not fit, it never ends, or it exceeds the
+ *  reader's limits. */
 export const NO_DEFAULT = Symbol('no default');
 
 const INTEGER = /^-?[0-9]+$/;
-/** Java spells what JSON cannot as a text, and takes it where the field itself is a float or a double. */
+/** Java's text form of numbers that JSON cannot express. It is accepted only if the field itself is
+ *  a float or a double. */
 const NUMBER_TEXT = /^[+-]?(NaN|Infinity|[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?)$/;
 
 const isByteText = (text: string): boolean => [...text].every((char) => (char.codePointAt(0) ?? 0) < 256);
@@ -54,7 +54,7 @@ function primitive(json: JsonNode, type: AvroPrimitive): unknown {
 
 class Defaults {
   private values = 0;
-  /** Fields whose own default is being made: one that needs itself never ends. */
+  /** Fields whose default is in progress: a field that needs itself never ends. */
   private readonly open = new Set<AvroField>();
 
   private of(json: JsonNode, type: AvroNode, depth: number): unknown {
@@ -104,7 +104,7 @@ class Defaults {
     return objectOf(entries);
   }
 
-  /** What a field is where nothing says otherwise. */
+  /** Returns the value of a field that is not given. */
   field(field: AvroField, depth: number): unknown {
     const { defaultJson: json, type } = field;
     if (json === undefined || this.open.has(field)) return NO_DEFAULT;
@@ -120,7 +120,7 @@ class Defaults {
   }
 }
 
-/** The value of a field that was not written; NO_DEFAULT where there is none. */
+/** Returns the value of a field that was not written; NO_DEFAULT if there is none. */
 export function defaultOf(field: AvroField): unknown {
   return new Defaults().field(field, 0);
 }

@@ -1,4 +1,4 @@
-/** What Avro brings to a proof. */
+/** Avro's part of the live proof. */
 
 import { encodeAvro } from '../../../formats/avro/codec/encoder.ts';
 import type { AvroDatum } from '../../../formats/datum.ts';
@@ -17,7 +17,7 @@ export const avroProof: FormatProof<AvroSchema, AvroDatum> = {
     ({ tree }) =>
     (event) =>
       encodeAvro(tree, event),
-  // A schema reads itself without any resolution.
+  // A schema reads itself without schema resolution.
   projector: (reader, writer) =>
     avroProjector(reader.identity === writer.identity ? writer.tree : reader.tree, writer.tree),
   json: (event, { tree }) => avroJson(event, tree),

@@ -1,6 +1,6 @@
-/** A written Avro value in Avro's JSON encoding, for a person: the type of a union's branch is said, bytes are
- *  `\u00ff` texts, longs keep their digits. Source: Apache Avro 1.12 specification, "JSON Encoding".
- */
+/** Renders a written Avro value in Avro's JSON encoding: a union names the type of its branch,
+ *  bytes are `\u00ff` texts, longs keep their digits. Source: Apache Avro 1.12 specification, "JSON
+ *  Encoding". */
 import { type AvroNode, avroTypeName } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../../formats/datum.ts';
 import { bytesText, floatText } from '../same.ts';

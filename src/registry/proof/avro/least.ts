@@ -1,17 +1,18 @@
-/** The smallest event of each type of a schema, or that a type has none that is worth building.
+/** Smallest event of each type of a schema, if the type has one within the limits.
  *
- *  A record that requires itself, an enum without symbols and an empty union have no finite value; what needs one of
- *  them has none either. Sizes are found by relaxation from "none": each round can only make a type smaller.
- */
+ *  A record that requires itself, an enum without symbols and an empty union have no finite value;
+ *  neither has a type that needs one of them. Sizes are found by relaxation from "none": each round
+ *  can only make a type smaller. */
 import type { AvroNode } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../formats/datum.ts';
 import { AVRO_EDGES } from './values.ts';
 
-/** Bytes of a smallest event; a type whose smallest is larger counts as one without. */
+/** Most bytes of a smallest event; a type whose smallest event is larger counts as having none. */
 const EVENT_BYTES_MAX = 1 << 20;
-/** Types inside types of a smallest event; bounds the recursion of everything that walks one. */
+/** Most types inside types of a smallest event; bounds the recursion of every function that walks
+ *  one. */
 const EVENT_DEPTH_MAX = 120;
-/** Rounds of relaxation; types that people write settle in three. */
+/** Most rounds of relaxation; real schemas settle in three. */
 const ROUNDS_MAX = 100;
 
 interface Size {
@@ -46,7 +47,8 @@ const partsOf = (node: AvroNode): readonly AvroNode[] => {
   }
 };
 
-/** Every type that the root reaches, inner ones first. A list in place of recursion: chains of types may be long. */
+/** Returns every type that the root reaches, inner ones first. An explicit stack replaces
+ *  recursion, because chains of types may be long. */
 function innerFirst(root: AvroNode): readonly AvroNode[] {
   const order: AvroNode[] = [];
   const met = new Set<AvroNode>([root]);
@@ -83,7 +85,7 @@ export class LeastEvents {
     }
   }
 
-  /** Whether the type has an event that can be built. */
+  /** True if the type has an event within the limits. */
   has(node: AvroNode): boolean {
     const { bytes, depth } = this.sizeOf(node);
     return bytes <= EVENT_BYTES_MAX && depth <= EVENT_DEPTH_MAX;
@@ -93,7 +95,7 @@ export class LeastEvents {
     return this.sizeOf(node).bytes;
   }
 
-  /** Of a type that has one. */
+  /** Returns the smallest event. The type must have one. */
   of(node: AvroNode): AvroDatum {
     const known = this.made.get(node);
     if (known !== undefined) return known;
@@ -102,7 +104,7 @@ export class LeastEvents {
     return made;
   }
 
-  /** Index of the branch with the smallest event; -1 where no branch has one. */
+  /** Returns the index of the branch with the smallest event; -1 if no branch has one. */
   branchOf(branches: readonly AvroNode[]): number {
     let best = -1;
     let least = NONE.bytes;

@@ -1,18 +1,18 @@
-/** The form in which a consumer's program sees Avro values: objects, arrays, bigint for long, Buffers.
+/** Plain form of Avro values that a consumer's program sees: objects, arrays, bigint for long,
+ *  Buffers.
  *
- *  A value of a union is itself where its kind tells the branch; where two branches look alike to a program
- *  (`string` and an enum, `bytes` and a fixed, maps and records), it is `{"name of the branch": value}`, and null is
- *  null. Numbers stay plain: a bigint is a long.
- */
+ *  A value of a union appears without its branch if its kind identifies the branch. If two branches
+ *  look alike to a program (`string` and an enum, `bytes` and a fixed, maps and records), it is
+ *  `{"name of the branch": value}`; null stays null. Numbers stay plain: a bigint is a long. */
 
 import { branchKey } from '../../../formats/avro/codec/branch.ts';
 import type { AvroNode, AvroUnionNode } from '../../../formats/avro/syntax/tree.ts';
 
-/** An object of these entries, whatever their keys are. */
+/** Builds an object of these entries, with any keys. */
 export function objectOf(entries: Iterable<readonly [string, unknown]>): Record<string, unknown> {
   const object: Record<string, unknown> = {};
   for (const [key, value] of entries) {
-    // Assigned, this one would become the prototype.
+    // An assignment to `__proto__` would set the prototype.
     if (key === '__proto__')
       Object.defineProperty(object, key, { value, enumerable: true, writable: true, configurable: true });
     else object[key] = value;
@@ -38,7 +38,7 @@ function looksAlike(union: AvroUnionNode): boolean {
   return made;
 }
 
-/** @param value plain, of that branch */
+/** @param value plain value of that branch */
 export function plainBranch(union: AvroUnionNode, branch: number, value: unknown): unknown {
   if (value === null || !looksAlike(union)) return value;
   return objectOf([[branchKey(union.branches[branch] as AvroNode), value]]);

@@ -1,10 +1,11 @@
-/** What the Avro specification promises a reader of a written value, as the plain value that its program sees.
+/** Projection of a written Avro value: the plain value that the specification promises to a
+ *  reader's program.
  *
- *  Written from "Schema Resolution" and "Aliases" of the Apache Avro 1.12 specification, with the choices that
- *  docs/decisions records: names are equal where they are so without their namespaces; a branch of a union goes to the
- *  reader's branch of the same type first, and to the first one that it may be promoted to then. Knows neither the
- *  checker nor the decoder: it is what both are held against.
- */
+ *  Implements "Schema Resolution" and "Aliases" of the Apache Avro 1.12 specification, with the
+ *  choices that docs/decisions records: names are equal if they are equal without their namespaces;
+ *  the reader's union branch of the same type comes first, then the first branch to which the type
+ *  can be promoted.
+ *  It shares no code with the checker or the decoder, because both are tested against it. */
 import {
   type AvroField,
   type AvroNamedNode,
@@ -19,7 +20,7 @@ import type { Projection } from '../trial.ts';
 import { defaultOf, NO_DEFAULT } from './default.ts';
 import { objectOf, plainBranch } from './plain.ts';
 
-/** Types that a value of the first may be read as, besides its own. */
+/** Types as which a value of the first type may be read, besides its own. */
 const PROMOTED: Readonly<Partial<Record<AvroPrimitive, readonly AvroPrimitive[]>>> = {
   int: ['long', 'float', 'double'],
   long: ['float', 'double'],
@@ -28,7 +29,8 @@ const PROMOTED: Readonly<Partial<Record<AvroPrimitive, readonly AvroPrimitive[]>
   bytes: ['string'],
 };
 
-/** Thrown inside, for the specification allows no reading of the event; no error, which would keep its stack. */
+/** Thrown internally if the specification allows no reading of the event. Not an Error, which would
+ *  capture a stack. */
 class NoReading {
   readonly why: string;
 
@@ -36,7 +38,7 @@ class NoReading {
     this.why = why;
   }
 }
-function no(why: string): never {
+function refuse(why: string): never {
   throw new NoReading(why);
 }
 
@@ -47,13 +49,14 @@ function namesMatch(reader: AvroNamedNode, writer: AvroNamedNode): boolean {
   return lastPart(reader.name) === lastPart(writer.name) || reader.aliases.includes(writer.name);
 }
 
-/** Which branch of the reader's union takes a value of the writer's type. */
+/** Returns the index of the reader's union branch that reads the writer's type; -1 if there is
+ *  none. */
 function branchFor(reader: AvroUnionNode, writer: AvroNode): number {
   if (isNamed(writer)) {
     const sameKind = (node: AvroNode): node is AvroNamedNode => isNamed(node) && node.kind === writer.kind;
     const named = (is: (node: AvroNamedNode) => boolean): number =>
       reader.branches.findIndex((node) => sameKind(node) && is(node));
-    // The very name, an alias, the name without its namespace.
+    // Order of matching: the full name, an alias, the name without its namespace.
     const inFull = named(({ name }) => name === writer.name);
     if (inFull >= 0) return inFull;
     const byAlias = named(({ aliases }) => aliases.includes(writer.name));
@@ -67,7 +70,7 @@ function branchFor(reader: AvroUnionNode, writer: AvroNode): number {
   return reader.branches.findIndex((node) => node.kind === 'primitive' && promoted.includes(node.type));
 }
 
-/** The nearest float, of two equally near the one with an even last bit; rounded once. */
+/** Rounds to the nearest float in one step, ties to even. */
 function floatOfLong(value: bigint): number {
   const size = value < 0n ? -value : value;
   const spare = BigInt(Math.max(0, size.toString(2).length - 24));
@@ -79,24 +82,24 @@ function floatOfLong(value: bigint): number {
   return value < 0n ? -rounded : rounded;
 }
 
-/** Bytes that are UTF-8 are so in one way. */
+/** Only valid UTF-8 survives decoding and encoding unchanged. */
 function textOf(bytes: Uint8Array): string {
   const buffer = Buffer.from(bytes);
   const text = buffer.toString('utf8');
-  return Buffer.from(text, 'utf8').equals(buffer) ? text : no('the bytes are not UTF-8');
+  return Buffer.from(text, 'utf8').equals(buffer) ? text : refuse('the bytes are not UTF-8');
 }
 
-/** How a reader's record is filled from a writer's. */
+/** Plan that fills a reader's record from a writer's record. */
 interface RecordPlan {
-  /** Of each of the reader's fields: where it stands among the writer's, or its default. */
+  /** Source of each field of the reader: its index among the writer's fields, or its default. */
   readonly sources: ReadonlyArray<{
     readonly field: AvroField;
     readonly from: number;
     readonly value: unknown;
   }>;
-  /** Why no such record can be read. */
+  /** Reason why no such record can be read. */
   readonly error: string | undefined;
-  /** A written value does not reach the field that was renamed. */
+  /** True: the value of a field that the writer renamed does not reach the reader. */
   readonly loses: boolean;
 }
 
@@ -104,7 +107,7 @@ function planRecord(reader: AvroRecordNode, writer: AvroRecordNode): RecordPlan 
   const written = new Map(writer.fields.map(({ name }, i) => [name, i]));
   const readBy = new Map<number, string>();
   let error: string | undefined;
-  // A schema reads itself by its own names.
+  // A schema reads itself by its own names only.
   const isSelf = reader === writer;
   const sources = reader.fields.map((field) => {
     const aliases = isSelf ? [] : field.aliases;
@@ -148,17 +151,17 @@ class Projector {
     }
     if (reader.kind === 'union') {
       const branch = branchFor(reader, writer);
-      if (branch < 0) no(`no branch of the reader's union takes ${avroTypeName(writer)}`);
+      if (branch < 0) refuse(`no branch of the reader's union takes ${avroTypeName(writer)}`);
       return plainBranch(reader, branch, this.value(datum, reader.branches[branch] as AvroNode, writer));
     }
     const [r, w] = [reader.logical, writer.logical];
     if (r !== undefined && w !== undefined) {
       const same =
         r.logicalType === w.logicalType && r.precision === w.precision && (r.scale ?? 0) === (w.scale ?? 0);
-      if (!same) no(`${w.logicalType} is not ${r.logicalType} of the same digits`);
+      if (!same) refuse(`${w.logicalType} is not ${r.logicalType} of the same digits`);
     }
     if (isNamed(reader) && isNamed(writer) && reader.kind === writer.kind && !namesMatch(reader, writer))
-      no(`${writer.name} is not ${reader.name}`);
+      refuse(`${writer.name} is not ${reader.name}`);
     if (reader.kind === 'primitive' && writer.kind === 'primitive')
       return this.primitive(datum, reader.type, writer.type);
     if (reader.kind === 'array' && writer.kind === 'array')
@@ -173,20 +176,20 @@ class Projector {
     if (reader.kind === 'fixed' && writer.kind === 'fixed')
       return reader.size === writer.size
         ? Buffer.from(datum as Uint8Array)
-        : no(`${writer.size} bytes are not ${reader.size}`);
+        : refuse(`${writer.size} bytes are not ${reader.size}`);
     if (reader.kind === 'enum' && writer.kind === 'enum') {
       if (reader.symbols.includes(datum as string)) return datum;
       this.lossless = false;
-      return reader.defaultSymbol ?? no(`the reader's enum has neither ${String(datum)} nor a default`);
+      return reader.defaultSymbol ?? refuse(`the reader's enum has neither ${String(datum)} nor a default`);
     }
     if (reader.kind === 'record' && writer.kind === 'record')
       return this.record(datum as AvroRecordDatum, reader, writer);
-    return no(`${avroTypeName(writer)} is not ${avroTypeName(reader)}`);
+    return refuse(`${avroTypeName(writer)} is not ${avroTypeName(reader)}`);
   }
 
   private primitive(datum: AvroDatum, reader: AvroPrimitive, writer: AvroPrimitive): unknown {
     if (reader === writer) return writer === 'bytes' ? Buffer.from(datum as Uint8Array) : datum;
-    if (PROMOTED[writer]?.includes(reader) !== true) no(`${writer} is not promoted to ${reader}`);
+    if (PROMOTED[writer]?.includes(reader) !== true) refuse(`${writer} is not promoted to ${reader}`);
     if (writer === 'string') return Buffer.from(datum as string, 'utf8');
     if (writer === 'bytes') return textOf(datum as Uint8Array);
     if (writer === 'float') return datum;
@@ -199,7 +202,7 @@ class Projector {
 
   private record(datum: AvroRecordDatum, reader: AvroRecordNode, writer: AvroRecordNode): unknown {
     const { sources, error, loses } = this.planOf(reader, writer);
-    if (error !== undefined) no(error);
+    if (error !== undefined) refuse(error);
     if (loses) this.lossless = false;
     return objectOf(
       sources.map(({ field, from, value }) => [
@@ -220,7 +223,7 @@ class Projector {
   }
 }
 
-/** Compiled once a pair: what is promised for each event. */
+/** Compiles the projection of a pair of schemas. */
 export function avroProjector(reader: AvroNode, writer: AvroNode): (datum: AvroDatum) => Projection {
   const projector = new Projector();
   return (datum) => {

@@ -1,16 +1,18 @@
-/** Values of Avro's primitive types that a decoder may stumble over. The first of each is the one with fewest bytes. */
+/** Edge values of Avro's primitive types. The first value of each type is the one with fewest
+ *  bytes. */
 import type { AvroPrimitive } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../formats/datum.ts';
 
 const bytes = (...values: readonly number[]): Uint8Array => Uint8Array.from(values);
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-/** Where a text's bytes are easily lost: nothing, one byte each, several, four, a mark at the beginning, NUL, and more
- *  than one byte's worth of length. */
+/** Texts whose bytes are easily lost: empty; one, several and four bytes a character; a byte order
+ *  mark; NUL; and a length that needs two bytes. */
 const TEXTS = ['', 'a', 'größe', '本🚚', '\ufeffx', '\u0000', 'x'.repeat(64)] as const;
 
-/** Of bytes that are no UTF-8: never a first byte, an overlong form, half a pair, above the last point, cut short. */
-const NO_TEXTS = [
+/** Bytes that are not UTF-8: an invalid first byte, an overlong form, half a surrogate pair, a code
+ *  point above the last, a cut sequence. */
+const INVALID_UTF8 = [
   bytes(0xff, 0xfe, 0x00),
   bytes(0xc0, 0x80),
   bytes(0xed, 0xa0, 0x80),
@@ -30,7 +32,7 @@ export const AVRO_EDGES: Readonly<Record<AvroPrimitive, readonly AvroDatum[]>> =
     2n ** 31n,
     2n ** 53n + 1n,
     -(2n ** 53n) - 1n,
-    // Rounded to a double first, and to a float then, it is another float than rounded once.
+    // Double rounding (to a double, then to a float) gives another float than one rounding.
     2n ** 60n + 2n ** 36n + 1n,
     2n ** 63n - 1n,
     -(2n ** 63n),
@@ -57,14 +59,15 @@ export const AVRO_EDGES: Readonly<Record<AvroPrimitive, readonly AvroDatum[]>> =
     Number.POSITIVE_INFINITY,
     Number.NEGATIVE_INFINITY,
   ],
-  bytes: [bytes(), bytes(0x61), ...TEXTS.slice(2, 5).map(utf8), ...NO_TEXTS],
+  bytes: [bytes(), bytes(0x61), ...TEXTS.slice(2, 5).map(utf8), ...INVALID_UTF8],
   string: TEXTS,
 };
 
-/** Keys of maps: the usual one first, then the empty one and one that objects of JavaScript treat as their own. */
+/** Keys of maps: an ordinary one first, then the empty one and one that has a meaning in JavaScript
+ *  objects. */
 export const AVRO_KEYS = ['k', '', '__proto__', 'größe🚚'] as const;
 
-/** Bytes of a fixed: all zero, all ones, counting. */
+/** Values of a fixed: all zero, all ones, counting. */
 export function fixedEdges(size: number): readonly Uint8Array[] {
   if (size === 0) return [bytes()];
   return [new Uint8Array(size), new Uint8Array(size).fill(0xff), new Uint8Array(size).map((_, i) => i + 1)];

@@ -1,9 +1,9 @@
-/** Events of an Avro schema that try its edges: every class of values of every leaf once, while the rest of the event
- *  is the smallest there is; so what breaks is seen alone.
+/** Witness events of an Avro schema: each class of values of each leaf occurs once, while the rest
+ *  of the event is the smallest possible. So a failure has one cause.
  *
- *  Fields take turns, so that a bounded number of events says something of each of them. A record inside itself is
- *  entered RECURSION_MAX times. With a route, the events pass along it and vary what is at its end.
- */
+ *  Fields take turns, so that a bounded number of events covers all of them. A recursive record is
+ *  entered RECURSION_MAX times. With a route, the events follow it, and only the part at its end
+ *  varies. */
 
 import type { AvroNode, AvroRecordNode } from '../../../formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../formats/datum.ts';
@@ -15,17 +15,19 @@ import { AVRO_EDGES, AVRO_KEYS, fixedEdges } from './values.ts';
 
 /** Times that a record is entered inside itself. */
 const RECURSION_MAX = 2;
-/** Types inside types that are varied, and steps of a route; what is deeper stays the smallest. */
+/** Most types inside types that are varied, and most steps of a route; deeper parts stay the
+ *  smallest. */
 const VARIED_DEPTH_MAX = 120;
-/** Of a random event: types inside types, and bytes, before it takes the smallest ways out. */
+/** Limits of a random event: types inside types, and bytes. Beyond them it uses the smallest
+ *  values. */
 const RANDOM_DEPTH_MAX = 6;
 const RANDOM_BYTES_MAX = 20_000;
 const RANDOM_ITEMS_MAX = 3;
 
-/** The types that lead to a type. */
+/** Path of types that leads to a type. */
 interface Way {
   readonly depth: number;
-  /** The records among them. */
+  /** Records of the path. */
   readonly records: Records | undefined;
 }
 interface Records {
@@ -41,7 +43,7 @@ function timesEntered(record: AvroRecordNode, way: Way): number {
   return times;
 }
 
-/** Without the first. */
+/** Skips the first value. */
 function behindFirst<T>(source: Generator<T>): Generator<T> {
   source.next();
   return source;
@@ -54,7 +56,8 @@ class AvroWitnesses {
     this.least = new LeastEvents(root);
   }
 
-  /** Every class of values of what is inside; the smallest first, each of the rest other than it. */
+  /** Yields each class of values of a type: the smallest value first, then values that differ from
+   *  it. */
   *variants(node: AvroNode, way: Way): Generator<AvroDatum> {
     if (!this.least.has(node)) return;
     yield this.least.of(node);
@@ -99,7 +102,7 @@ class AvroWitnesses {
     );
   }
 
-  /** Two items that differ where two values differ, then each alone. */
+  /** Yields a list of two items, different if possible, and then lists of one item. */
   private *arrays(items: AvroNode, way: Way): Generator<AvroDatum> {
     const [first, second] = this.variants(items, way);
     if (first === undefined) return;
@@ -119,7 +122,7 @@ class AvroWitnesses {
     yield* mapped(this.variants(values, way), (value) => new Map([[key, value]]));
   }
 
-  /** Along the steps, and all classes of values of what is at their end. */
+  /** Follows the steps, and yields the events that `make` yields at their end. */
   *along(
     node: AvroNode,
     steps: readonly Step[],
@@ -151,7 +154,7 @@ class AvroWitnesses {
     return this.least.has(node);
   }
 
-  /** A mix of values. */
+  /** Returns a random mix of edge values. */
   mix(node: AvroNode, random: () => number): AvroDatum {
     let bytes = RANDOM_BYTES_MAX;
     const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;

@@ -1,4 +1,4 @@
-/** Changes of an Avro schema that may take a finding away, the smallest first. */
+/** Candidate changes of an Avro schema that may remove a finding, the smallest first. */
 import {
   type AvroEnumNode,
   type AvroField,
@@ -18,19 +18,20 @@ import type { AvroSchema } from '../../../formats/schema.ts';
 import type { Change, Edit, FixContext } from './change.ts';
 import { indentAt, jsonSpan } from './spans.ts';
 
-/** Types inside a default that is made up. */
+/** Most types inside a generated default. */
 const DEFAULT_DEPTH_MAX = 8;
-/** Types of one schema that are looked through. */
+/** Most types of one schema that are visited. */
 const NODES_MAX = 20_000;
 
 interface Found {
   readonly field: AvroField | undefined;
   readonly node: AvroNode | undefined;
-  /** The record that a field stands in. */
+  /** Record that has the field. */
   readonly record: AvroRecordNode | undefined;
 }
 
-/** What stands where in the schema's own text: named types at their definition. */
+/** Maps places in the schema's own text to types and fields. Named types are at their definition.
+ */
 function placesOf(schema: AvroSchema): ReadonlyMap<number, Found> {
   const places = new Map<number, Found>();
   const seen = new Set<AvroNode>();
@@ -54,7 +55,7 @@ function placesOf(schema: AvroSchema): ReadonlyMap<number, Found> {
   return places;
 }
 
-/** A value of the type that stands for nothing. */
+/** Returns an empty value of the type as JSON, for a generated default. */
 function emptyValue(node: AvroNode, depth = 0): string | undefined {
   if (depth > DEFAULT_DEPTH_MAX) return undefined;
   switch (node.kind) {
@@ -93,7 +94,7 @@ class Text {
     this.source = source;
   }
 
-  /** What begins there, with the places of all in it. */
+  /** Returns the JSON value that begins at `at`. */
   private value(at: number): JsonNode | undefined {
     this.json ??= readJson(this.source, { comments: true, repeatedKeys: true });
     const open: JsonNode[] = [this.json];
@@ -124,7 +125,7 @@ class Text {
     return { at, end: jsonSpan(this.source, at).end, text };
   }
 
-  /** A member more, or another value for it. */
+  /** Adds a member, or replaces its value. */
   member(object: JsonObject, key: string, value: string): Edit {
     const held = memberOf(object, key);
     if (held !== undefined) return this.replace(held.at, value);
@@ -132,14 +133,14 @@ class Text {
     const last = members[members.length - 1];
     if (last === undefined) return { at: object.at + 1, end: object.at + 1, text: `"${key}": ${value}` };
     const { end } = jsonSpan(this.source, last.value.at);
-    // One member a line where the others stand so.
+    // Keeps one member a line if the others are written so.
     const apart = this.source.slice(object.at, last.keyAt).includes('\n');
     const tight = /[\]}"\w],"/.test(this.source.slice(object.at, last.keyAt + 1));
     const gap = apart ? `\n${indentAt(this.source, last.keyAt)}` : tight ? '' : ' ';
     return { at: end, end, text: `,${gap}"${key}":${tight ? '' : ' '}${value}` };
   }
 
-  /** An item more, at its place among the others. */
+  /** Adds an item at its index among the others. */
   item(list: JsonNode, index: number, text: string): Edit | undefined {
     if (list.kind !== 'array') return undefined;
     const before = list.items[Math.min(index, list.items.length) - 1];
@@ -153,7 +154,7 @@ class Text {
     return { at: end, end, text: `,${gap}${text}` };
   }
 
-  /** The member without its comma. */
+  /** Removes a member with its comma. */
   without(object: JsonObject, key: string): Edit | undefined {
     const member = object.members.get(key);
     if (member === undefined) return undefined;
@@ -187,7 +188,8 @@ export function* avroChanges(context: FixContext): Generator<Change> {
       : placesOf(other).get(there.at);
   const text = new Text(proposed.source);
   const old = new Text(other.source);
-  // What stands for a field that is not there is the record that lacks it, or the field that took its place.
+  // The place of a missing field is the place of the record that lacks it, or of the field
+  // that replaced it.
   const holder = (found: Found | undefined): AvroRecordNode | undefined =>
     found?.field !== undefined ? found.record : found?.node?.kind === 'record' ? found.node : undefined;
   if (reads && own.field !== undefined) yield* ownField(text, own.field, own.record, holder(theirs));
@@ -201,7 +203,7 @@ export function* avroChanges(context: FixContext): Generator<Change> {
   if (mine?.kind === 'enum' && its?.kind === 'enum') yield* symbols(text, mine, its, reads);
   if (mine !== undefined && its !== undefined && 'name' in mine && 'name' in its)
     yield* names(text, mine, its, reads);
-  // A type that stands alone on both sides is restored; one out of a union is a branch to add.
+  // A type outside of a union is restored; a type of a union is added as a branch.
   const fromUnion = finding.route?.step.kind === 'branch' || mine?.kind === 'union';
   if (fromUnion && mine !== undefined && its !== undefined && its.from === undefined)
     yield* branches(text, mine, old, its);
@@ -212,7 +214,7 @@ export function* avroChanges(context: FixContext): Generator<Change> {
   }
 }
 
-/** A field of the proposed reader that an earlier writer does not write. */
+/** Changes for a field of the proposed reader that an earlier writer does not write. */
 function* ownField(
   text: Text,
   field: AvroField,
@@ -226,7 +228,7 @@ function* ownField(
     const unread = writer.fields.filter(
       (one) => !read.has(one.name) && avroTypeName(one.type) === avroTypeName(field.type),
     );
-    // One that vanished where one of the same type came was most likely renamed.
+    // The only unread written field of the same type is most likely the old name of this field.
     const [only] = unread;
     if (only !== undefined && unread.length === 1) {
       yield {
@@ -253,7 +255,7 @@ function* renamedBack(text: Text, field: AvroField, theirs: AvroField): Generato
   };
 }
 
-/** A field that earlier readers need, and the proposed writer does not write. */
+/** Changes for a field that earlier readers need and the proposed writer does not write. */
 function* restoredField(
   text: Text,
   record: AvroRecordNode,
@@ -288,10 +290,10 @@ function* symbols(text: Text, mine: AvroEnumNode, its: AvroEnumNode, reads: bool
   if (!reads) {
     const held = new Set(its.symbols);
     const rest = mine.symbols.filter((symbol) => held.has(symbol));
-    const strange = mine.symbols.filter((symbol) => !held.has(symbol));
-    if (rest.length > 0 && strange.length > 0) {
+    const unknownSymbols = mine.symbols.filter((symbol) => !held.has(symbol));
+    if (rest.length > 0 && unknownSymbols.length > 0) {
       yield {
-        words: `leave ${strange.map(quoted).join(', ')} out until every reader has it, or has a "default" symbol for what it does not know`,
+        words: `leave ${unknownSymbols.map(quoted).join(', ')} out until every reader has it, or has a "default" symbol for what it does not know`,
         edits: [text.replace(list.at, `[${rest.map(quoted).join(', ')}]`)],
       };
     }
@@ -317,7 +319,7 @@ function* names(
   };
 }
 
-/** A type that stands in one union only. */
+/** Changes for a type that only one of the unions has. */
 function* branches(text: Text, mine: AvroNode, old: Text, its: AvroNode): Generator<Change> {
   if (mine.from !== undefined || its.kind === 'union') return;
   const branch = old.slice(its.at);
@@ -329,7 +331,7 @@ function* branches(text: Text, mine: AvroNode, old: Text, its: AvroNode): Genera
   if (edit !== undefined) yield { words: `add the branch ${avroTypeName(its)} to the union`, edits: [edit] };
 }
 
-/** One field against one. */
+/** Changes for a field that both schemas have. */
 function* fields(
   text: Text,
   field: AvroField,
@@ -352,7 +354,7 @@ function* fields(
   }
   const aliases = text.without(object, 'aliases');
   if (aliases !== undefined)
-    yield { words: `take the aliases of the field "${field.name}" away`, edits: [aliases] };
+    yield { words: `remove the aliases of the field "${field.name}"`, edits: [aliases] };
   if (theirs !== undefined)
     yield {
       words: `restore the field "${theirs.name}" as it was`,

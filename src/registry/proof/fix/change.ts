@@ -1,10 +1,10 @@
-/** Changes of a proposed text, and what they are looked for by. */
+/** Changes of a proposed text, and the context of the search for them. */
 
 import type { Schema } from '../../../formats/schema.ts';
 import type { Finding } from '../../compatibility/finding.ts';
 
 export interface Edit {
-  /** UTF-16 units of the proposed source; what stands there gives way to `text`. */
+  /** UTF-16 units of the proposed source; `text` replaces this range. */
   readonly at: number;
   readonly end: number;
   readonly text: string;
@@ -12,7 +12,7 @@ export interface Edit {
 
 export interface Fix {
   readonly words: string;
-  /** In order, none within another; empty: the words alone. */
+  /** In order, none within another; empty: `words` only gives advice. */
   readonly edits: readonly Edit[];
 }
 
@@ -26,7 +26,8 @@ export interface FixContext {
   readonly direction: 'BACKWARD' | 'FORWARD' | 'HISTORY';
   readonly proposed: Schema;
   readonly other: Schema | undefined;
-  /** Every schema the subject ever had, oldest first: what no fix may bring back. */
+  /** Every schema the subject ever had, oldest first: a fix must be compatible with their history
+   *  of numbers. */
   readonly ever: readonly Schema[];
   readonly policy: 'PROVEN' | 'STRICT';
 }

@@ -1,11 +1,12 @@
-/** Changes of a JSON Schema that may take a finding away: what stood there before. */
+/** Candidate changes of a JSON Schema that may remove a finding: restorations of the former text.
+ */
 import { type JsonNode, type JsonObject, readJson } from '../../../formats/json/text.ts';
 import type { Change, Edit, FixContext } from './change.ts';
 import { jsonSpan } from './spans.ts';
 
 const SHOWN_CHARS_MAX = 60;
 
-/** What begins there, and the object that holds it as a member. */
+/** Value at a place, and the object that has it as a member. */
 interface Found {
   readonly node: JsonNode;
   readonly holder: JsonObject | undefined;
@@ -21,7 +22,7 @@ function find(text: string, at: number): Found | undefined {
     if (node.at === at) return one;
     if (node.kind === 'object')
       for (const [key, member] of node.members) {
-        // A place may be the keyword itself.
+        // The place may be the keyword itself.
         if (member.keyAt === at) return { node: member.value, holder: node, key };
         open.push({ node: member.value, holder: node, key });
       }
@@ -37,7 +38,7 @@ function replaced(text: string, { at }: JsonNode, put: string): Edit {
   return { at, end: jsonSpan(text, at).end, text: put };
 }
 
-/** The member without its comma. */
+/** Removes a member with its comma. */
 function without(text: string, object: JsonObject, key: string): Edit | undefined {
   const member = object.members.get(key);
   if (member === undefined) return undefined;
@@ -66,7 +67,7 @@ export function* jsonChanges({ finding, direction, proposed, other }: FixContext
   if (mine !== undefined) holders.push([mine, object(theirs?.node)]);
   if (own.holder !== undefined) holders.push([own.holder, theirs?.holder]);
   for (const [now, was] of holders) {
-    // One keyword at a time: what is new goes, what changed is restored.
+    // One keyword at a time: a new keyword is removed, a changed one is restored.
     for (const [key, { value }] of now.members) {
       const old = was?.members.get(key)?.value;
       const put = old === undefined ? undefined : sliceOf(other.source, old);
@@ -76,13 +77,13 @@ export function* jsonChanges({ finding, direction, proposed, other }: FixContext
       if (edit === undefined) continue;
       const shown =
         put !== undefined && put.length > SHOWN_CHARS_MAX ? `${put.slice(0, SHOWN_CHARS_MAX)}…` : put;
-      const words = put === undefined ? `take "${key}" away` : `restore "${key}": ${shown}`;
+      const words = put === undefined ? `remove "${key}"` : `restore "${key}": ${shown}`;
       yield { words, edits: [edit] };
     }
   }
   if (theirs !== undefined)
     yield {
-      words: 'restore what stood there',
+      words: 'restore the former value',
       edits: [replaced(proposed.source, own.node, sliceOf(other.source, theirs.node))],
     };
 }

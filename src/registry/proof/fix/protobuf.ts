@@ -1,4 +1,4 @@
-/** Changes of a Protobuf schema that may take a finding away, the smallest first. */
+/** Candidate changes of a Protobuf schema that may remove a finding, the smallest first. */
 
 import { FIELD_NUMBER_MAX } from '../../../formats/protobuf/syntax/ast.ts';
 import type { ProtoEnum, ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
@@ -13,10 +13,10 @@ interface Found {
   readonly enumeration: ProtoEnum | undefined;
 }
 
-/** Numbers that the language keeps for itself. */
-const KEPT_FROM = 19_000;
-const KEPT_TO = 19_999;
-/** Also in a comment, where a change mends nothing. */
+/** Field numbers that the Protobuf language reserves. */
+const RESERVED_FROM = 19_000;
+const RESERVED_TO = 19_999;
+/** Matches inside comments too; a change there removes no finding and is rejected. */
 const PACKAGE = /\bpackage\s+([\w.]+)\s*;/g;
 const LABEL = /(?:optional|required|repeated)\s+/y;
 const NUMBER = /=\s*(0[xX][0-9a-fA-F]+|\d+)/g;
@@ -24,7 +24,7 @@ const NUMBER = /=\s*(0[xX][0-9a-fA-F]+|\d+)/g;
 const keyOf = ({ line, column }: { readonly line: number; readonly column: number }): string =>
   `${line}:${column}`;
 
-/** What stands where in the schema's own text. */
+/** Maps places in the schema's own text to messages, fields and enums. */
 function placesOf(tree: ProtoFile): ReadonlyMap<string, Found> {
   const places = new Map<string, Found>();
   for (const message of tree.messages) {
@@ -41,7 +41,7 @@ function placesOf(tree: ProtoFile): ReadonlyMap<string, Found> {
   return places;
 }
 
-/** A text that was read as source, not a descriptor. */
+/** True for source text, false for a descriptor. */
 const isText = ({ source }: ProtoSchema): boolean => /[{;]/.test(source);
 
 class Text {
@@ -65,7 +65,7 @@ class Text {
     return { at: from, end, text };
   }
 
-  /** With the line that it stands on alone. */
+  /** Removes a statement, with its line if nothing else is on it. */
   removed(place: { readonly line: number; readonly column: number }): Edit {
     const { at, end } = this.span(place);
     const before = /\n[ \t]*$/.exec(this.source.slice(0, at))?.[0];
@@ -73,7 +73,7 @@ class Text {
     return { at: alone ? at - before.length : at, end, text: '' };
   }
 
-  /** The field's number, or another text for what stands before its name. */
+  /** Replaces the field's number. */
   number(field: ProtoField, number: number): Edit | undefined {
     const { at, end } = this.span(field.at);
     const statement = this.source.slice(at, end);
@@ -85,7 +85,7 @@ class Text {
     return undefined;
   }
 
-  /** Label and type, up to the name. */
+  /** Returns label and type, up to the name. */
   head(field: ProtoField): { readonly at: number; readonly end: number; readonly text: string } | undefined {
     const { at, end } = this.span(field.at);
     const statement = this.source.slice(at, end);
@@ -100,7 +100,7 @@ class Text {
     return LABEL.exec(head)?.[0] ?? '';
   }
 
-  /** A statement more, first in the braces of what begins there. */
+  /** Inserts a statement as the first one in the braces of the statement at `at`. */
   inside(at: { readonly line: number; readonly column: number }, statement: string): Edit | undefined {
     const begin = offsetOf(this.source, at);
     const open = behind(this.source, begin, '{');
@@ -113,7 +113,7 @@ class Text {
     return { at: open, end: open, text: `\n${indent}${lines}${/^[ \t]*\n/.test(rest) ? '' : '\n'}` };
   }
 
-  /** A statement more at the end of the file. */
+  /** Appends a statement to the file. */
   last(statement: string): Edit {
     const end = this.source.length;
     return { at: end, end, text: `${this.source.endsWith('\n') ? '' : '\n'}\n${statement}\n` };
@@ -131,7 +131,7 @@ function freeNumber(message: ProtoMessage, all: readonly ProtoFile[]): number | 
     for (const { number } of held.fields) most = Math.max(most, number);
     for (const { to } of held.reserved.numbers) if (to < FIELD_NUMBER_MAX) most = Math.max(most, to);
   }
-  const next = most + 1 >= KEPT_FROM && most < KEPT_TO ? KEPT_TO + 1 : most + 1;
+  const next = most + 1 >= RESERVED_FROM && most < RESERVED_TO ? RESERVED_TO + 1 : most + 1;
   return next <= FIELD_NUMBER_MAX ? next : undefined;
 }
 
@@ -181,7 +181,7 @@ export function* protoChanges(context: FixContext): Generator<Change> {
   yield* enums(text, own?.enumeration, theirs?.enumeration);
 }
 
-/** The package is part of every message's name. */
+/** Restores the package, which is a part of every message's full name. */
 function* restoredPackage(text: Text, mine: ProtoFile, theirs: ProtoFile): Generator<Change> {
   const [now, was] = [mine, theirs].map((tree) => tree.link.root.node.package);
   if (now === was || now === undefined || was === undefined) return;
@@ -196,7 +196,7 @@ function* restoredPackage(text: Text, mine: ProtoFile, theirs: ProtoFile): Gener
   }
 }
 
-/** The next number that nobody ever used, and the old one kept from use. */
+/** Gives the field the next number that was never used, and reserves the old one. */
 function* anotherNumber(
   text: Text,
   message: ProtoMessage,
@@ -210,22 +210,22 @@ function* anotherNumber(
   if (edit === undefined) return;
   const reserved = kept === '' ? undefined : text.inside(message.at, kept);
   yield {
-    words: `give "${field.name}" the next free number, ${next}${reserved === undefined ? '' : `, and add \`reserved ${field.number};\` so that nobody takes ${field.number} again`}`,
+    words: `give "${field.name}" the next free number, ${next}${reserved === undefined ? '' : `, and add \`reserved ${field.number};\` so that no other field uses ${field.number} again`}`,
     edits: reserved === undefined ? [edit] : [reserved, edit],
   };
 }
 
-/** A number that is gone, kept from use. */
+/** Reserves a removed number. */
 function* keptNumber(text: Text, message: ProtoMessage, { place, path }: Finding): Generator<Change> {
   const number = Number(/\/([0-9]+)$/.exec(place ?? '')?.[1] ?? Number.NaN);
   if (!Number.isInteger(number)) return;
   const kept = reservedText(message, number, path.slice(path.lastIndexOf('.') + 1));
   const edit = kept === '' ? undefined : text.inside(message.at, kept);
   if (edit !== undefined)
-    yield { words: `add \`${kept}\` so that nobody takes ${number} again`, edits: [edit] };
+    yield { words: `add \`${kept}\` so that no other field uses ${number} again`, edits: [edit] };
 }
 
-/** A member of a oneof, out of it. */
+/** Moves a member out of its oneof. */
 function* independent(text: Text, message: ProtoMessage, field: ProtoField): Generator<Change> {
   if (field.oneof === undefined) return;
   const edit = text.inside(message.at, text.statement(field.at));
@@ -236,7 +236,7 @@ function* independent(text: Text, message: ProtoMessage, field: ProtoField): Gen
     };
 }
 
-/** A field that came under another number, or is gone. */
+/** Restores a field that has another number or is removed. */
 function* restoredNumber(
   text: Text,
   message: ProtoMessage,
@@ -263,7 +263,7 @@ function* restoredNumber(
     const reserved = kept === '' ? undefined : text.inside(message.at, kept);
     if (reserved !== undefined)
       yield {
-        words: `add \`${kept}\` so that nobody takes ${theirs.number} again`,
+        words: `add \`${kept}\` so that no other field uses ${theirs.number} again`,
         edits: [reserved],
       };
     const back = text.inside(message.at, old.statement(theirs.at));
@@ -318,7 +318,7 @@ function* restoredMessage(text: Text, tree: ProtoFile, old: Text, gone: ProtoMes
   const statement = old.statement(gone.at);
   const numbers = (message: ProtoMessage): string =>
     message.fields.map(({ number, type }) => `${number} ${type}`).join();
-  // A message with the same fields, whose name nobody knew, is this one renamed.
+  // A new message with the same fields is this message under another name.
   const renamed = tree.messages.filter((one) => numbers(one) === numbers(gone));
   const [only] = renamed;
   if (only !== undefined && renamed.length === 1) {
@@ -343,7 +343,7 @@ function* enums(text: Text, mine: ProtoEnum | undefined, theirs: ProtoEnum | und
       ([number, name]) => `${names.has(name) ? `${name}_${number}` : name} = ${number};`,
     );
     const [first] = mine.values.keys();
-    // The first value is the default, and stays first.
+    // The new values follow the first value, which is the default and must stay first.
     const place = first === undefined ? undefined : mine.placeOf(first);
     const span = place === undefined ? undefined : protoSpan(text.source, offsetOf(text.source, place));
     if (span !== undefined && place !== undefined) {

@@ -1,8 +1,8 @@
-/** The smallest change of a proposed schema that takes a finding away.
+/** Searches the smallest change of a proposed schema that removes a finding.
  *
- *  Invariant: what is offered was tried: the changed text was parsed and judged again, the finding is gone, and nothing
- *  that stands against the schema, or loses more, has come in its place. Where nothing offered itself there are words alone.
- */
+ *  Invariant: an offered change was tried: its text was parsed and judged again, the finding is
+ *  gone, and it adds no refusal and no loss. If no change passes, the result is the rule's advice
+ *  without edits. */
 
 import { parseSchema, type Schema } from '../../../formats/schema.ts';
 import { FINDINGS_MAX, type Finding, isCompatible } from '../../compatibility/finding.ts';
@@ -20,7 +20,7 @@ export interface FixOptions {
 
 export type { Edit, Fix } from './change.ts';
 
-/** Changes that are tried for one finding. */
+/** Most changes tried for one finding. */
 const TRIES_MAX = 24;
 
 export function applyEdits(source: string, edits: readonly Edit[]): string {
@@ -50,7 +50,7 @@ const losses = (findings: readonly Finding[]): number =>
 const occurrences = ({ rule, path }: Finding, findings: readonly Finding[]): number =>
   findings.filter((one) => one.rule === rule && one.path === path).length;
 
-function mends(context: FixContext, before: readonly Finding[], edits: readonly Edit[]): boolean {
+function removesFinding(context: FixContext, before: readonly Finding[], edits: readonly Edit[]): boolean {
   const { proposed, finding } = context;
   let changed: Schema;
   try {
@@ -58,11 +58,11 @@ function mends(context: FixContext, before: readonly Finding[], edits: readonly 
       references: proposed.references,
     });
   } catch {
-    // A change that makes no schema is none.
+    // The changed text is no valid schema.
     return false;
   }
   const after = findingsOf(context, changed);
-  // A list that is full does not get shorter by one.
+  // A full list hides further findings, so its length need not shrink.
   const isFull = before.length >= FINDINGS_MAX;
   const refuses = isCompatible([finding]) || isFull ? 0 : 1;
   const loses = finding.severity === 'lossy' && !isFull ? 1 : 0;
@@ -99,7 +99,7 @@ export function fixOf(
   let tries = 0;
   for (const { words, edits } of changes) {
     if (++tries > TRIES_MAX) break;
-    if (mends(context, before, edits)) return { words, edits };
+    if (removesFinding(context, before, edits)) return { words, edits };
   }
   const words = ruleOf(finding.rule)?.fix;
   return words === undefined ? undefined : { words, edits: [] };

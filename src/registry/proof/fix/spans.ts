@@ -1,5 +1,5 @@
-/** How far a piece of a schema's text goes: a JSON value, a statement of Protobuf. For showing and mending texts that
- *  were parsed before, so what is no such piece ends at the end of the text. */
+/** Ranges of a schema's text: a JSON value, a Protobuf statement. For texts that were parsed
+ *  before: without a proper end, the range extends to the end of the text. */
 import type { Position } from '../../../formats/json/text.ts';
 
 export interface Span {
@@ -7,19 +7,19 @@ export interface Span {
   readonly end: number;
 }
 
-/** Comments and strings: nothing in them opens or closes. */
-const QUIET = /"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'|\/\/[^\n]*|\/\*[\s\S]*?\*\/|#[^\n]*/y;
-const JSON_QUIET = /"(?:[^"\\]|\\[\s\S])*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//y;
+/** Comments and strings: brackets in them do not count. */
+const PROTO_OPAQUE = /"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'|\/\/[^\n]*|\/\*[\s\S]*?\*\/|#[^\n]*/y;
+const JSON_OPAQUE = /"(?:[^"\\]|\\[\s\S])*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//y;
 
-/** The JSON value that begins at `at`. @cost O(value) */
+/** Returns the JSON value that begins at `at`. @cost O(value) */
 export function jsonSpan(text: string, at: number): Span {
   let depth = 0;
   for (let end = at; end < text.length; ) {
-    JSON_QUIET.lastIndex = end;
-    const quiet = JSON_QUIET.exec(text)?.[0];
+    JSON_OPAQUE.lastIndex = end;
+    const opaque = JSON_OPAQUE.exec(text)?.[0];
     const one = text[end] as string;
-    if (quiet !== undefined) {
-      end += quiet.length;
+    if (opaque !== undefined) {
+      end += opaque.length;
       if (depth === 0 && one === '"') return { at, end };
       continue;
     }
@@ -34,14 +34,15 @@ export function jsonSpan(text: string, at: number): Span {
   return { at, end: text.length };
 }
 
-/** The statement that begins at `at`, with its semicolon or its braces. @cost O(statement) */
+/** Returns the statement that begins at `at`, with its semicolon or its braces. @cost O(statement)
+ */
 export function protoSpan(text: string, at: number): Span {
   let depth = 0;
   for (let end = at; end < text.length; ) {
-    QUIET.lastIndex = end;
-    const quiet = QUIET.exec(text)?.[0];
-    if (quiet !== undefined) {
-      end += quiet.length;
+    PROTO_OPAQUE.lastIndex = end;
+    const opaque = PROTO_OPAQUE.exec(text)?.[0];
+    if (opaque !== undefined) {
+      end += opaque.length;
       continue;
     }
     const one = text[end++];
@@ -52,18 +53,19 @@ export function protoSpan(text: string, at: number): Span {
   return { at, end: text.length };
 }
 
-/** The place behind the first `mark` of the statement at `at` that is in no comment and no string. */
+/** Returns the position behind the first `mark` of the statement at `at`, outside of comments and
+ *  strings. */
 export function behind(text: string, at: number, mark: string): number | undefined {
   for (let end = at; end < text.length; ) {
-    QUIET.lastIndex = end;
-    const quiet = QUIET.exec(text)?.[0];
-    if (quiet !== undefined) end += quiet.length;
+    PROTO_OPAQUE.lastIndex = end;
+    const opaque = PROTO_OPAQUE.exec(text)?.[0];
+    if (opaque !== undefined) end += opaque.length;
     else if (text[end++] === mark) return end;
   }
   return undefined;
 }
 
-/** The opposite of positionOf. @cost O(text) */
+/** Inverse of positionOf. @cost O(text) */
 export function offsetOf(text: string, { line, column }: Position): number {
   let start = 0;
   for (let before = 1; before < line; before++) {
@@ -74,7 +76,7 @@ export function offsetOf(text: string, { line, column }: Position): number {
   return Math.min(text.length, start + column - 1);
 }
 
-/** The white space that a line begins with. */
+/** Returns the white space at the beginning of a line. */
 export function indentAt(text: string, at: number): string {
   const start = text.lastIndexOf('\n', at - 1) + 1;
   return /^[ \t]*/.exec(text.slice(start, at))?.[0] ?? '';

@@ -1,16 +1,14 @@
-/** What becomes of one written value when its field has another type in the reader.
- *
- *  Source: protobuf.dev, "Updating A Message Type" and "Encoding". A value that no rule speaks of is promised only where
- *  it is zero in both readings, for then nothing is changed.
- */
+/** Cast of one written value to the reader's type of the field.
+ *  Source: protobuf.dev, "Updating A Message Type" and "Encoding". If no rule covers a value, the
+ *  value is promised only if it is zero in both types, because then nothing changes. */
 
 import type { ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoEnum, ProtoField } from '../../../formats/protobuf/tree.ts';
 
 export interface Cast {
-  /** As the consumer's program sees it. */
+  /** Value that the consumer's program sees. */
   readonly value: unknown;
-  /** The same number, text or bytes as written. */
+  /** True: the number, text or bytes are unchanged. */
   readonly same: boolean;
 }
 
@@ -28,10 +26,10 @@ const WIRE: Readonly<Record<string, string>> = {
   message: LENGTH_DELIMITED,
 };
 
-/** What a single value looks like on the wire. */
+/** Wire form of a single value. */
 export const wireOfType = (type: string): string => WIRE[type] ?? 'a varint';
 
-/** Types among which the specification allows a change, "as if cast". */
+/** Families of types: the specification allows changes within a family, "as if cast". */
 const FAMILY: Readonly<Record<string, string>> = {
   int32: 'plain',
   int64: 'plain',
@@ -57,12 +55,13 @@ const isUnsigned = (type: string): boolean => type.startsWith('u') || type.start
 const integerOf = (value: ProtoValueDatum): bigint =>
   typeof value === 'boolean' ? (value ? 1n : 0n) : BigInt(value as number | bigint);
 
-/** The name of a number; the number where an open enum has no name; undefined where a closed one has none. */
+/** Returns the name of an enum number. Without a name: the number for an open enum, undefined for a
+ *  closed one. */
 function enumValue(enumeration: ProtoEnum, number: number): string | number | undefined {
   return enumeration.values.get(number) ?? (enumeration.closed ? undefined : number);
 }
 
-/** What a reader's program gets for a field that is not on the wire and has no presence. */
+/** Returns the reader's value of a field without presence that is not on the wire. */
 export function implicitDefault({ type, enumeration }: ProtoField): unknown {
   if (enumeration !== undefined) {
     const [first] = enumeration.values.keys();
@@ -74,7 +73,8 @@ export function implicitDefault({ type, enumeration }: ProtoField): unknown {
   return type.endsWith('64') ? 0n : 0;
 }
 
-/** Undefined: the specification promises nothing for this value. Neither field is a message's. */
+/** Casts a value. Undefined: the specification promises nothing for it. Neither field holds
+ *  messages. */
 export function cast(written: ProtoField, reader: ProtoField, value: ProtoValueDatum): Cast | undefined {
   const family = familyOf(written.type);
   if (family !== familyOf(reader.type)) {
@@ -92,7 +92,7 @@ export function cast(written: ProtoField, reader: ProtoField, value: ProtoValueD
     default: {
       const wide = integerOf(value);
       const result = fromInteger(reader, wide, wide);
-      // A name is more than whether it is zero.
+      // A bool keeps only whether the number is zero, so the name is lost.
       if (result !== undefined && written.type === 'enum' && reader.type === 'bool')
         return { ...result, same: false };
       return result;
@@ -100,7 +100,7 @@ export function cast(written: ProtoField, reader: ProtoField, value: ProtoValueD
   }
 }
 
-/** Zero is all bits zero in every number; minus zero is not. */
+/** Zero has the same bytes in every number type; minus zero has not. */
 export const isZero = (value: ProtoValueDatum): boolean =>
   value === 0n || value === false || Object.is(value, 0);
 
@@ -121,7 +121,7 @@ function fromInteger(reader: ProtoField, wide: bigint, written: bigint): Cast | 
   return { value: bits === 64 ? number : Number(number), same: number === written };
 }
 
-/** What is cut to 32 bits is the number as it stands on the wire, before its sign is unfolded. */
+/** The zigzag-encoded number is truncated to 32 bits before it is decoded. */
 function castZigzag(type: string, value: bigint): Cast {
   if (type === 'sint64') return { value, same: true };
   const folded = BigInt.asUintN(32, value >= 0n ? value * 2n : -value * 2n - 1n);

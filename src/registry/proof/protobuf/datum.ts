@@ -1,11 +1,12 @@
-/** A decoded Protobuf message in the exact form of serde/datum.ts: what its writer put on the wire, by field number. */
+/** Converts a decoded Protobuf message to a ProtoDatum: the fields that its writer put on the wire,
+ *  by number. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
 import { PLAIN_FORM } from '../../../formats/protobuf/codec/form.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import { isZero } from './cast.ts';
 
-/** @param plain what our decoder makes of a payload with the writer's own schema */
+/** @param plain decoder's result for a payload with the writer's own schema */
 export function protoDatum(message: ProtoMessage, plain: unknown): ProtoDatum {
   const datum = new Map<number, ProtoFieldDatum>();
   for (const field of message.fields) {
@@ -17,7 +18,7 @@ export function protoDatum(message: ProtoMessage, plain: unknown): ProtoDatum {
   return datum;
 }
 
-/** Undefined: not on the wire. */
+/** Undefined: the field is not on the wire. */
 function fieldDatum(field: ProtoField, given: unknown): ProtoFieldDatum | undefined {
   if (field.mapKey !== undefined) {
     const type = field.mapKey;
@@ -34,7 +35,7 @@ function fieldDatum(field: ProtoField, given: unknown): ProtoFieldDatum | undefi
   return field.presence || field.required || !isEmpty(value) ? value : undefined;
 }
 
-/** A value that a field without presence leaves out. */
+/** True for a value that a field without presence omits. */
 const isEmpty = (value: ProtoValueDatum): boolean =>
   isZero(value) || ((typeof value === 'string' || value instanceof Uint8Array) && value.length === 0);
 

@@ -1,4 +1,5 @@
-/** Values of Protobuf's types that a decoder or a cast may stumble over. The first of each is the default. */
+/** Edge values of Protobuf types, for decoders and casts. The first value of each type is the
+ *  default. */
 
 import type { ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoEnum, ProtoField } from '../../../formats/protobuf/tree.ts';
@@ -16,7 +17,7 @@ const SIGNED_64: Values = [
   -1n,
   7n,
   2n ** 31n,
-  // Cut to 32 bits as a value and as a folded number it becomes two different ones.
+  // Truncation to 32 bits gives different results for the value and for its zigzag form.
   -(2n ** 31n) - 1n,
   2n ** 32n + 5n,
   2n ** 53n + 1n,
@@ -28,7 +29,7 @@ const UNSIGNED_64: Values = [
   1n,
   7n,
   2n ** 31n,
-  // Its lower half is zero.
+  // The lower 32 bits are zero.
   2n ** 32n,
   2n ** 32n + 5n,
   2n ** 53n + 1n,
@@ -37,12 +38,13 @@ const UNSIGNED_64: Values = [
 ];
 const NOT_FINITE: Values = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 
-/** Where a text's bytes are easily lost: one byte each, several, four, a mark at the beginning, NUL, and a length of
- *  two bytes. */
+/** Texts whose bytes are easily lost: one, several and four bytes a character; a byte order mark;
+ *  NUL; and a length that needs two bytes. */
 const TEXTS = ['', 'a', 'größe', '本🚚', '\ufeffx', '\u0000', 'x'.repeat(130)] as const;
 
-/** Of bytes that are no UTF-8: never a first byte, an overlong form, half a pair, above the last point, cut short. */
-const NO_TEXTS: Values = [
+/** Bytes that are not UTF-8: an invalid first byte, an overlong form, half a surrogate pair, a code
+ *  point above the last, a cut sequence. */
+const INVALID_UTF8: Values = [
   bytes(0xff, 0xfe, 0x00),
   bytes(0xc0, 0x80),
   bytes(0xed, 0xa0, 0x80),
@@ -65,14 +67,14 @@ const SCALAR_EDGES: Readonly<Record<string, Values>> = {
   float: [0, 1.5, -0, Math.fround(-0.1), Math.fround(3.4028234663852886e38), 2 ** -149, ...NOT_FINITE],
   double: [0, 1.5, -0, -0.1, 2 ** 53, Number.MAX_VALUE, Number.MIN_VALUE, ...NOT_FINITE],
   string: TEXTS,
-  // One of them is a message's encoding by chance: field 1, a varint.
-  bytes: [bytes(), bytes(0x61), bytes(0x08, 0x01), ...TEXTS.slice(2, 5).map(utf8), ...NO_TEXTS],
+  // The third value is also a valid message: field 1, a varint.
+  bytes: [bytes(), bytes(0x61), bytes(0x08, 0x01), ...TEXTS.slice(2, 5).map(utf8), ...INVALID_UTF8],
 };
 
 /** Numbers that an open enum may hold without a name. */
 const UNNAMED = [1, -1, 2 ** 31 - 1, -(2 ** 31)] as const;
 
-/** Every named number, and where the enum is open some without a name. */
+/** Returns every named number, and some unnamed ones if the enum is open. */
 function enumEdges({ values, closed }: ProtoEnum): readonly number[] {
   const named = [...values.keys()];
   if (closed) return named;
@@ -82,11 +84,12 @@ function enumEdges({ values, closed }: ProtoEnum): readonly number[] {
   return [...named, ...new Set(unnamed)];
 }
 
-/** Of a field that holds no message, or of a map's values that are none; the default first. */
+/** Returns the edge values of a scalar or enum type, the default first. */
 export const protoEdges = ({ type, enumeration }: ProtoField): Values =>
   enumeration === undefined ? (SCALAR_EDGES[type] ?? []) : enumEdges(enumeration);
 
-/** Of a map's keys: the usual ones first, then the default, and one that objects of JavaScript treat as their own. */
+/** Returns edge values of map keys: ordinary ones first, then the default, and one that has a
+ *  meaning in JavaScript objects. */
 export function mapKeyEdges(type: string): Values {
   if (type === 'string') return ['k', 'l', '', '__proto__', 'größe🚚'];
   const [zero, ...others] = SCALAR_EDGES[type] ?? [];

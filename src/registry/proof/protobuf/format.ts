@@ -1,4 +1,4 @@
-/** What Protobuf brings to a proof. */
+/** Protobuf's part of the live proof. */
 
 import { encodeProto } from '../../../formats/protobuf/codec/encoder.ts';
 import type { ProtoMessage } from '../../../formats/protobuf/tree.ts';
@@ -9,7 +9,7 @@ import { protoJson } from './json.ts';
 import { protoProjector } from './projection.ts';
 import { protoWitnesses } from './witness.ts';
 
-/** The message of an event. @throws bad_message_index */
+/** Returns a lookup of the message of an event. @throws bad_message_index */
 function messagesOf(writer: ProtoSchema): (event: ProtoEvent) => ProtoMessage {
   const byPath = new Map(writer.tree.messages.map((message) => [message.path.join(), message]));
   return ({ path }) => {

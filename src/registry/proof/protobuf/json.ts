@@ -1,7 +1,7 @@
-/** A written Protobuf event as JSON for a person, in the style of Protobuf's own mapping: 64-bit integers are texts of
- *  digits, bytes base64, enums names where they have one. Fields keep the names of the schema, what is not written is
- *  left out, and the types of google.protobuf have no forms of their own. Source: protobuf.dev, "ProtoJSON Format".
- */
+/** Renders a written Protobuf event as JSON in the style of ProtoJSON: 64-bit integers are texts of
+ *  digits, bytes are base64, enums are names if they have one. It differs from ProtoJSON: fields
+ *  keep the schema's names, unwritten fields are omitted, and the types of google.protobuf have no
+ *  special forms. Source: protobuf.dev, "ProtoJSON Format". */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoField, ProtoMessage } from '../../../formats/protobuf/tree.ts';

@@ -1,16 +1,17 @@
-/** The smallest event of each message that a file reaches, or that a message has none that is worth building.
+/** Smallest event of each message that a file reaches, if the message has one within the limits.
  *
- *  It holds the required fields alone. A message that requires itself has no finite event; what requires it has none
- *  either. Found from the inside out: a message is settled when all that it requires are.
- */
+ *  It holds only the required fields. A message that requires itself has no finite event; neither
+ *  has a message that requires such a message. Found from the inside out: a message is settled when
+ *  all messages that it requires are. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import { protoEdges } from './edges.ts';
 
-/** Values of a smallest event; a message whose smallest has more counts as one without. */
+/** Most values of a smallest event; a message whose smallest event has more counts as having none.
+ */
 const VALUES_MAX = 50_000;
-/** Messages inside messages of a smallest event. */
+/** Most messages inside messages of a smallest event. */
 const DEPTH_MAX = 95;
 
 interface Least {
@@ -68,17 +69,17 @@ export class LeastMessages {
     return { datum, values, depth: depth + 1 };
   }
 
-  /** Whether an event can hold it. */
+  /** True if the message has an event within the limits. */
   has(message: ProtoMessage): boolean {
     return this.settled.has(message);
   }
 
-  /** Whether an event can hold a value of it. */
+  /** True if a field can have a value within the limits. */
   holds({ message }: ProtoField): boolean {
     return message === undefined || this.has(message);
   }
 
-  /** Of a message that has one. */
+  /** Returns the smallest event. The message must have one. */
   of(message: ProtoMessage): ProtoDatum {
     return (this.settled.get(message) as Least).datum;
   }
@@ -87,12 +88,12 @@ export class LeastMessages {
     return (this.settled.get(message) as Least).values;
   }
 
-  /** The smallest event that also holds this. */
+  /** Returns the smallest event that also has this field. */
   with(message: ProtoMessage, field: ProtoField, value: ProtoFieldDatum): ProtoDatum {
     return new Map<number, ProtoFieldDatum>(this.of(message)).set(field.number, value);
   }
 
-  /** The smallest single value: of a repeated field an item, of a map a value. */
+  /** Returns the smallest single value: an item of a repeated field, a value of a map. */
   valueOf(field: ProtoField): ProtoValueDatum {
     return field.message === undefined ? (protoEdges(field)[0] as ProtoValueDatum) : this.of(field.message);
   }

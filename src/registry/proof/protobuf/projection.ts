@@ -1,34 +1,37 @@
-/** What Protobuf's specification promises of an event that one schema writes and another reads, in the form that the
- *  consumer's program sees: field names, bigint, names of enums, null for what is absent and has presence.
+/** Projection of a Protobuf event: the value that the specification promises to a reader's program.
+ *  Its form is the plain one: field names, bigint, names of enums, null for an absent field with
+ *  presence.
  *
- *  Made from the written values and the two schemas, never from bytes; the checkers and the decoder are not asked. The
- *  value is gathered by the reader's fields first, because what is written apart may come together there: the items of
- *  a list that is read as one message, two members of one oneof.
- *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Application Note: Field Presence".
- */
+ *  Computed from the written values and the two schemas, never from bytes. It shares no code with
+ *  the checkers or the decoder. Values are first gathered by the reader's fields, because
+ *  separately written values may meet there: items of a list that is read as one message, or two
+ *  members of one oneof.
+ *  Source: protobuf.dev, "Updating A Message Type", "Encoding" and "Application Note: Field
+ *  Presence". */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { Projection } from '../trial.ts';
 import { cast, implicitDefault, isZero, LENGTH_DELIMITED, wireOfType } from './cast.ts';
 
-/** Messages inside messages of an event; readers of Protobuf stop at 100. */
+/** Most messages inside messages of an event; Protobuf readers stop at 100. */
 const DEPTH_MAX = 100;
 
 type Pairs = ReadonlyArray<readonly [ProtoValueDatum, ProtoValueDatum]>;
 
-/** A value as the program sees it, or a message that more may come to. */
+/** Plain value, or a message that later values may be merged into. */
 type Part = { readonly plain: unknown } | Gathered;
 
-/** What has come of a message. */
+/** Values gathered for a message of the reader. */
 class Gathered {
   readonly message: ProtoMessage;
   readonly single = new Map<ProtoField, Part>();
   readonly lists = new Map<ProtoField, Part[]>();
   readonly maps = new Map<ProtoField, Map<string, Part>>();
-  /** Of each oneof the field that has come, and with which written message. */
+  /** For each oneof, the field with the latest value, and the written message that it comes from.
+   */
   readonly chosen = new Map<string, readonly [ProtoField, ProtoDatum]>();
-  /** The last value that came is one that its closed enum does not have. */
+  /** True: the last value was a number that its closed enum does not have. */
   isDropped = false;
 
   constructor(message: ProtoMessage) {
@@ -36,18 +39,19 @@ class Gathered {
   }
 }
 
-/** How the fields of one message type become those of another. */
-interface Meeting {
+/** Written field with the reader's fields of the same number and of the same name. */
+interface FieldMatch {
   readonly written: ProtoField;
-  /** With the same number. */
+  /** Reader's field with the same number. */
   readonly reader: ProtoField | undefined;
-  /** With its name, under another number. */
+  /** Reader's field with the same name and another number. */
   readonly renumbered: ProtoField | undefined;
 }
 
 const entries = new WeakMap<ProtoField, ProtoMessage>();
 
-/** The entry of a map, as the message that it is on the wire. Its fields have names that no other field can have. */
+/** Map entry as the message that it is on the wire. The names of its fields cannot clash with other
+ *  names. */
 function entryOf(field: ProtoField): ProtoMessage {
   const held = entries.get(field);
   if (held !== undefined) return held;
@@ -84,11 +88,11 @@ const holdsMessages = (field: ProtoField): boolean => field.message !== undefine
 const wireOf = (field: ProtoField): string =>
   isMap(field) ? LENGTH_DELIMITED : field.delimited ? 'a group' : wireOfType(field.type);
 
-/** A list of numbers is looked for as a run as well. */
+/** True if a reader of the field also accepts a packed run. */
 const mayBePacked = (field: ProtoField): boolean =>
   field.repeated && !holdsMessages(field) && wireOf(field) !== LENGTH_DELIMITED;
 
-/** What is on the wire for a field, each value by itself. */
+/** Returns the values of a field as they are on the wire, one by one. */
 function valuesOf(field: ProtoField, written: ProtoFieldDatum | undefined): readonly ProtoValueDatum[] {
   if (written === undefined) return [];
   if (isMap(field)) {
@@ -115,40 +119,41 @@ const typeWord = ({ type, message, enumeration, delimited }: ProtoField): string
       ? `enum ${enumeration.name}`
       : type;
 
-/** For a sentence, not for a machine. */
+/** Renders a value for a message. */
 function shown(value: ProtoValueDatum): string {
   if (typeof value === 'string') return JSON.stringify(value.slice(0, 40));
   if (value instanceof Uint8Array) return `the bytes ${Buffer.from(value.subarray(0, 20)).toString('hex')}`;
   return String(value);
 }
 
-/** @param writer a message of the writer's file, which wrote the event */
+/** @param writer message of the writer's file that wrote the event */
 export function projectProto(datum: ProtoDatum, writer: ProtoMessage, reader: ProtoFile): Projection {
   return protoProjector(reader)(datum, writer);
 }
 
-/** Keeps how the types of the two schemas meet. */
+/** Compiles a projection. Caches the matching fields of each pair of message types. */
 export function protoProjector(reader: ProtoFile): (datum: ProtoDatum, writer: ProtoMessage) => Projection {
-  const meetings = new Map<ProtoMessage, Map<ProtoMessage, readonly Meeting[]>>();
+  const matches = new Map<ProtoMessage, Map<ProtoMessage, readonly FieldMatch[]>>();
   return (datum, writer) => {
     const message = reader.byName.get(writer.name);
     if (message === undefined) {
       return { kind: 'none', why: `the reader's schema has no message ${writer.name}`, answer: 'error' };
     }
-    return new Reading(meetings).read(datum, writer, message);
+    return new Reading(matches).read(datum, writer, message);
   };
 }
 
 class Reading {
-  private readonly meetings: Map<ProtoMessage, Map<ProtoMessage, readonly Meeting[]>>;
-  private readonly way: string[] = [];
+  private readonly matches: Map<ProtoMessage, Map<ProtoMessage, readonly FieldMatch[]>>;
+  private readonly fieldPath: string[] = [];
   private why: string | undefined;
-  /** What a decoder must make of an event that has no reading; `open`: the rules do not say. */
+  /** Expected behavior of a decoder for an event without a promised value; `open`: the rules do not
+   *  define it. */
   private answer: 'left' | 'error' | 'open' = 'left';
   private lossless = true;
 
-  constructor(meetings: Map<ProtoMessage, Map<ProtoMessage, readonly Meeting[]>>) {
-    this.meetings = meetings;
+  constructor(matches: Map<ProtoMessage, Map<ProtoMessage, readonly FieldMatch[]>>) {
+    this.matches = matches;
   }
 
   read(datum: ProtoDatum, writer: ProtoMessage, message: ProtoMessage): Projection {
@@ -161,16 +166,16 @@ class Reading {
     return { kind: 'none', why, answer: answer === 'error' ? answer : { left: value } };
   }
 
-  /** Keeps the first reason. `left`: the value vanishes, and the rest is read as ever. `open`: its bytes mean something
-   *  else, so that nothing is said of what follows. */
+  /** Keeps the first reason. `left`: the value is lost, and the rest is read normally. `open`: the
+   *  bytes have another meaning, so the rest is undefined. */
   private refuse(answer: 'left' | 'error' | 'open', why: string): void {
-    this.why ??= this.way.length === 0 ? why : `${this.way.join('.')}: ${why}`;
+    this.why ??= this.fieldPath.length === 0 ? why : `${this.fieldPath.join('.')}: ${why}`;
     if (this.answer === 'left' || answer === 'open') this.answer = answer;
   }
 
-  private meetingsOf(writer: ProtoMessage, reader: ProtoMessage): readonly Meeting[] {
-    const readers = this.meetings.get(writer) ?? new Map<ProtoMessage, readonly Meeting[]>();
-    this.meetings.set(writer, readers);
+  private matchesOf(writer: ProtoMessage, reader: ProtoMessage): readonly FieldMatch[] {
+    const readers = this.matches.get(writer) ?? new Map<ProtoMessage, readonly FieldMatch[]>();
+    this.matches.set(writer, readers);
     const held = readers.get(reader);
     if (held !== undefined) return held;
     const numbers = new Map(reader.fields.map((field) => [field.number, field]));
@@ -187,18 +192,19 @@ class Reading {
     return made;
   }
 
-  /** One written message; what came before it for the same one of the reader's stays where nothing replaces it. */
+  /** Gathers one written message. Earlier values for the same message of the reader stay unless
+   *  they are replaced. */
   private gather(into: Gathered, datum: ProtoDatum, writer: ProtoMessage): void {
     if (this.answer === 'open') return;
-    if (this.way.length > DEPTH_MAX) {
-      this.refuse('open', `messages stand in one another more than ${DEPTH_MAX} deep`);
+    if (this.fieldPath.length > DEPTH_MAX) {
+      this.refuse('open', `messages are nested more than ${DEPTH_MAX} deep`);
       return;
     }
-    for (const { written, reader, renumbered } of this.meetingsOf(writer, into.message)) {
+    for (const { written, reader, renumbered } of this.matchesOf(writer, into.message)) {
       const values = valuesOf(written, datum.get(written.number));
-      this.way.push(written.name);
+      this.fieldPath.push(written.name);
       if (values.length > 0 && renumbered !== undefined) {
-        const becomes = reader === undefined ? 'vanishes' : `is taken for "${reader.name}"`;
+        const becomes = reader === undefined ? 'vanishes' : `is read as "${reader.name}"`;
         this.refuse(
           'left',
           `it has number ${written.number} where it is written and ${renumbered.number} where it is read, so it ${becomes}`,
@@ -206,21 +212,22 @@ class Reading {
       }
       if (reader !== undefined) {
         if (values.length === 0) this.absent(written, reader);
-        else this.take(into, written, reader, values, datum);
+        else this.gatherField(into, written, reader, values, datum);
       }
-      this.way.pop();
+      this.fieldPath.pop();
     }
   }
 
-  /** Nothing is on the wire. That may say "absent", "the default" or "an empty list". */
+  /** Handles a field that is not on the wire. This means "absent", "the default" or "an empty
+   *  list", depending on the field. */
   private absent(written: ProtoField, reader: ProtoField): void {
     if (!isSingle(reader) || reader.message !== undefined || written.message !== undefined) return;
     if (!isSingle(written)) this.lossless &&= reader.presence;
     else if (written.presence !== reader.presence) this.lossless = false;
   }
 
-  /** Values that are on the wire, in their order. */
-  private take(
+  /** Gathers the values of a field in their order. */
+  private gatherField(
     into: Gathered,
     written: ProtoField,
     reader: ProtoField,
@@ -238,24 +245,24 @@ class Reading {
       return;
     }
     for (const value of values) {
-      if (asMessage) this.takeMessage(into, written, reader, value as ProtoDatum, datum);
-      else this.takeValue(into, written, reader, value, datum);
+      if (asMessage) this.gatherMessage(into, written, reader, value as ProtoDatum, datum);
+      else this.gatherValue(into, written, reader, value, datum);
     }
   }
 
-  /** Another kind of value on the wire: the reader passes over it. */
+  /** Handles a value of another wire form: the reader skips it. */
   private other(written: ProtoField, reader: ProtoField, values: readonly ProtoValueDatum[]): void {
     if (!this.vanishesUnseen(reader, values)) {
       const wire = written.packed ? LENGTH_DELIMITED : wireOf(written);
-      const isTaken = wire === wireOf(reader) || (wire === LENGTH_DELIMITED && mayBePacked(reader));
+      const isReadable = wire === wireOf(reader) || (wire === LENGTH_DELIMITED && mayBePacked(reader));
       this.refuse(
-        isTaken ? 'open' : 'left',
+        isReadable ? 'open' : 'left',
         `${wordOf(written)} is not what a reader of ${wordOf(reader)} looks for`,
       );
     }
   }
 
-  /** The reader's default takes the place of the last value, and is the same. */
+  /** True if the skipped value equals the reader's default, so the loss has no effect. */
   private vanishesUnseen(reader: ProtoField, values: readonly ProtoValueDatum[]): boolean {
     const isNumber = reader.message === undefined && reader.type !== 'string' && reader.type !== 'bytes';
     if (!isSingle(reader) || reader.presence || reader.required || !isNumber) return false;
@@ -264,7 +271,7 @@ class Reading {
     return isZero(last);
   }
 
-  private takeValue(
+  private gatherValue(
     into: Gathered,
     written: ProtoField,
     reader: ProtoField,
@@ -277,7 +284,7 @@ class Reading {
         reader.enumeration !== undefined && written.type !== 'sint32' && written.type !== 'sint64';
       const answer = reader.type === 'string' ? 'error' : isFamily ? 'left' : 'open';
       this.refuse(answer, `${shown(value)} as ${wordOf(written)} is no value of ${wordOf(reader)}`);
-      // A closed enum's unknown number takes the entry of a map along.
+      // An unknown number of a closed enum drops the whole map entry.
       into.isDropped = true;
       return;
     }
@@ -286,7 +293,7 @@ class Reading {
     this.put(into, reader, { plain: read.value }, datum);
   }
 
-  private takeMessage(
+  private gatherMessage(
     into: Gathered,
     written: ProtoField,
     reader: ProtoField,
@@ -302,7 +309,7 @@ class Reading {
     }
     const message = reader.message as ProtoMessage;
     if (writer.unknown || message.unknown) {
-      this.refuse('open', `nothing is known of ${writer.unknown ? writer.name : message.name}`);
+      this.refuse('open', `${writer.unknown ? writer.name : message.name} is unknown`);
       return;
     }
     const held = isSingle(reader) ? into.single.get(reader) : undefined;
@@ -319,7 +326,7 @@ class Reading {
       return;
     }
     this.choose(into, reader, datum);
-    // The last of several stays, or several messages become one.
+    // Only the last value stays, or several messages are merged.
     if (into.single.has(reader)) this.lossless = false;
     into.single.set(reader, part);
   }
@@ -339,8 +346,8 @@ class Reading {
     map.set(name, part ?? { plain: implicitDefault(value) });
   }
 
-  /** A oneof holds one field. Of two that were written together one would vanish; of two that a merge brings together
-   *  the last one stays, as merging says. */
+  /** A oneof holds one field. If one written message has two members, one is lost, so there is no
+   *  promised value. If a merge joins them, the last one stays, as merging specifies. */
   private choose(into: Gathered, reader: ProtoField, datum: ProtoDatum): void {
     if (reader.oneof === undefined) return;
     const held = into.chosen.get(reader.oneof);

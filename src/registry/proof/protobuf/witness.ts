@@ -1,9 +1,10 @@
-/** Events of a Protobuf schema that try its edges: every class of values of every field once, while the rest of the
- *  event is the smallest there is; then fields together, because a reader may let them exclude each other.
+/** Witness events of a Protobuf schema: each class of values of each field occurs once, while the
+ *  rest of the event is the smallest possible. Then pairs of fields are set together, because a
+ *  reader may put them into one oneof.
  *
- *  Messages and fields take turns, so that a bounded number of events says something of each of them. A message inside
- *  itself is entered RECURSION_MAX times. A field without presence is not written at its default, as no writer does.
- */
+ *  Messages and fields take turns, so that a bounded number of events covers all of them. A
+ *  recursive message is entered RECURSION_MAX times. A field without presence is not written at its
+ *  default, as in real writers. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../../formats/datum.ts';
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
@@ -14,24 +15,26 @@ import { isZero } from './cast.ts';
 import { mapKeyEdges, protoEdges } from './edges.ts';
 import { LeastMessages } from './least.ts';
 
-/** Values of all events together, counted by what each must hold. */
+/** Most values of all events together, counted by the values that each event must have. */
 const VALUES_MAX = 2_000_000;
 /** Times that a message is entered inside itself. */
 const RECURSION_MAX = 2;
-/** Messages inside messages that are varied, and fields of a route: readers of Protobuf stop at 100. */
+/** Most messages inside messages that are varied, and most fields of a route; Protobuf readers stop
+ *  at 100. */
 const VARIED_DEPTH_MAX = 95;
-/** Fields of an event that has all of them, inner ones included. */
+/** Most fields of an event that has all of them, inner ones included. */
 const WHOLE_VALUES_MAX = 5_000;
-/** Messages inside messages of such an event that have all their fields too. */
+/** Most messages inside messages of such an event that have all their fields too. */
 const WHOLE_DEPTH_MAX = 3;
-/** Pairs of fields of one message that are set together. */
+/** Most pairs of fields of one message that are set together. */
 const PAIRS_MAX = 1_000;
-/** Of a random event: messages inside messages, and values, before the smallest take their place. */
+/** Limits of a random event: messages inside messages, and values. Beyond them it uses the smallest
+ *  values. */
 const RANDOM_DEPTH_MAX = 6;
 const RANDOM_VALUES_MAX = 2_000;
 const RANDOM_ITEMS_MAX = 3;
 
-/** The messages that lead to one. */
+/** Path of messages that leads to a message. */
 interface Way {
   readonly depth: number;
   readonly message: ProtoMessage;
@@ -46,13 +49,13 @@ function timesEntered(message: ProtoMessage, way: Way | undefined): number {
 
 const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
 
-/** Whether its writer leaves it out. */
+/** True for a value that its writer omits. */
 const isUnwritten = (field: ProtoField, value: ProtoValueDatum): boolean =>
   !field.presence &&
   !field.required &&
   (isZero(value) || value === '' || (value instanceof Uint8Array && value.length === 0));
 
-/** What a field holds when one value of it is all that is known. */
+/** Wraps a single value as the content of the field. */
 function holding(field: ProtoField, value: ProtoValueDatum): ProtoFieldDatum {
   if (isMap(field)) return [[mapKeyEdges(field.mapKey as string)[0] as ProtoValueDatum, value]];
   return field.repeated ? [value] : value;
@@ -66,7 +69,8 @@ class ProtoWitnesses {
     this.least = new LeastMessages(file);
   }
 
-  /** Every class of values of every field; the smallest event first, each of the rest other than it. */
+  /** Yields each class of values of each field: the smallest event first, then events that differ
+   *  from it. */
   *variants(message: ProtoMessage, outer: Way | undefined): Generator<ProtoDatum> {
     if (!this.least.has(message)) return;
     yield this.least.of(message);
@@ -82,14 +86,14 @@ class ProtoWitnesses {
     ]);
   }
 
-  /** What one field can hold, but for nothing. */
+  /** Yields the values of one field, except absence. */
   private *values(field: ProtoField, way: Way): Generator<ProtoFieldDatum> {
     if (!this.least.holds(field)) return;
     if (isMap(field)) yield* this.maps(field, way);
     else if (field.repeated) yield* this.lists(field, way);
     else if (field.message === undefined) yield* this.singles(field);
     else {
-      // Where it is required the smallest stands in the smallest event around it.
+      // The smallest value of a required field is in the smallest event already.
       const inner = this.variants(field.message, way);
       if (field.required) inner.next();
       yield* inner;
@@ -102,7 +106,7 @@ class ProtoWitnesses {
     if (first !== undefined && !field.required && !isUnwritten(field, first)) yield first;
   }
 
-  /** Each class of one item. */
+  /** Yields each class of one item. */
   private items(field: ProtoField, way: Way): Generator<ProtoValueDatum> | readonly ProtoValueDatum[] {
     return field.message === undefined ? protoEdges(field) : this.variants(field.message, way);
   }
@@ -117,7 +121,7 @@ class ProtoWitnesses {
     for (const value of this.items(field, way)) if (value !== second) yield [value];
   }
 
-  /** Entries that a reader may take for a map's: one key, two values. */
+  /** Yields lists that a reader may treat as map entries: one key, two values. */
   private *sameKeys({ message }: ProtoField): Generator<readonly ProtoValueDatum[]> {
     const [key, value] = [1, 2].map((number) => message?.fields.find((field) => field.number === number));
     if (message === undefined || key === undefined || value === undefined) return;
@@ -151,14 +155,14 @@ class ProtoWitnesses {
     for (const value of this.items(field, way)) if (value !== second) yield [[key, value]];
   }
 
-  /** Two of a message's fields, and nothing else that may be left out. */
+  /** Yields events with two of a message's fields set, and no other optional field. */
   private *pairs(message: ProtoMessage): Generator<ProtoDatum> {
     const samples = message.fields.flatMap((field) => {
       const value = this.sample(field, 0, 0);
       return value === undefined ? [] : [{ field, value }];
     });
     let left = PAIRS_MAX;
-    // Neighbours first: they are the likeliest to come into one oneof.
+    // Neighbors come first: they are the likeliest to be moved into one oneof.
     for (let apart = 1; apart < samples.length; apart++) {
       for (let i = 0; i + apart < samples.length; i++) {
         const [a, b] = [samples[i], samples[i + apart]] as [Sample, Sample];
@@ -175,7 +179,7 @@ class ProtoWitnesses {
       .set(b.field.number, b.value);
   }
 
-  /** This field with each other one. */
+  /** Yields events with this field and each other field set. */
   private *pairsOf(message: ProtoMessage, field: ProtoField): Generator<ProtoDatum> {
     const value = this.sample(field, 0, 0);
     if (value === undefined) return;
@@ -189,7 +193,7 @@ class ProtoWitnesses {
     }
   }
 
-  /** All that a message can hold at once, one event for each turn of its oneofs. */
+  /** Yields events with all fields set, one event for each member of a oneof. */
   private *wholes(message: ProtoMessage): Generator<ProtoDatum> {
     const sizes = new Map<string, number>();
     for (const { oneof } of message.fields)
@@ -198,7 +202,7 @@ class ProtoWitnesses {
     for (const size of sizes.values()) turns = Math.max(turns, size);
     for (let turn = 0; turn < turns; turn++) {
       const whole = this.whole(message, turn, 0, { left: WHOLE_VALUES_MAX });
-      // One field more is what that field has been tried with already.
+      // An event with one field more was yielded for that field already.
       if (whole.size > this.least.of(message).size + 1) yield whole;
     }
   }
@@ -222,7 +226,8 @@ class ProtoWitnesses {
     return datum;
   }
 
-  /** A value that is on the wire and not the default; another one for another turn where there are two. */
+  /** Returns a value that is on the wire and not the default; different turns get different values
+   *  if there are two. */
   private sample(
     field: ProtoField,
     turn: number,
@@ -235,7 +240,7 @@ class ProtoWitnesses {
       const bare = { ...field, presence: false, required: false };
       const values = protoEdges(field).filter((value) => !isUnwritten(bare, value));
       const [value, other] = [values[turn % values.length], values[(turn + 1) % values.length]];
-      // An enum whose only value is zero.
+      // This happens for an enum whose only value is zero.
       if (value === undefined || other === undefined) return this.defaultSample(field);
       budget.left--;
       return field.repeated ? [value, other] : holding(field, value);
@@ -253,7 +258,8 @@ class ProtoWitnesses {
     return isUnwritten(field, value) ? undefined : value;
   }
 
-  /** Along the steps, and what is made of the message or the field at their end; `rest` is what stands around it. */
+  /** Follows the steps, and yields the events of `ends` for the message or field at their end.
+   *  `rest` supplies the other fields on the way. */
   *along(
     message: ProtoMessage,
     steps: readonly Step[],
@@ -269,7 +275,7 @@ class ProtoWitnesses {
     const field =
       step.kind === 'field' ? message.fields.find(({ number }) => number === step.key) : undefined;
     if (field === undefined) return;
-    // How to come through a list or a map is in the schema.
+    // Steps through lists and maps follow from the schema.
     const inner = after.filter(({ kind }) => kind === 'field');
     if (inner.length === 0) yield* ends.field(message, field);
     else if (field.message !== undefined)
@@ -278,7 +284,7 @@ class ProtoWitnesses {
       );
   }
 
-  /** The field that a route ends with: absent, in all its ways, and with each other field. */
+  /** Varies the field at the end of a route: absent, with each value, and with each other field. */
   *around(message: ProtoMessage, field: ProtoField): Generator<ProtoDatum> {
     yield this.least.of(message);
     yield* inTurns([
@@ -287,7 +293,7 @@ class ProtoWitnesses {
     ]);
   }
 
-  /** The same field where all others are set. */
+  /** Varies the same field while all other fields are set. */
   *amid(message: ProtoMessage, field: ProtoField): Generator<ProtoDatum> {
     const whole = this.all(message);
     if (!field.required) yield changed(whole, message, field, undefined);
@@ -304,7 +310,7 @@ class ProtoWitnesses {
     return held;
   }
 
-  /** A mix of values. */
+  /** Returns a random mix of edge values. */
   mix(message: ProtoMessage, random: () => number): ProtoDatum {
     const budget = { left: RANDOM_VALUES_MAX };
     const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
@@ -342,7 +348,7 @@ class ProtoWitnesses {
   }
 }
 
-/** One field other than it was; those that it excludes go. */
+/** Copies a message with another value of one field, and without the fields that exclude it. */
 function changed(
   datum: ProtoDatum,
   message: ProtoMessage,
@@ -356,7 +362,7 @@ function changed(
   return made;
 }
 
-/** What events there are at the end of a route. */
+/** Generators of the events at the end of a route. */
 interface Ends {
   readonly message: (message: ProtoMessage) => Generator<ProtoDatum>;
   readonly field: (message: ProtoMessage, field: ProtoField) => Generator<ProtoDatum>;
@@ -413,7 +419,8 @@ export function* protoWitnesses(
       field: (message, field) => witnesses.around(message, field),
     }),
   ];
-  // A reader may require what the writer may leave out; then nothing is seen of an event that is small around its end.
+  // A reader may require fields that the writer may omit. Then an event that is small around the
+  // end of the route only shows that failure.
   if (steps.length > 0) {
     passes.push(
       events(whole, {

@@ -1,5 +1,5 @@
-/** The Avro verdict, finding by finding: what it says, where, how an event gets there, and that hostile pairs of schemas
- *  cost what their size costs. That the verdicts are true is for the property test to show. */
+/** Avro verdict, finding by finding: message, place and route; and the linear cost of hostile pairs
+ *  of schemas. The property test shows that the verdicts are true. */
 
 import { describe, expect, it } from 'vitest';
 import { parseAvroSchema } from '../../../../src/formats/avro/schema.ts';
@@ -9,7 +9,7 @@ import { checkStrictAvro } from '../../../../src/registry/compatibility/avro/str
 import { type Finding, stepsOf } from '../../../../src/registry/compatibility/finding.ts';
 import { worked } from '../../../work.ts';
 
-/** Function calls of one comparison; a quadratic walk takes many times as many. */
+/** Most function calls of one comparison; a quadratic walk needs many times as many. */
 const CALLS_MAX = 5_000_000;
 
 const treeOf = (json: unknown): AvroNode => parseAvroSchema(JSON.stringify(json), { lenient: true }).tree;
@@ -122,7 +122,7 @@ describe('finding messages', () => {
     [
       { type: 'long', logicalType: 'timestamp-micros' },
       'long',
-      "the logical type timestamp-micros stands on the reader's side only; the value is read as it was written",
+      "the logical type timestamp-micros exists on the reader's side only; the value is read as it was written",
     ],
     [
       { type: 'fixed', name: 'Digest', size: 20 },

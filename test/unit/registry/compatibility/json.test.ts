@@ -7,7 +7,7 @@ import { worked } from '../../../work.ts';
 
 const parsed = (schema: unknown) =>
   parseSchema('JSON', typeof schema === 'string' ? schema : JSON.stringify(schema));
-/** Rules at their paths that refuse; empty: compatible. */
+/** Returns refusing rules with their paths; empty: compatible. */
 const refused = (reader: unknown, writer: unknown): string[] =>
   checkPair(parsed(reader), parsed(writer))
     .filter((one) => !isCompatible([one]))
@@ -78,7 +78,7 @@ describe('JSON Schema changes in both directions', () => {
       object({ a: int }, { additionalProperties: int }),
       object({ a: int, b: text }, { additionalProperties: int }),
       ['JSON_PROPERTY_NOT_TAKEN b'],
-      // `b` may be an integer by the rest of the new schema.
+      // `b` may be an integer by the new schema's `additionalProperties`.
       ['JSON_TYPE_NARROWED b'],
     ],
     [

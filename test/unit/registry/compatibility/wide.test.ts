@@ -1,4 +1,5 @@
-/** Wide and tangled schemas below the limit of a schema's text: a comparison costs what their size costs. */
+/** Wide and cyclic schemas below the limit of a schema's text: a comparison costs no more than
+ *  their size. */
 
 import { describe, expect, it } from 'vitest';
 import { SCHEMA_TEXT_CHARS_MAX } from '../../../../src/formats/format.ts';
@@ -14,9 +15,10 @@ import {
 } from '../../../../src/registry/index.ts';
 import { worked } from '../../../work.ts';
 
-/** Function calls of one comparison; a quadratic walk takes many times as many. */
+/** Most function calls of one comparison; a quadratic walk needs many times as many. */
 const CALLS_MAX = 8_000_000;
-/** The same where each part meets each other one, up to the budget of a comparison. */
+/** The same for schemas in which each part meets each other one, up to the budget of a comparison.
+ */
 const DENSE_CALLS_MAX = 60_000_000;
 const MESSAGE_CHARS_MAX = 1_000;
 
@@ -185,7 +187,7 @@ describe('wide Protobuf schemas', () => {
     const reader = proto(`message M{oneof o{${fields('int32')}}}`);
     const writer = proto(`message M{${fields('int32')}}`);
     expect(rules(compared(reader, writer))).toContain('PROTO_ONEOF_CHANGED');
-    // Out of a oneof nothing is lost but which of absent and zero it was.
+    // Leaving a oneof loses only the difference between absent and zero.
     expect(rules(compared(writer, reader))).toEqual(['PROTO_PRESENCE_CHANGED']);
   });
 

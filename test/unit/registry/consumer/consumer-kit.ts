@@ -1,4 +1,4 @@
-/** A topic, a registry and group members in memory, all under one virtual clock. */
+/** Topic, registry and group members in memory, under one virtual clock. */
 
 import { referenceKernels } from '../../../../src/addon/reference/kernels.ts';
 import { sleep } from '../../../../src/core/clock.ts';
@@ -46,10 +46,10 @@ const notFound: TransportAnswer = {
   body: '{"error_code":40403,"message":"Schema not found"}',
 };
 
-/** Answers ids it knows; each answer takes `latencyMs` of virtual time. */
+/** Answers known ids; each answer takes `latencyMs` of virtual time. */
 class SimRegistry implements RegistryTransport {
   readonly schemas = new Map<number, Schema>([[1, SCHEMA]]);
-  /** Status by id. */
+  /** Status by schema id. */
   readonly refused = new Map<number, number>();
   readonly asked: string[] = [];
   latencyMs = 3;
@@ -118,9 +118,9 @@ export interface MemberHandle {
   readonly all: Metrics;
   readonly decoded: unknown[];
   readonly member: GroupMember;
-  /** Ids that the registry was not asked for. */
+  /** Number of ids that the registry was not asked for. */
   skipped(): number;
-  /** By partition. */
+  /** Lag by partition. */
   lag(): ReadonlyMap<string, number>;
   stop(): Promise<void>;
 }
@@ -170,7 +170,7 @@ export class MemberWorld {
     return at?.offset ?? -1n;
   }
 
-  /** A frame that the reader decodes. */
+  /** Returns a frame that the reader decodes. */
   good(n = 1, id = 1): Buffer {
     const payloads = new Payloads(1, 64);
     writerCodec(SCHEMA).encode({ n }, payloads);
@@ -259,7 +259,7 @@ export class MemberWorld {
     };
   }
 
-  /** All records of the first partition of a topic. */
+  /** Reads all records of the first partition of a topic. */
   async read(topic: string): Promise<readonly StoredRecord[]> {
     const consumer = await this.driver.consumer({ brokers: BROKERS, clientId: 'test', partitionEof: true });
     await consumer.assign([{ topic, partition: 0, offset: 0n }]);
@@ -278,12 +278,12 @@ export class MemberWorld {
     return found;
   }
 
-  /** Lets so much virtual time pass. */
+  /** Advances the virtual time. */
   sleep(ms: number): Promise<void> {
     return this.clock.advance(ms);
   }
 
-  /** Lets virtual time pass until the work settles. */
+  /** Advances the virtual time until the work settles. */
   running<T>(work: Promise<T>): Promise<T> {
     return this.clock.run(work);
   }

@@ -65,7 +65,7 @@ describe('unknown schema ids', () => {
     expect(asked).toBeLessThan(UNKNOWN_IDS_BURST + 100);
     expect(member.skipped()).toBe(GARBAGE - (asked - 1));
     expect(world.registry.inFlightMax).toBe(8);
-    // One after the other, the look-ups alone take 3,000 ms.
+    // One after the other, the lookups alone take 3,000 ms.
     expect(tookMs).toBeLessThan(500);
     await member.stop();
   });
@@ -132,7 +132,7 @@ it('the consumer judges each record of a Protobuf writer whose schema the rules 
   const proto = (field: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${field} a = 1; string s = 2; }`);
   world.registry.schemas.set(5, proto('int32'));
-  /** Message index 0 in front of the payload. */
+  /** Message index 0 precedes the payload. */
   const frame = (...payload: number[]): Buffer => world.frame(5, Buffer.of(0, ...payload));
   const changed = frame(0x08, 5, 0x12, 1, 0x78);
   await world.append(0, [frame(0x12, 1, 0x78), changed, frame(0x12, 1, 0x79)]);
@@ -172,7 +172,7 @@ describe('oversized record', () => {
     expect([await world.committed(0), await world.committed(1)]).toEqual([1n, 2n]);
     expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
 
-    // A restart meets the same record: it waits as well, and goes on when the topic was changed.
+    // After a restart the same record holds the partition again, until the topic is changed.
     const second = world.member({ quarantine });
     await world.until('the wait', () => second.member.heldReason() !== undefined);
     await world.sleep(60_000);

@@ -1,4 +1,4 @@
-/** The events that a proof is made of cover what they promise, are the same each time, and end. */
+/** Witness events cover what they promise, are the same each time, and end. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import { AVRO_PRIMITIVES, type AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
@@ -20,7 +20,7 @@ const all = (node: AvroNode, limit = 100_000): AvroDatum[] => [...avroWitnesses(
 const route = (...steps: readonly Step[]): Route | undefined =>
   steps.reduce<Route | undefined>((outer, step) => ({ outer, step }), undefined);
 
-/** Every value that stands at a place, over all events; a place is the way to it. */
+/** Returns every value at each place, over all events. The path identifies the place. */
 function valuesAt(node: AvroNode, events: readonly AvroDatum[]): Map<string, AvroDatum[]> {
   const found = new Map<string, AvroDatum[]>();
   const visit = (type: AvroNode, datum: AvroDatum, place: string, depth: number): void => {

@@ -1,5 +1,5 @@
-/** The projection of Avro values, value by value, written by hand from "Schema Resolution", "Aliases" and "Schema
- *  Declaration" of Apache Avro 1.12; the checker and the decoder have no part in it. */
+/** Projection of Avro values, with expectations written by hand from "Schema Resolution", "Aliases"
+ *  and "Schema Declaration" of Apache Avro 1.12. The checker and the decoder are not used. */
 import { describe, expect, it } from 'vitest';
 import type { AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../../src/formats/datum.ts';
@@ -52,7 +52,8 @@ describe('promoted numbers', () => {
     [2n ** 53n + 1n, 'long', 'double', lossy(2 ** 53)],
     [2n ** 63n - 1n, 'long', 'double', lossy(2 ** 63)],
     [-(2n ** 63n), 'long', 'double', ok(-(2 ** 63))],
-    // One above the middle of two floats: rounded to a double first, it would be the middle, and go down.
+    // Slightly above the midpoint of two floats. Rounded to a double first, it would be the
+    // midpoint, and be rounded down.
     [2n ** 60n + 2n ** 36n + 1n, 'long', 'float', lossy(2 ** 60 + 2 ** 37)],
     [2n ** 60n + 2n ** 36n, 'long', 'float', lossy(2 ** 60)],
     [2n ** 60n + 3n * 2n ** 36n, 'long', 'float', lossy(2 ** 60 + 2 ** 38)],
@@ -84,7 +85,7 @@ describe('texts and bytes', () => {
   it('a text is projected to its UTF-8 bytes and back, including a byte order mark', () => {
     expectSame(project('\ufeffgröße🚚', 'string', 'bytes'), ok(Buffer.from('\ufeffgröße🚚', 'utf8')));
     expectSame(project(Buffer.from('\ufeffx'), 'bytes', 'string'), ok('\ufeffx'));
-    // Written as text, U+FFFD is no error.
+    // A written U+FFFD is no error.
     expectSame(project(Buffer.from('\ufffd'), 'bytes', 'string'), ok('\ufffd'));
   });
 
@@ -112,7 +113,7 @@ describe('named types', () => {
   it("a reader's alias is matched with the full name of the writer", () => {
     expectSame(project(Buffer.from([1]), fixed('a.F', 1), fixed('b.G', 1, ['a.F'])), ok(Buffer.from([1])));
     expectNone(project(Buffer.from([1]), fixed('a.F', 1), fixed('b.G', 1, ['F'])), /a\.F is not b\.G/);
-    // What the writer was called before says nothing.
+    // Aliases of the writer have no effect.
     expectNone(project(Buffer.from([1]), fixed('b.G', 1, ['a.F']), fixed('a.F', 1)), /b\.G is not a\.F/);
   });
 
@@ -131,7 +132,7 @@ describe('named types', () => {
     expectSame(project('A', writer, enumeration(['A'])), ok('A'));
     expectNone(project('B', writer, enumeration(['A'])), /neither B nor a default/);
     expectSame(project('B', writer, enumeration(['A'], { default: 'A' })), lossy('A'));
-    // The writer's own default is not the reader's.
+    // The writer's default is not the reader's.
     expectNone(project('B', enumeration(['A', 'B'], { default: 'A' }), enumeration(['A'])), /neither B/);
   });
 });
@@ -199,7 +200,7 @@ describe('unions', () => {
   });
 
   it('a branch of the same type precedes the first branch of a promotion', () => {
-    // A program sees the difference of long and double alone.
+    // A program can distinguish long from double.
     expectSame(project(at(0, 5n), ['long'], ['double', 'long']), ok(5n));
     expectSame(project(5, 'int', ['double', 'long']), ok(5));
     expectSame(project(5, 'int', ['long', 'double']), ok(5n));
@@ -326,7 +327,7 @@ describe('defaults', () => {
     [{ type: 'map', values: 'int' }, { k: 'x' }],
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'long' }] }, {}],
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'long', default: null }] }, {}],
-    // Each value needs another one of itself.
+    // Each value needs another value of its own type.
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'I', default: {} }] }, {}],
   ])('the type %j has no such default: %j', (type, value) => {
     expect(of(type, value)).toBe(NO_DEFAULT);

@@ -1,4 +1,5 @@
-/** The evidence for a finding: places in the user's texts, an event that was run, and the decoded value. */
+/** Evidence for a finding: places in the user's texts, an event that was decoded, and the decoded
+ *  value. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
 import { checkPair, compareHistory, compareWith } from '../../../../src/registry/compatibility/modes.ts';
@@ -8,8 +9,8 @@ import { trialsOf, tryAll } from '../../../../src/registry/proof/live.ts';
 import { plainJson, sameValue } from '../../../../src/registry/proof/same.ts';
 import { readerUnjudged } from '../../../../src/serde/codec.ts';
 
-/** Whether an event is found must not depend on how busy the machine is. */
-const FOR_EVER = Number.POSITIVE_INFINITY;
+/** The search must not depend on the load of the machine. */
+const UNLIMITED_MS = Number.POSITIVE_INFINITY;
 
 const avro = (json: unknown): Schema => parseSchema('AVRO', JSON.stringify(json));
 const order = (...fields: readonly unknown[]): Schema => avro({ type: 'record', name: 'Order', fields });
@@ -62,7 +63,7 @@ describe('trial of all events', () => {
     const text = order({ name: 'a', type: 'double' }, { name: 'b', type: 'string' });
     const fails = tryAll(text, writer, { limit: 100 });
     expect(fails.outcome).toBe('FAIL');
-    // Two bytes are the fewest that are no UTF-8.
+    // The shortest bytes that are not UTF-8 are two bytes.
     expect(fails.worst?.witness.bytes.length).toBe(4);
     const rounds = tryAll(order({ name: 'a', type: 'double' }), writer, { limit: 100 });
     expect(rounds.outcome).toBe('LOSSY');
@@ -109,7 +110,7 @@ describe('counterexample', () => {
     );
     const [finding] = checkPair(reader, writer);
     expect(finding?.rule).toBe('AVRO_ENUM_SYMBOL_MISSING');
-    const shown = finding && counterexampleOf(finding, reader, writer, FOR_EVER);
+    const shown = finding && counterexampleOf(finding, reader, writer, UNLIMITED_MS);
     expect(shown).toMatchObject({
       outcome: 'FAIL',
       json: '{"id":"","e":"B"}',
@@ -128,7 +129,7 @@ describe('counterexample', () => {
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'], default: 'A' } },
     );
     const [finding] = checkPair(reader, writer);
-    expect(finding && counterexampleOf(finding, reader, writer, FOR_EVER)).toMatchObject({
+    expect(finding && counterexampleOf(finding, reader, writer, UNLIMITED_MS)).toMatchObject({
       outcome: 'LOSSY',
       json: '{"id":"","e":"B"}',
       at: undefined,
@@ -145,7 +146,7 @@ describe('counterexample', () => {
     const findings = checkPair(reader, writer).filter(({ severity }) => severity === 'fail');
     const shown = findings.map((finding) => [
       finding.path,
-      counterexampleOf(finding, reader, writer, FOR_EVER),
+      counterexampleOf(finding, reader, writer, UNLIMITED_MS),
     ]);
     expect(shown).toEqual([
       ['Order.region', expect.objectContaining({ alone: false, got: expect.stringContaining('region') })],
@@ -160,7 +161,7 @@ describe('counterexample', () => {
     });
     const reader = order({ name: 'n', type: 'string' });
     const [finding] = checkPair(reader, wide).filter(({ severity }) => severity === 'fail');
-    const shown = finding && counterexampleOf(finding, reader, wide, FOR_EVER);
+    const shown = finding && counterexampleOf(finding, reader, wide, UNLIMITED_MS);
     expect(shown?.bytes).toBe(801);
     expect(shown?.hex).toBe(`${'00'.repeat(512)}…`);
     expect(shown?.json.length).toBe(2_001);

@@ -1,5 +1,5 @@
-/** The value of a field after a change of its type, against expectations written by hand from protobuf.dev:
- *  "Updating A Message Type", "Encoding", "Enum Behavior". */
+/** Value of a field after a change of its type, with expectations written by hand from
+ *  protobuf.dev: "Updating A Message Type", "Encoding", "Enum Behavior". */
 import { describe, expect, it } from 'vitest';
 import type { ProtoFieldDatum } from '../../../../src/formats/datum.ts';
 import { expectValue, hex, PROTO2, PROTO3, project, utf8 } from './proto-kit.ts';
@@ -7,7 +7,7 @@ import { expectValue, hex, PROTO2, PROTO3, project, utf8 } from './proto-kit.ts'
 const NONE = Symbol('none');
 type Promised = readonly [written: ProtoFieldDatum, read: unknown, lossless?: boolean];
 
-/** One field with presence, as one type in the writer and as another in the reader. */
+/** Tests one field with presence that has one type in the writer and another in the reader. */
 function casts(writer: string, reader: string, rows: readonly Promised[]): void {
   it(`a written ${writer} is read as ${reader} as specified`, () => {
     for (const [written, read, lossless = true] of rows) {
@@ -64,7 +64,8 @@ describe('value casts', () => {
   ]);
   casts('uint64', 'bool', [[2n ** 32n, true, false]]);
   casts('sint32', 'sint64', [[-(2 ** 31), -(2n ** 31n)]]);
-  // The folded number is cut to 32 bits, and unfolded then: protobuf.dev has the odd result on purpose.
+  // The zigzag form is truncated to 32 bits before it is decoded: protobuf.dev documents this odd
+  // result.
   casts('sint64', 'sint32', [
     [-3n, -3],
     [2n ** 31n - 1n, 2 ** 31 - 1],

@@ -1,4 +1,4 @@
-/** What a reader of Protobuf is promised of an event, without its encoding. */
+/** Projection of Protobuf events for tests, without their encoding. */
 import { expect } from 'vitest';
 import type { ProtoDatum, ProtoFieldDatum } from '../../../../src/formats/datum.ts';
 import { type ProtoMessage, parseProto } from '../../../../src/formats/protobuf/tree.ts';
@@ -9,7 +9,7 @@ import type { Projection } from '../../../../src/registry/proof/trial.ts';
 export const PROTO3 = 'syntax = "proto3"; enum Color { RED = 0; GREEN = 1; BLUE = -3; }';
 export const PROTO2 = 'syntax = "proto2"; enum Color { RED = 0; GREEN = 1; }';
 
-/** Of the message M of two files. */
+/** Projects a message M of one file to the message M of another. */
 export function project(
   writer: string,
   reader: string,

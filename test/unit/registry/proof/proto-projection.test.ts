@@ -1,5 +1,5 @@
-/** The value that a reader of Protobuf is promised, against expectations written by hand from protobuf.dev:
- *  "Updating A Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
+/** Projection of Protobuf values, with expectations written by hand from protobuf.dev: "Updating A
+ *  Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
 import { describe, expect, it } from 'vitest';
 import type { ProtoDatum, ProtoFieldDatum } from '../../../../src/formats/datum.ts';
 import { type ProtoMessage, parseProto } from '../../../../src/formats/protobuf/tree.ts';
@@ -74,7 +74,7 @@ describe('names and numbers', () => {
     const [one, moved] = ['message M { int32 a = 1; }', 'message M { int32 z = 1; int32 a = 2; }'];
     expect(both(one, moved, { 1: 5 })).toMatchObject({
       kind: 'none',
-      why: 'a: it has number 1 where it is written and 2 where it is read, so it is taken for "z"',
+      why: 'a: it has number 1 where it is written and 2 where it is read, so it is read as "z"',
     });
     expectValue(both(moved, one, { 1: 5 }), { a: 5 }, true);
     expect(both(moved, one, { 2: 5 }).kind).toBe('none');
@@ -386,7 +386,7 @@ describe('answers to unreadable events', () => {
 
   it('a map value of another wire type leaves its entry with the default', () => {
     const map = (value: string): string => `message M { map<int32, ${value}> f = 1; }`;
-    // Seen elsewhere: upb (protobuf 7.36 for Python) takes an entry with a field that it does not know out of the map.
+    // Known difference: upb (protobuf 7.36 for Python) drops a map entry that has an unknown field.
     left(both(map('int32'), map('string'), { 1: [[7, 5]] }), { f: { 7: '' } });
     left(both(map('fixed32'), map('fixed64'), { 1: [[7, 5]] }), { f: { 7: 0n } });
   });

@@ -1,4 +1,5 @@
-/** The events of a Protobuf schema that a proof tries: what each kind of field must occur with, and what must not. */
+/** Witness events of a Protobuf schema: the values with which each kind of field must occur, and
+ *  those that must not occur. */
 import { describe, expect, it } from 'vitest';
 import type { ProtoDatum } from '../../../../src/formats/datum.ts';
 import { encodeProto } from '../../../../src/formats/protobuf/codec/encoder.ts';
@@ -14,7 +15,8 @@ const routeOf = (...steps: readonly Step[]): Route =>
 const root = (message: string): Step => ({ kind: 'root', message });
 const field = (key: number): Step => ({ kind: 'field', key });
 
-/** Every event as JSON, and as what it is; each of them must be one that the writer can write. */
+/** Returns every event as JSON and as a datum. Each of them must be one that the writer can write.
+ */
 function events(
   text: string,
   options: Partial<WitnessOptions> = {},
@@ -34,7 +36,7 @@ function events(
   return { json, data };
 }
 
-/** What field 1 holds in the events where it is alone. */
+/** Returns the values of field 1 in the events that have no other field. */
 const alone = (data: readonly ProtoDatum[]): unknown[] =>
   data.filter(({ size }) => size === 1).map((datum) => datum.get(1));
 
@@ -66,7 +68,7 @@ describe('single field', () => {
       const held = alone(data);
       for (const value of values)
         expect({ value, found: held.some((one) => Object.is(one, value)) }).toEqual({ value, found: true });
-      // Each of them once.
+      // Each value occurs once.
       expect(new Set(held.map((one) => (Object.is(one, -0) ? '-0' : one))).size).toBe(held.length);
     },
   );
