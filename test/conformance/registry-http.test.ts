@@ -1,6 +1,6 @@
 /** Every operation of the registry's HTTP interface, each answer held to the served description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { registryDescription, registryRoutes } from '../../src/registry/index.ts';
+import { registryDescription, registryRoutes } from '../../src/registry/api/routes.ts';
 import {
   Conformance,
   field,
