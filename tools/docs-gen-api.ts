@@ -2,14 +2,14 @@
 
 import { REFERENCE_COUNT_MAX } from '../src/formats/content.ts';
 import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/formats/format.ts';
+import type { Wire } from '../src/registry/api/answers.ts';
+import { SCHEMA_LIMITS } from '../src/registry/api/limits.ts';
 import { MESSAGES_CHARS_MAX, MESSAGES_MAX } from '../src/registry/api/messages/bound.ts';
 import {
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
   registryDescription,
-  SCHEMA_LIMITS,
-  type Wire,
-} from '../src/registry/index.ts';
+} from '../src/registry/api/routes.ts';
 import { SUBJECT_CHARS_MAX } from '../src/registry/store/state/names.ts';
 
 interface Operation {

@@ -3,7 +3,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, invariant } from '../../src/core/errors.ts';
-import { FIRED_FAMILIES, readFired } from '../../src/engine/index.ts';
+import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
 import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';

@@ -7,19 +7,13 @@ import type {
   ConsumerOptions,
   TopicPartition,
 } from '../io/kafka/port.ts';
-import {
-  BatchDecoder,
-  consumerMetrics,
-  type DecodedSink,
-  EndTracker,
-  FileSink,
-  GroupMember,
-  QUARANTINE_HEADER_BYTES_MAX,
-  Quarantine,
-  type RegistryClient,
-  registryError,
-  TopicSink,
-} from '../registry/index.ts';
+import { BatchDecoder } from '../registry/consumer/decoder.ts';
+import { EndTracker } from '../registry/consumer/ends.ts';
+import { consumerMetrics, GroupMember } from '../registry/consumer/member.ts';
+import { QUARANTINE_HEADER_BYTES_MAX, Quarantine } from '../registry/consumer/quarantine.ts';
+import { type DecodedSink, FileSink, TopicSink } from '../registry/consumer/sink.ts';
+import { registryError } from '../registry/errors.ts';
+import type { RegistryClient } from '../serde/client.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {

@@ -4,21 +4,15 @@ import { randomUUID } from 'node:crypto';
 import type { Kernels } from '../addon/surface.ts';
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
+import { engineRoutes } from '../engine/api/routes.ts';
+import type { MemoryShares } from '../engine/durability/spill/budget.ts';
 import { engineError } from '../engine/errors.ts';
-import {
-  BrokerSource,
-  demandValidInput,
-  Engine,
-  engineMetrics,
-  engineRoutes,
-  type Job,
-  limitedText,
-  type MemoryShares,
-  pieceOrderOf,
-  Stages,
-  stateOf,
-  watermarksOf,
-} from '../engine/index.ts';
+import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../engine/job.ts';
+import { engineMetrics } from '../engine/metrics.ts';
+import { Engine } from '../engine/run.ts';
+import { BrokerSource } from '../engine/source/events.ts';
+import { demandValidInput } from '../engine/source/invalid.ts';
+import { limitedText, Stages } from '../engine/stages.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/kafka/port.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from '../shell/drivers.ts';

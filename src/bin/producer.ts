@@ -1,15 +1,12 @@
 /** `millrace producer`: registers a schema and emits framed orders written with it. */
 import { readFileSync } from 'node:fs';
 import { coreError, EXIT } from '../core/errors.ts';
+import { parseSchema } from '../formats/schema.ts';
 import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../gen/order.ts';
-import {
-  FramedProducer,
-  LEVELS,
-  parseSchema,
-  producerMetrics,
-  runProducers,
-  writerCodec,
-} from '../registry/index.ts';
+import { LEVELS } from '../registry/compatibility/modes.ts';
+import { FramedProducer, producerMetrics } from '../registry/producer/instance.ts';
+import { runProducers } from '../registry/producer/run.ts';
+import { writerCodec } from '../serde/codec.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from '../shell/drivers.ts';
 import {

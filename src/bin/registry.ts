@@ -2,21 +2,15 @@
 import { setFlagsFromString } from 'node:v8';
 import { EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
-import {
-  CHECK_MS_MAX,
-  CheckThread,
-  REGISTRY_BODY_BYTES_MAX,
-  REGISTRY_PAGE_MAX,
-  Registry,
-  registryError,
-  registryFallbacks,
-  registryRoutes,
-  SCHEMA_LIMITS,
-  signForwarded,
-  WIRES,
-  type Wire,
-  warnOfStale,
-} from '../registry/server.ts';
+import { registryFallbacks, WIRES, type Wire } from '../registry/api/answers.ts';
+import { signForwarded } from '../registry/api/forward.ts';
+import { SCHEMA_LIMITS } from '../registry/api/limits.ts';
+import { REGISTRY_BODY_BYTES_MAX, REGISTRY_PAGE_MAX, registryRoutes } from '../registry/api/routes.ts';
+import { warnOfStale } from '../registry/api/stale.ts';
+import { registryError } from '../registry/errors.ts';
+import { Registry } from '../registry/store/registry.ts';
+import { CHECK_MS_MAX } from '../registry/worker/checks.ts';
+import { CheckThread } from '../registry/worker/thread.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { packageVersion } from '../shell/package.ts';
 import { ACCESS_SETTINGS, accessGate, warnOfExposure } from '../shell/servers/access.ts';

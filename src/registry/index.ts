@@ -1,6 +1,4 @@
-/** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
-/** The gate, for a server that mounts the registry's routes itself. */
-export * from '../access/index.ts';
+/** Entry point `millrace/registry`: schemas and the rules between their versions, and a client of any registry. */
 export type { Reference, ResolvedReference } from '../formats/content.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../formats/format.ts';
 export { parseSchema, type Schema } from '../formats/schema.ts';
@@ -20,18 +18,6 @@ export {
 } from '../serde/transport.ts';
 export { type Finding, findingLine, isCompatible, type Severity } from './compatibility/finding.ts';
 export { checkPair, judge, LEVELS, type Level, type Verdict } from './compatibility/modes.ts';
-export { BatchDecoder, type DecodedBatch, type DecodedRow, type FailedRow } from './consumer/decoder.ts';
-export { EndTracker } from './consumer/ends.ts';
-export {
-  type ConsumerMetrics,
-  consumerMetrics,
-  GroupMember,
-  type GroupMemberOptions,
-} from './consumer/member.ts';
-export { QUARANTINE_HEADER, QUARANTINE_HEADER_BYTES_MAX, Quarantine } from './consumer/quarantine.ts';
-export { type DecodedSink, FileSink, TopicSink } from './consumer/sink.ts';
+export { QUARANTINE_HEADER } from './consumer/quarantine.ts';
 export { REGISTRY_ERRORS } from './errors.ts';
-export { FramedProducer, type FramedProducerOptions, producerMetrics } from './producer/instance.ts';
-export { type ProducerRun, runProducers } from './producer/run.ts';
 export { readerCodec } from './proof/reader.ts';
-export * from './server.ts';

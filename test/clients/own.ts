@@ -9,7 +9,9 @@ import { Payloads } from '../../src/formats/payloads.ts';
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { systemRandom } from '../../src/io/clock/system.ts';
 import { BatchDecoder } from '../../src/registry/consumer/decoder.ts';
-import { fetchTransport, RegistryClient, writerCodec } from '../../src/registry/index.ts';
+import { RegistryClient } from '../../src/serde/client.ts';
+import { writerCodec } from '../../src/serde/codec.ts';
+import { fetchTransport } from '../../src/serde/transport.ts';
 import { systemClock } from '../../src/shell/clock.ts';
 
 interface Reference {

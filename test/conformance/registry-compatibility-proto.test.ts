@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { parseSchema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
-import { checkPair, judge, type Level, parseSchema } from '../../src/registry/index.ts';
+import { checkPair, judge, type Level } from '../../src/registry/compatibility/modes.ts';
 import { tryAll } from '../../src/registry/proof/live.ts';
 import { verdictLines } from '../../src/registry/store/registry.ts';
 

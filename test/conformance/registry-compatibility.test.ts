@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { judge, type Level, parseSchema, type Schema } from '../../src/registry/index.ts';
+import { parseSchema, type Schema } from '../../src/formats/schema.ts';
+import { judge, type Level } from '../../src/registry/compatibility/modes.ts';
 import { verdictLines } from '../../src/registry/store/registry.ts';
 import { liveDecode, type Outcome } from '../property/registry-avro-oracle.ts';
 

@@ -1,8 +1,8 @@
 /** A migrated registry holds texts that a stricter parser refuses. Producers register their text
  *  again at each start, so registration, lookup and check must find every such text. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { MemoryLog } from '../../src/registry/index.ts';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
+import { MemoryLog } from '../../src/registry/store/memory-log.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 interface Held {

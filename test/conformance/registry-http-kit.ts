@@ -5,15 +5,12 @@ import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { silentLogger } from '../../src/core/log.ts';
 import { nodeHttpDriver } from '../../src/io/http/node/server.ts';
 import type { HttpDriver } from '../../src/io/http/port.ts';
-import {
-  MemoryLog,
-  Registry,
-  type RegistryApiOptions,
-  type RegistryLog,
-  registryFallbacks,
-  registryRoutes,
-} from '../../src/registry/index.ts';
+import { registryFallbacks } from '../../src/registry/api/answers.ts';
+import { type RegistryApiOptions, registryRoutes } from '../../src/registry/api/routes.ts';
+import type { RegistryLog } from '../../src/registry/store/log.ts';
+import { MemoryLog } from '../../src/registry/store/memory-log.ts';
 import type { RegistryOptions } from '../../src/registry/store/registry.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
 import { realClock } from '../wait.ts';
 
 export const TYPE = 'application/vnd.schemaregistry.v1+json';

@@ -1,8 +1,8 @@
 /** -wire=7: the bodies of releases up to 7.9. Java clients up to 5.4 fail on any unknown property.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { MemoryLog } from '../../src/registry/index.ts';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
+import { MemoryLog } from '../../src/registry/store/memory-log.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 const AVRO = record('Order', field('id', 'string'));

@@ -1,7 +1,7 @@
 /** Every operation of the registry's HTTP interface. Each answer is validated against the served
  *  description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { registryDescription, registryRoutes } from '../../src/registry/index.ts';
+import { registryDescription, registryRoutes } from '../../src/registry/api/routes.ts';
 import {
   Conformance,
   field,

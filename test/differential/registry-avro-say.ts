@@ -5,7 +5,7 @@ import { expect } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
 import type { AvroSchema } from '../../src/formats/schema.ts';
-import { parseSchema } from '../../src/registry/index.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { avscOf } from '../property/registry-avro-avsc-kit.ts';
 

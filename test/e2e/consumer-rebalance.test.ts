@@ -7,14 +7,11 @@ import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { append, createTopics } from '../../src/demo/contracts/topic.ts';
 import { openBroker, systemRandom } from '../../src/drivers.ts';
-import {
-  BatchDecoder,
-  consumerMetrics,
-  GroupMember,
-  parseSchema,
-  Quarantine,
-  RegistryClient,
-} from '../../src/registry/index.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
+import { BatchDecoder } from '../../src/registry/consumer/decoder.ts';
+import { consumerMetrics, GroupMember } from '../../src/registry/consumer/member.ts';
+import { Quarantine } from '../../src/registry/consumer/quarantine.ts';
+import { RegistryClient } from '../../src/serde/client.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { realClock, until } from '../wait.ts';

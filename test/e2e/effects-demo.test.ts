@@ -7,7 +7,7 @@ import { append, createTopics, TopicReader } from '../../src/demo/contracts/topi
 import { connect, type EffectsRun } from '../../src/demo/effects/judge.ts';
 import { effectsSlice } from '../../src/demo/effects/slice.ts';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
-import type { LedgerEntry } from '../../src/outbox/index.ts';
+import type { LedgerEntry } from '../../src/outbox/reconcile/client-ledger.ts';
 import { sliceContext } from '../fixtures/demo.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';

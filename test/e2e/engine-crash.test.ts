@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import type { OrderEntry } from '../../bench/peers/oracle/arrival-order.ts';
 import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
 import { Replay } from '../../src/engine/durability/changelog/replay.ts';
-import { CHECKPOINT_ACTIONS, SPILL_ACTIONS } from '../../src/engine/index.ts';
+import { CHECKPOINT_ACTIONS, SPILL_ACTIONS } from '../../src/engine/durability/checkpoint/steps.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';

@@ -6,7 +6,7 @@ import { request as secureRequest } from 'node:https';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { hashPassword } from '../../src/registry/index.ts';
+import { hashPassword } from '../../src/access/password.ts';
 import { certificate, type Subject } from '../contract/certificates.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';

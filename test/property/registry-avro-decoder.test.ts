@@ -6,7 +6,7 @@ import { avroDecoder } from '../../src/formats/avro/codec/decoder.ts';
 import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
 import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
 import type { AvroSchema } from '../../src/formats/schema.ts';
-import { parseSchema } from '../../src/registry/index.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { stepsOf } from '../steps.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';

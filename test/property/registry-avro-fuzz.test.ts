@@ -5,8 +5,10 @@ import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { ResolvedReference } from '../../src/formats/content.ts';
 import { Payloads } from '../../src/formats/payloads.ts';
-import { schemaText } from '../../src/formats/schema.ts';
-import { checkPair, parseSchema, readerCodec, type Schema, writerCodec } from '../../src/registry/index.ts';
+import { parseSchema, type Schema, schemaText } from '../../src/formats/schema.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { readerCodec } from '../../src/registry/proof/reader.ts';
+import { writerCodec } from '../../src/serde/codec.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const wrong = fc.oneof(

@@ -3,9 +3,9 @@
  *  (registry-avro-oracle.ts). */
 import { describe, expect, it } from 'vitest';
 import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { checkAvro } from '../../src/registry/compatibility/avro/checker.ts';
-import { stepsOf } from '../../src/registry/compatibility/finding.ts';
-import { type Finding, isCompatible, parseSchema } from '../../src/registry/index.ts';
+import { type Finding, isCompatible, stepsOf } from '../../src/registry/compatibility/finding.ts';
 import { liveDecode, type Outcome } from './registry-avro-oracle.ts';
 import { CHANGES, pairOf, type SchemaPair } from './registry-avro-pairs.ts';
 

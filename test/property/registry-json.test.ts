@@ -4,7 +4,9 @@ import { Ajv, type ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { checkPair, isCompatible, parseSchema } from '../../src/registry/index.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
+import { isCompatible } from '../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
 
 const RUNS = Number(process.env['MILLRACE_JSON_RUNS'] ?? 100);
 const DOCUMENTS = 30;

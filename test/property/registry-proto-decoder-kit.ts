@@ -3,7 +3,7 @@
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../src/formats/datum.ts';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
-import { parseSchema } from '../../src/registry/index.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 
 /** A number from 0 up to, but excluding, `below`. */
 export type Random = (below: number) => number;

@@ -4,8 +4,7 @@ import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
 import { SCALARS } from '../../src/formats/protobuf/syntax/ast.ts';
-import { schemaText } from '../../src/formats/schema.ts';
-import { parseSchema, type Schema } from '../../src/registry/index.ts';
+import { parseSchema, type Schema, schemaText } from '../../src/formats/schema.ts';
 
 interface Field {
   readonly kind: 'plain' | 'repeated' | 'optional' | 'map' | 'oneof';

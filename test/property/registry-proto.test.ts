@@ -5,8 +5,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Decode } from '../../src/formats/decode.ts';
 import type { ProtoSchema } from '../../src/formats/schema.ts';
+import { parseSchema } from '../../src/formats/schema.ts';
 import { type Finding, stepsOf } from '../../src/registry/compatibility/finding.ts';
-import { checkPair, parseSchema } from '../../src/registry/index.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { readerUnjudged } from '../../src/serde/codec.ts';
 import { Events } from './registry-proto-pairs-events.ts';
 import {

@@ -2,7 +2,9 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
-import { parseSchema, type ResolvedReference, type Schema, type SchemaFormat } from '../../registry/index.ts';
+import type { ResolvedReference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
 import { gateError } from './errors.ts';
 
 /** Bytes of a file that is read at all. */

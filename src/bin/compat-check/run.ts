@@ -1,13 +1,16 @@
 /** Puts the question together, from files or a registry, and has it answered. */
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import { resolvedAvroText } from '../../formats/avro/schema.ts';
+import type { ResolvedReference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import type { Schema } from '../../formats/schema.ts';
 import { type GateInput, gateReport } from '../../registry/check/gate.ts';
 import { judgeProposed, type Question } from '../../registry/check/judge.ts';
 import { type Mended, mend } from '../../registry/check/mend.ts';
 import { prove } from '../../registry/check/prove.ts';
 import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/check/report.ts';
 import { isLevel, type Level, type VerdictPolicy } from '../../registry/compatibility/modes.ts';
-import type { RegistryClient, ResolvedReference, Schema, SchemaFormat } from '../../registry/index.ts';
+import type { RegistryClient } from '../../serde/client.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { registryClient } from '../registry-clients/shared.ts';
 import { gateError } from './errors.ts';

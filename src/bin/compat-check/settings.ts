@@ -1,6 +1,6 @@
 /** The settings of the gate. */
 import type { SettingTable } from '../../core/settings.ts';
-import { LEVELS } from '../../registry/index.ts';
+import { LEVELS } from '../../registry/compatibility/modes.ts';
 import { CLIENT_SETTINGS } from '../registry-clients/shared.ts';
 
 const { registry, 'registry-user': user, 'registry-token-file': token } = CLIENT_SETTINGS;

@@ -2,9 +2,11 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
+import type { ResolvedReference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { parseSchema } from '../../formats/schema.ts';
 import type { Earlier } from '../../registry/check/report.ts';
-import type { RegistryClient } from '../../registry/index.ts';
-import { parseSchema, type ResolvedReference, type SchemaFormat } from '../../registry/index.ts';
+import type { RegistryClient } from '../../serde/client.ts';
 import { formatByName, readSchemaFile, referenceOf, type SchemaFile } from './files.ts';
 import { fileAt, gitPlaceOf, gitVersions, versionNames } from './git.ts';
 

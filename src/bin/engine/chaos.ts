@@ -1,6 +1,11 @@
 /** `-chaos`: the process ends itself by SIGKILL, at a number of events or at a step of its changelog and checkpoints. */
 import { coreError } from '../../core/errors.ts';
-import { CHECKPOINT_ACTIONS, type CheckpointStep, SPILL_ACTIONS, type StepHook } from '../../engine/index.ts';
+import {
+  CHECKPOINT_ACTIONS,
+  type CheckpointStep,
+  SPILL_ACTIONS,
+  type StepHook,
+} from '../../engine/durability/checkpoint/steps.ts';
 
 export const CHAOS_SETTING = {
   type: 'string',

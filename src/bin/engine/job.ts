@@ -1,7 +1,8 @@
 /** The settings that decide what `millrace engine` computes, and the job that they ask for. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
-import { checkJob, type FiredShape, type Job, type JobWindows } from '../../engine/index.ts';
+import { checkJob, type Job, type JobWindows } from '../../engine/job.ts';
+import type { FiredShape } from '../../engine/output/fired/mark.ts';
 
 const SIZE_MS = 60_000;
 

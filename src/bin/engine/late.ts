@@ -1,7 +1,10 @@
 /** `-late-topic` of `millrace engine`: where copies of late and invalid events go. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import { type Job, KafkaLateTopic, type LateTopic, SINK_TOPIC_NAME } from '../../engine/index.ts';
+import type { Job } from '../../engine/job.ts';
+import type { LateTopic } from '../../engine/output/late/side-output.ts';
+import { KafkaLateTopic } from '../../engine/output/late/topic.ts';
+import { SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 

@@ -1,13 +1,8 @@
 /** Where `millrace engine` holds open windows: in memory, or within -mem-budget and the rest on disk. */
 import { join } from 'node:path';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import {
-  type MemoryShares,
-  PIECE_FAMILIES,
-  type PieceOrder,
-  PieceStore,
-  sharesOf,
-} from '../../engine/index.ts';
+import { type MemoryShares, sharesOf } from '../../engine/durability/spill/budget.ts';
+import { PIECE_FAMILIES, type PieceOrder, PieceStore } from '../../engine/durability/spill/pieces.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { kvDriver } from '../../shell/drivers.ts';
 

@@ -1,11 +1,7 @@
 /** What the engine's line of progress says behind its counts: `watermark lag 12s, 1.20M keys open, 3 late, limited by: …` */
-import {
-  limitedBy,
-  limitedText,
-  type Stages,
-  type StageTimes,
-  type WatermarkReport,
-} from '../../engine/index.ts';
+
+import type { WatermarkReport } from '../../engine/api/routes.ts';
+import { limitedBy, limitedText, type Stages, type StageTimes } from '../../engine/stages.ts';
 import { shortDuration, shortNumber } from '../../shell/terminal/progress.ts';
 
 /** What limits is told of the last so many ms at least. */

@@ -4,20 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import {
-  FIRED_FAMILIES,
-  type FiredShape,
-  FiredStore,
-  KafkaSink,
-  PostgresSink,
-  readFired,
-  SCRATCH_FAMILIES,
-  SINK_TABLE_NAME,
-  SINK_TOPIC_NAME,
-  SteadyStore,
-  type WindowResult,
-  type WindowSink,
-} from '../../engine/index.ts';
+import type { FiredShape } from '../../engine/output/fired/mark.ts';
+import { SteadyStore } from '../../engine/output/fired/steady.ts';
+import { FIRED_FAMILIES, FiredStore, readFired } from '../../engine/output/fired/store.ts';
+import { KafkaSink, SCRATCH_FAMILIES, SINK_TOPIC_NAME } from '../../engine/output/sink/kafka.ts';
+import type { WindowSink } from '../../engine/output/sink/port.ts';
+import { PostgresSink, SINK_TABLE_NAME } from '../../engine/output/sink/postgres.ts';
+import type { WindowResult } from '../../engine/window/accumulator.ts';
 import type { KvStore } from '../../io/rocksdb/port.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';

@@ -7,16 +7,13 @@ import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import { Payloads } from '../../formats/payloads.ts';
+import { parseSchema } from '../../formats/schema.ts';
 import type { OrderVersion } from '../../gen/order.ts';
 import type { EncodeOrder } from '../../gen/order-source.ts';
 import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
-import {
-  fetchTransport,
-  parseSchema,
-  RegistryClient,
-  type WriterCodec,
-  writerCodec,
-} from '../../registry/index.ts';
+import { RegistryClient } from '../../serde/client.ts';
+import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import { fetchTransport } from '../../serde/transport.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import { type CredentialSettings, credentialsOf } from '../registry-clients/credentials.ts';
 

@@ -2,8 +2,10 @@
 
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/kafka/port.ts';
-import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
+import { RegistryClient } from '../../serde/client.ts';
+import { fetchTransport } from '../../serde/transport.ts';
 import { systemRandom } from '../../shell/clock.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';

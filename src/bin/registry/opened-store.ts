@@ -1,6 +1,6 @@
 /** A store of the registry with what a run needs beside its log. */
 import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
-import type { RegistryLog } from '../../registry/server.ts';
+import type { RegistryLog } from '../../registry/store/log.ts';
 
 export interface Store {
   readonly log: RegistryLog;

@@ -7,7 +7,9 @@ import type { Writable } from 'node:stream';
 import type { Timers } from '../../core/clock.ts';
 import { coreError, EXIT, MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/server.ts';
+import { REGISTRY_LOG_FILE } from '../../registry/store/file/log.ts';
+import type { RegistryLog } from '../../registry/store/log.ts';
+import { exportStore, importStore } from '../../registry/store/transfer.ts';
 
 /** Settings that the two have beside the store. */
 export const TRANSFER_SETTINGS = {

@@ -1,7 +1,7 @@
 /** What the contracts slice hands to its judge, and how both talk to the registry. */
 import type { OrderVersion } from '../../gen/order.ts';
 import type { OrderFormat } from '../../gen/order-versions.ts';
-import type { QuarantineReason } from '../../registry/index.ts';
+import type { QuarantineReason } from '../../serde/errors.ts';
 
 export interface FlowPlan {
   readonly name: string;

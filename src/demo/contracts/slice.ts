@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { RecordInput } from '../../core/layout/record-batch.ts';
 import { orderSchema } from '../../gen/order-versions.ts';
-import type { QuarantineReason } from '../../registry/index.ts';
+import type { QuarantineReason } from '../../serde/errors.ts';
 import type { Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { judgeContracts } from './judge.ts';

@@ -3,13 +3,9 @@
 import { createReadStream } from 'node:fs';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../io/postgres/sql/port.ts';
-import {
-  type LedgerSummary,
-  readLedger,
-  reconcile,
-  summarizeLedger,
-  withSettings,
-} from '../../outbox/index.ts';
+import { withSettings } from '../../outbox/database/connection.ts';
+import { type LedgerSummary, readLedger, summarizeLedger } from '../../outbox/reconcile/client-ledger.ts';
+import { reconcile } from '../../outbox/reconcile/run.ts';
 import { TopicReader } from '../contracts/topic.ts';
 import type { Fact, SliceContext } from '../fact.ts';
 

@@ -1,7 +1,9 @@
 /** The reach of an access rule: through ids, guids and references into subjects, and through an alias to its target. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
-import { MemoryLog, Registry, registryRoutes } from '../../../src/registry/index.ts';
+import { registryRoutes } from '../../../src/registry/api/routes.ts';
+import { MemoryLog } from '../../../src/registry/store/memory-log.ts';
+import { Registry } from '../../../src/registry/store/registry.ts';
 import { realClock } from '../../wait.ts';
 import { gateOf, peerOf } from './access-kit.ts';
 

@@ -3,14 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
-import {
-  RELAY_DEFAULTS,
-  Relay,
-  type RelayOptions,
-  Service,
-  type ServiceOptions,
-  type ServiceRelay,
-} from '../../../src/outbox/index.ts';
+import { RELAY_DEFAULTS } from '../../../src/outbox/defaults.ts';
+import { Relay, type RelayOptions } from '../../../src/outbox/relay/instance.ts';
+import { Service, type ServiceOptions, type ServiceRelay } from '../../../src/outbox/service.ts';
 import { SeededRandom, VirtualClock } from '../../../src/sim/clock.ts';
 
 const POOL = {

@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { credentialsOf } from '../../../src/bin/registry-clients/credentials.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
-import { fetchTransport, isRegistryAway, RegistryClient } from '../../../src/registry/index.ts';
+import { isRegistryAway, RegistryClient } from '../../../src/serde/client.ts';
+import { fetchTransport } from '../../../src/serde/transport.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock } from '../../wait.ts';
 

@@ -7,6 +7,7 @@ import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import { RecordBatch, type RecordInput } from '../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { parseSchema } from '../../../src/formats/schema.ts';
 import type {
   BatchConsumer,
   BatchProducer,
@@ -14,23 +15,16 @@ import type {
   TopicPartition,
   TopicPartitionOffset,
 } from '../../../src/io/kafka/port.ts';
-import {
-  BatchDecoder,
-  consumerMetrics,
-  type DecodedSink,
-  EndTracker,
-  FileSink,
-  FramedProducer,
-  GroupMember,
-  parseSchema,
-  producerMetrics,
-  QUARANTINE_HEADER,
-  Quarantine,
-  RegistryClient,
-  registryError,
-  runProducers,
-  writerCodec,
-} from '../../../src/registry/index.ts';
+import { BatchDecoder } from '../../../src/registry/consumer/decoder.ts';
+import { EndTracker } from '../../../src/registry/consumer/ends.ts';
+import { consumerMetrics, GroupMember } from '../../../src/registry/consumer/member.ts';
+import { QUARANTINE_HEADER, Quarantine } from '../../../src/registry/consumer/quarantine.ts';
+import { type DecodedSink, FileSink } from '../../../src/registry/consumer/sink.ts';
+import { registryError } from '../../../src/registry/errors.ts';
+import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
+import { runProducers } from '../../../src/registry/producer/run.ts';
+import { RegistryClient } from '../../../src/serde/client.ts';
+import { writerCodec } from '../../../src/serde/codec.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock, turn, until } from '../../wait.ts';
 

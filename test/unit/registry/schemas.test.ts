@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseSchema } from '../../../src/registry/index.ts';
+import { parseSchema } from '../../../src/formats/schema.ts';
 
 const refusal = (format: 'AVRO' | 'PROTOBUF', text: string): string => {
   try {

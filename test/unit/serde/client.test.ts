@@ -1,11 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../../src/core/metrics.ts';
-import {
-  isRegistryAway,
-  RegistryClient,
-  registryError,
-  type TransportAnswer,
-} from '../../../src/registry/index.ts';
+import { registryError } from '../../../src/registry/errors.ts';
+import { isRegistryAway, RegistryClient } from '../../../src/serde/client.ts';
+import type { TransportAnswer } from '../../../src/serde/transport.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock, turn } from '../../wait.ts';
 

@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../src/core/errors.ts';
 import type { ResolvedReference } from '../../../src/formats/content.ts';
 import { Payloads } from '../../../src/formats/payloads.ts';
-import { parseSchema, readerCodec, type Schema, writerCodec } from '../../../src/registry/index.ts';
+import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
+import { readerCodec } from '../../../src/registry/proof/reader.ts';
+import { writerCodec } from '../../../src/serde/codec.ts';
 
 const avro = (schema: unknown, references: readonly ResolvedReference[] = [], lenient = false): Schema =>
   parseSchema('AVRO', typeof schema === 'string' ? schema : JSON.stringify(schema), { references, lenient });

@@ -2,7 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Payloads } from '../../../src/formats/payloads.ts';
 import { readMessagePath } from '../../../src/formats/protobuf/codec/message-path.ts';
-import { parseSchema, readerCodec, type Schema, writerCodec } from '../../../src/registry/index.ts';
+import { parseSchema, type Schema } from '../../../src/formats/schema.ts';
+import { readerCodec } from '../../../src/registry/proof/reader.ts';
+import { writerCodec } from '../../../src/serde/codec.ts';
 
 const avro = (...fields: readonly unknown[]): Schema =>
   parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields }));

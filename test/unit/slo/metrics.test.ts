@@ -3,14 +3,11 @@ import { describe, expect, it } from 'vitest';
 import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
-import {
-  FramedProducer,
-  parseSchema,
-  producerMetrics,
-  RegistryClient,
-  type TransportAnswer,
-  writerCodec,
-} from '../../../src/registry/index.ts';
+import { parseSchema } from '../../../src/formats/schema.ts';
+import { FramedProducer, producerMetrics } from '../../../src/registry/producer/instance.ts';
+import { RegistryClient } from '../../../src/serde/client.ts';
+import { writerCodec } from '../../../src/serde/codec.ts';
+import type { TransportAnswer } from '../../../src/serde/transport.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 import { realClock } from '../../wait.ts';
 

@@ -7,7 +7,7 @@ import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import type { AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../../src/formats/datum.ts';
 import type { AvroSchema } from '../../../../src/formats/schema.ts';
-import { parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 
 export const tree = (schema: unknown, lenient = false): AvroNode =>
   (

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { guidOf } from '../../../../src/formats/guid.ts';
-import { schemaText } from '../../../../src/formats/schema.ts';
-import { parseSchema, readerCodec, type Schema } from '../../../../src/registry/index.ts';
+import { parseSchema, type Schema, schemaText } from '../../../../src/formats/schema.ts';
+import { readerCodec } from '../../../../src/registry/proof/reader.ts';
 import { stepsOf } from '../../../steps.ts';
 
 /** Four times the steps of the longest of these texts, far below those of a quadratic walk over its

@@ -2,7 +2,7 @@
  *  allows is accepted. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
-import { parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 
 function refusal(schema: unknown): string {
   try {

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
-import { parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 
 const HEAD = { 2: 'syntax = "proto2";', 3: 'syntax = "proto3";', e: 'edition = "2023";' } as const;
 

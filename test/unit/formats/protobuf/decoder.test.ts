@@ -1,7 +1,7 @@
 /** Rules of the wire format, one for each case: bytes, and their decoded values. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
-import { parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 import { all, LONGEST, read, refusal } from './decoder-bytes.ts';
 
 describe('varints', () => {

@@ -3,8 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { ProtoWriter } from '../../../../src/formats/protobuf/descriptor/bytes.ts';
-import { schemaText } from '../../../../src/formats/schema.ts';
-import { parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema, schemaText } from '../../../../src/formats/schema.ts';
 import { stepsOf } from '../../../steps.ts';
 
 const CHARS = 500_000;

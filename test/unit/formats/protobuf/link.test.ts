@@ -3,14 +3,10 @@ import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { Payloads } from '../../../../src/formats/payloads.ts';
 import { KNOWN_PROTO_PATHS } from '../../../../src/formats/protobuf/known/files.ts';
-import { schemaText } from '../../../../src/formats/schema.ts';
-import {
-  checkPair,
-  parseSchema,
-  readerCodec,
-  type Schema,
-  writerCodec,
-} from '../../../../src/registry/index.ts';
+import { parseSchema, type Schema, schemaText } from '../../../../src/formats/schema.ts';
+import { checkPair } from '../../../../src/registry/compatibility/modes.ts';
+import { readerCodec } from '../../../../src/registry/proof/reader.ts';
+import { writerCodec } from '../../../../src/serde/codec.ts';
 
 const reference = (
   name: string,

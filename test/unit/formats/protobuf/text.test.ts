@@ -2,8 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { readFields } from '../../../../src/formats/protobuf/descriptor/bytes.ts';
-import { lookupTextOf, schemaText } from '../../../../src/formats/schema.ts';
-import { parseSchema, type Schema } from '../../../../src/registry/index.ts';
+import { lookupTextOf, parseSchema, type Schema, schemaText } from '../../../../src/formats/schema.ts';
 
 const parse = (text: string, references: readonly ResolvedReference[] = [], normalize = false): Schema =>
   parseSchema('PROTOBUF', text, { references, normalize });

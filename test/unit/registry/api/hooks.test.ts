@@ -6,13 +6,13 @@ import type { Access, Need, RequestGate } from '../../../../src/access/request.t
 import { silentLogger } from '../../../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../../../src/io/http/port.ts';
 import {
-  MemoryLog,
-  Registry,
   type RegistryApiOptions,
   registryDescription,
-  registryError,
   registryRoutes,
-} from '../../../../src/registry/index.ts';
+} from '../../../../src/registry/api/routes.ts';
+import { registryError } from '../../../../src/registry/errors.ts';
+import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 
 const SCHEMA = '{"type":"record","name":"R","fields":[]}';

@@ -1,7 +1,8 @@
 /** The messages of a refusal and their order. */
 import { expect, it } from 'vitest';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 import { messagesOf } from '../../../../src/registry/api/messages/proven.ts';
-import { judge, type Level, parseSchema } from '../../../../src/registry/index.ts';
+import { judge, type Level } from '../../../../src/registry/compatibility/modes.ts';
 import type { StoredVersion } from '../../../../src/registry/store/service.ts';
 
 function messages(

@@ -2,7 +2,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { nodeHttpDriver } from '../../../../src/io/http/node/server.ts';
 import type { HttpServer } from '../../../../src/io/http/port.ts';
-import { MemoryLog, Registry, registryFallbacks, registryRoutes } from '../../../../src/registry/index.ts';
+import { registryFallbacks } from '../../../../src/registry/api/answers.ts';
+import { registryRoutes } from '../../../../src/registry/api/routes.ts';
+import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 
 const TYPE = 'application/vnd.schemaregistry.v1+json';

@@ -4,8 +4,9 @@
  *  avro/Difference.java and SchemaValidatorBuilder.java, for facts.
  */
 import { describe, expect, it } from 'vitest';
+import { parseSchema } from '../../../../src/formats/schema.ts';
 import { messagesOf } from '../../../../src/registry/api/messages/proven.ts';
-import { judge, type Level, parseSchema } from '../../../../src/registry/index.ts';
+import { judge, type Level } from '../../../../src/registry/compatibility/modes.ts';
 import type { StoredVersion } from '../../../../src/registry/store/service.ts';
 
 function messages(proposed: string, olds: readonly string[], level: Level = 'BACKWARD'): string[] {

@@ -2,7 +2,9 @@
 
 import { describe, expect, it } from 'vitest';
 import { positionOf } from '../../../../src/formats/json/text.ts';
-import { checkPair, isCompatible, parseSchema } from '../../../../src/registry/index.ts';
+import { parseSchema } from '../../../../src/formats/schema.ts';
+import { isCompatible } from '../../../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../../../src/registry/compatibility/modes.ts';
 import { worked } from '../../../work.ts';
 
 const parsed = (schema: unknown) =>

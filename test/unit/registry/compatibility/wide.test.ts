@@ -4,15 +4,11 @@
 import { describe, expect, it } from 'vitest';
 import { SCHEMA_TEXT_CHARS_MAX } from '../../../../src/formats/format.ts';
 import type { ProtoSchema } from '../../../../src/formats/schema.ts';
+import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
+import { type Finding, isCompatible } from '../../../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../../../src/registry/compatibility/modes.ts';
 import { checkProto } from '../../../../src/registry/compatibility/protobuf/checker.ts';
 import { checkNumberHistory } from '../../../../src/registry/compatibility/protobuf/history.ts';
-import {
-  checkPair,
-  type Finding,
-  isCompatible,
-  parseSchema,
-  type Schema,
-} from '../../../../src/registry/index.ts';
 import { worked } from '../../../work.ts';
 
 /** Most function calls of one comparison; a quadratic walk needs many times as many. */

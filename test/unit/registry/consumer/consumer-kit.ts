@@ -6,27 +6,25 @@ import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';
 import { Payloads } from '../../../../src/formats/payloads.ts';
+import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
 import type {
   BatchProducer,
   BrokerAdmin,
   BrokerEvent,
   DeliveryReport,
 } from '../../../../src/io/kafka/port.ts';
+import { BatchDecoder } from '../../../../src/registry/consumer/decoder.ts';
 import {
-  BatchDecoder,
   type ConsumerMetrics,
   consumerMetrics,
-  type DecodedSink,
   GroupMember,
-  parseSchema,
-  Quarantine,
-  RegistryClient,
-  type RegistryTransport,
-  registryError,
-  type Schema,
-  type TransportAnswer,
-} from '../../../../src/registry/index.ts';
+} from '../../../../src/registry/consumer/member.ts';
+import { Quarantine } from '../../../../src/registry/consumer/quarantine.ts';
+import type { DecodedSink } from '../../../../src/registry/consumer/sink.ts';
+import { registryError } from '../../../../src/registry/errors.ts';
+import { RegistryClient } from '../../../../src/serde/client.ts';
 import { writerCodec } from '../../../../src/serde/codec.ts';
+import type { RegistryTransport, TransportAnswer } from '../../../../src/serde/transport.ts';
 import { simBrokerDriver } from '../../../../src/sim/broker.ts';
 import { SeededRandom, VirtualClock } from '../../../../src/sim/clock.ts';
 

@@ -1,6 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
-import { parseSchema, type Schema, TopicSink } from '../../../../src/registry/index.ts';
+import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
+import { TopicSink } from '../../../../src/registry/consumer/sink.ts';
 import { UNKNOWN_IDS_BURST } from '../../../../src/serde/unknown-ids.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './consumer-kit.ts';
 
