@@ -78,7 +78,7 @@ const ACCESS = [
     ],
   ),
   '',
-  'A request is judged before its body is read. [security.md](security.md) has principals, rules, rates and `-metrics-listen`, which takes',
+  'A request is judged before its body is read. [security.md](../how-to/security.md) has principals, rules, rates and `-metrics-listen`, which takes',
   'the four paths of the process off the public port.',
   '',
 ];

@@ -1,4 +1,4 @@
-/** docs/rules: one page for each rule of the catalogue, and the list of them. */
+/** docs/reference/rules: one page for each rule of the catalogue, and the list of them. */
 import { rulePage, SEVERITIES } from '../src/bin/compat-check/outputs/explain-rule.ts';
 import { RULES, type Rule } from '../src/registry/rules/catalogue.ts';
 
@@ -30,8 +30,8 @@ export function rulePages(note: string, cell: (text: string) => string): Readonl
       );
     lines.push('');
   }
-  pages.set('docs/rules/README.md', `${lines.join('\n').trimEnd()}\n`);
+  pages.set('docs/reference/rules/README.md', `${lines.join('\n').trimEnd()}\n`);
   for (const rule of RULES)
-    pages.set(`docs/rules/${rule.id}.md`, rulePage(rule).replace('\n', `\n\n${note}\n`));
+    pages.set(`docs/reference/rules/${rule.id}.md`, rulePage(rule).replace('\n', `\n\n${note}\n`));
   return pages;
 }

@@ -1,5 +1,5 @@
-/** Writes the reference pages that follow from tables: docs/commands.md from the commands' settings, docs/errors.md
- *  from the error tables, docs/registry-api.md and docs/orders-api.md from the operations of the two. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
+/** Writes the reference pages that follow from tables: docs/reference/commands.md from the commands' settings, docs/reference/errors.md
+ *  from the error tables, docs/reference/registry-api.md and docs/reference/orders-api.md from the operations of the two. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
  *  difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -149,14 +149,14 @@ function errors(): string {
 /** Generated pages by path from the project's root. */
 export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
   return new Map([
-    ['docs/commands.md', await commands()],
-    ['docs/errors.md', errors()],
-    ['docs/registry-api.md', registryApiPage(NOTE, cell)],
-    ['docs/orders-api.md', ordersApiPage(NOTE, cell)],
+    ['docs/reference/commands.md', await commands()],
+    ['docs/reference/errors.md', errors()],
+    ['docs/reference/registry-api.md', registryApiPage(NOTE, cell)],
+    ['docs/reference/orders-api.md', ordersApiPage(NOTE, cell)],
   ]);
 }
 
-/** The pages in docs/rules, by path from the project's root. */
+/** The pages in docs/reference/rules, by path from the project's root. */
 export function generateRules(): ReadonlyMap<string, string> {
   return rulePages(NOTE, cell);
 }

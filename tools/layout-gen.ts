@@ -1,4 +1,4 @@
-/** Writes what follows from src/core/layout/layouts.ts: TypeScript accessors, C++ headers and docs/layouts.md.
+/** Writes what follows from src/core/layout/layouts.ts: TypeScript accessors, C++ headers and docs/reference/layouts.md.
  *  `node dist/tools/layout-gen.js` writes; with `-check` it only compares and exits 1 on a difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -299,7 +299,7 @@ export function generateLayouts(): ReadonlyMap<string, string> {
   return new Map([
     ['src/core/layout/layouts.gen.ts', typescript()],
     ['native/layout/layouts.gen.h', cpp()],
-    ['docs/layouts.md', markdown()],
+    ['docs/reference/layouts.md', markdown()],
   ]);
 }
 

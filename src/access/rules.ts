@@ -1,7 +1,7 @@
 /** The rules file: who may do what to which subjects.
  *
  *  One rule a line, three columns: a principal, operations with commas between, a pattern of subjects. Rules only
- *  allow; what none allows is denied, so their order means nothing. `docs/security.md` is the page for operators.
+ *  allow; what none allows is denied, so their order means nothing. `docs/how-to/security.md` is the page for operators.
  *
  *  Invariants: (1) a rule without a context reaches the default context alone; (2) what is allowed to `anonymous` is
  *  allowed to everybody; (3) a setting of the whole registry takes a rule over `:*:*`, one of a context a rule over

@@ -1,4 +1,4 @@
-/** What the engine's time goes to, by stage: docs/engine-stages.md says what counts for which.
+/** What the engine's time goes to, by stage: docs/explanation/engine-stages.md says what counts for which.
  *
  *  Two accounts. The operator's loop is in one place at a time, working in a stage or waiting for one, and every moment of
  *  its run belongs to one place: the greatest of these is what limits it. Beside that each stage has its busy time, however

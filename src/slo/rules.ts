@@ -52,7 +52,7 @@ const RULES_BYTES_MAX = 1 << 20;
 export const BUILT_IN = ['registry', 'outbox', 'engine'] as const;
 
 function builtInPath(name: string): string {
-  return join(packageRoot(), 'docs', 'slo', `${name}.json`);
+  return join(packageRoot(), 'docs', 'reference', 'slo', `${name}.json`);
 }
 
 /** @throws bad_file */
@@ -79,7 +79,10 @@ type Document = Readonly<Record<string, unknown>>;
 /** @throws bad_file with the rule's place */
 export function parseRules(text: string, where: string): RuleSet {
   const bad = (why: string, cause?: unknown): Error =>
-    coreError('bad_file', `${where}: ${why}`, { next: 'docs/slo/registry.json is an example', cause });
+    coreError('bad_file', `${where}: ${why}`, {
+      next: 'docs/reference/slo/registry.json is an example',
+      cause,
+    });
   if (text.length > RULES_BYTES_MAX) throw bad(`over ${RULES_BYTES_MAX} bytes`);
   let document: unknown;
   try {

@@ -1,4 +1,4 @@
-/** Both generators compared with vectors of an independent program that follows docs/generator.md.
+/** Both generators compared with vectors of an independent program that follows docs/reference/generator.md.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

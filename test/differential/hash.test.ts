@@ -83,8 +83,8 @@ describe('shard hash', () => {
     }
   });
 
-  it('docs/shard-hash.md lists the vectors as well', () => {
-    const text = readFileSync(new URL('../../docs/shard-hash.md', import.meta.url), 'utf8');
+  it('docs/reference/shard-hash.md lists the vectors as well', () => {
+    const text = readFileSync(new URL('../../docs/reference/shard-hash.md', import.meta.url), 'utf8');
     const rows = [...text.matchAll(/^\| `(\d+)` \| `0x([0-9a-f]{8})` \| (\d+) \| (\d+) \| (\d+) \|$/gm)];
     expect(rows.length).toBeGreaterThanOrEqual(8);
     for (const [, id, hash, ...shards] of rows) {

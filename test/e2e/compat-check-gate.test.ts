@@ -1,4 +1,4 @@
-/** docs/gate.md is true: the scripts of its recipes are run in a git repository of their own
+/** docs/how-to/gate.md is true: the scripts of its recipes are run in a git repository of their own
  *  against a registry. They pass on main, and fail on a change that breaks readers, which the
  *  registry refuses as well. */
 import { spawn } from 'node:child_process';
@@ -11,7 +11,7 @@ import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
-const PAGE = readFileSync(join(packageRoot(), 'docs', 'gate.md'), 'utf8');
+const PAGE = readFileSync(join(packageRoot(), 'docs', 'how-to', 'gate.md'), 'utf8');
 const GOOD = {
   'orders.avsc': JSON.stringify(
     {

@@ -1,4 +1,4 @@
-/** docs/compat-check.md is true: its commands are run and give the output that it shows. With
+/** docs/tutorials/compat-check.md is true: its commands are run and give the output that it shows. With
  *  MILLRACE_RECORD=1 the output of this run replaces the page's. Read the diff before a commit. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,10 +8,10 @@ import { packageRoot } from '../../src/shell/package.ts';
 import { launcher } from '../fixtures/process.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 
-const PAGE = join(packageRoot(), 'docs', 'compat-check.md');
+const PAGE = join(packageRoot(), 'docs', 'tutorials', 'compat-check.md');
 const own = launcher();
 
-it('every command of docs/compat-check.md gives the output that the page shows', async () => {
+it('every command of docs/tutorials/compat-check.md gives the output that the page shows', async () => {
   const page = readFileSync(PAGE, 'utf8');
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(30);

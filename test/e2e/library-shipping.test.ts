@@ -1,4 +1,4 @@
-/** The example service printed in docs/outbox.md, on a real broker and database, killed in the middle. */
+/** The example service printed in docs/how-to/outbox.md, on a real broker and database, killed in the middle. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -8,8 +8,8 @@ import { survivesKills } from './shipping-kit.ts';
 const EXAMPLE = join(packageRoot(), 'examples', 'shipping', 'shipping.mjs');
 
 describe('example service', () => {
-  it('docs/outbox.md prints the example service exactly as it runs', () => {
-    const docs = readFileSync(join(packageRoot(), 'docs', 'outbox.md'), 'utf8');
+  it('docs/how-to/outbox.md prints the example service exactly as it runs', () => {
+    const docs = readFileSync(join(packageRoot(), 'docs', 'how-to', 'outbox.md'), 'utf8');
     expect(docs).toContain(`\`\`\`js\n${readFileSync(EXAMPLE, 'utf8')}\`\`\``);
   });
 

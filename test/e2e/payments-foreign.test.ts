@@ -1,5 +1,5 @@
 /** Payments behind a relay that is not ours: another client, another partitioner, other headers or none, other members in
- *  another order. What counts is the record's value; see docs/outbox.md. */
+ *  another order. What counts is the record's value; see docs/how-to/outbox.md. */
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';

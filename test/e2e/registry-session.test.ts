@@ -1,4 +1,4 @@
-/** docs/registry-session.md is true: its commands are run and give the output that it shows. With MILLRACE_RECORD=1 the
+/** docs/tutorials/registry-session.md is true: its commands are run and give the output that it shows. With MILLRACE_RECORD=1 the
  *  page gets the output of this run instead; read the difference before it is committed. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,10 +9,10 @@ import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { replay, stepsOf, withOutputs } from './session-page.ts';
 
-const PAGE = join(packageRoot(), 'docs', 'registry-session.md');
+const PAGE = join(packageRoot(), 'docs', 'tutorials', 'registry-session.md');
 const own = launcher();
 
-it('every command of docs/registry-session.md gives the output that the page shows', async () => {
+it('every command of docs/tutorials/registry-session.md gives the output that the page shows', async () => {
   const page = readFileSync(PAGE, 'utf8');
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(20);

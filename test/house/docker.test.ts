@@ -44,7 +44,7 @@ describe('Dockerfile', () => {
 
   it('the image has the rules of slo, git for compat-check, the launcher on PATH and a health check', () => {
     const runtime = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
-    expect(runtime).toMatch(/^COPY docs\/slo \.\/docs\/slo$/m);
+    expect(runtime).toMatch(/^COPY docs\/reference\/slo \.\/docs\/reference\/slo$/m);
     expect(runtime).toMatch(/apt-get install[^&]*\bgit\b/);
     expect(runtime).toMatch(/^ENV PATH=\/millrace\/bin:\$PATH$/m);
     expect(runtime).toMatch(/^HEALTHCHECK .*CMD \["node", "\/millrace\/docker\/health\.mjs"\]$/m);
@@ -160,14 +160,14 @@ describe('Prometheus', () => {
 
   it('the alert rules cover the three products, each with a summary and a section of the runbook', () => {
     expect([...alertRules().keys()]).toEqual(['contracts.yml', 'effects.yml', 'windows.yml']);
-    const runbook = readFileSync(join(projectRoot, 'docs/runbook.md'), 'utf8');
+    const runbook = readFileSync(join(projectRoot, 'docs/how-to/runbook.md'), 'utf8');
     const sections = [...runbook.matchAll(/^### (\S+)\n\n(.{40,})/gm)].map(([, title]) => title as string);
     expect(new Set(rules.map((rule) => rule.alert)).size).toBe(rules.length);
     for (const rule of rules) {
       expect(rule.alert).toMatch(/^[A-Z][A-Za-z]+$/);
       expect(rule.for, rule.alert).toMatch(/^\d+[sm]$/);
       expect(rule.annotations['summary'], rule.alert).toMatch(/^.{20,}\.$/);
-      expect(rule.annotations['runbook']).toBe(`docs/runbook.md#${rule.alert.toLowerCase()}`);
+      expect(rule.annotations['runbook']).toBe(`docs/how-to/runbook.md#${rule.alert.toLowerCase()}`);
       expect(rule.labels['severity'], rule.alert).toMatch(/^(page|ticket)$/);
       expect(`${rule.labels['product']}.yml`).toBe(rule.name);
       // A label that the summary shows must be left by the expression.

@@ -73,7 +73,12 @@ const FAULTS: readonly Fault[] = [
     "reader.kind === 'arrays' &&",
   ),
   avro('avro/checker', 'what can never be written is judged', 'if (!this.never.has(writer))', 'if (true)'),
-  avro('avro/checker', 'a default that does not fit is taken', 'if (misfit !== undefined)', 'if (misfit === null)'),
+  avro(
+    'avro/checker',
+    'a default that does not fit is taken',
+    'if (misfit !== undefined)',
+    'if (misfit === null)',
+  ),
   avro(
     'avro/checker',
     'a value that a rename loses is not missed',
@@ -121,7 +126,12 @@ const FAULTS: readonly Fault[] = [
   ),
   proto('protobuf/field', 'groups and messages are one', 'reader.delimited === writer.delimited', 'true'),
   proto('protobuf/field', 'the last of several values is all of them', 'if (!isMany(writer))', 'if (true)'),
-  proto('protobuf/checker', 'a name may change its number', 'other === undefined || this.isNever(field)', 'true'),
+  proto(
+    'protobuf/checker',
+    'a name may change its number',
+    'other === undefined || this.isNever(field)',
+    'true',
+  ),
   proto(
     'protobuf/checker',
     'a number may take the name of another one',

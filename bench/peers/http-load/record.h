@@ -127,7 +127,7 @@ class Sha256 {
   }
 };
 
-// The lines of docs/generator.md. Buffered: the file is whole once the loader has ended.
+// The lines of docs/reference/generator.md. Buffered: the file is whole once the loader has ended.
 class Ledger {
  public:
   bool Open(const char* path) {

@@ -1,5 +1,5 @@
 /** How a binary layout is written down: as data, from which the TypeScript accessors, the C++ headers and
- *  docs/layouts.md are generated. Nothing else in the project may know an offset.
+ *  docs/reference/layouts.md are generated. Nothing else in the project may know an offset.
  *
  *  Two shapes exist. A *struct* is one record with fields at fixed offsets. A *batch* is one ArrayBuffer:
  *

@@ -1,6 +1,6 @@
 /** Threefry-4x32-20: random words as a pure function of a key and a counter, so event n needs no event before it.
  *
- *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in docs/generator.md.
+ *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in docs/reference/generator.md.
  *  Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
  */
 import { GEN } from '../layout/layouts.gen.ts';

@@ -1,7 +1,7 @@
 /** The load client's ledger: what the client knows, as JSON lines that outlive it.
  *
  *  Invariants: (1) an intent's line is written before its first request leaves; (2) every reply and every failure has a
- *  line; (3) a last line that was cut short is left out, any other broken line is an error. docs/generator.md has the
+ *  line; (3) a last line that was cut short is left out, any other broken line is an error. docs/reference/generator.md has the
  *  format.
  */
 import { coreError } from '../../core/errors.ts';

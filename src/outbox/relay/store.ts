@@ -90,7 +90,7 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
       // 42703: has_column_privilege of a column that does not exist.
       if (state !== '42703') throw thrown;
       throw outboxError('table_unusable', `the table ${table} has no column published_at`, {
-        next: 'see the outbox table of docs/outbox.md',
+        next: 'see the outbox table of docs/how-to/outbox.md',
       });
     });
   const found = rows[0] as Shape;
@@ -110,7 +110,7 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
   );
   for (const [column, wanted] of Object.entries(COLUMNS)) {
     const type = types.get(column);
-    const next = `make it ${column} ${wanted[0]}; see the outbox table of docs/outbox.md`;
+    const next = `make it ${column} ${wanted[0]}; see the outbox table of docs/how-to/outbox.md`;
     if (type === undefined) throw unusable(`has no column ${column}`, next);
     if (!wanted.includes(type)) throw unusable(`has ${column} ${type}`, next);
   }

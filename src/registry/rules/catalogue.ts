@@ -1,5 +1,5 @@
 /** Catalogue of rules: the meaning of each finding, with an example pair of schemas. The pages in
- *  docs/rules are generated from it.
+ *  docs/reference/rules are generated from it.
  *  Invariants: (1) the catalogue has every rule that a checker can report, and no other rule;
  *  (2) the checkers report the rule for its example. */
 

@@ -14,7 +14,7 @@ test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (p
 });
 
 test('every command has its section, and every setting has its row', async () => {
-  const text = pages.get('docs/commands.md') ?? '';
+  const text = pages.get('docs/reference/commands.md') ?? '';
   for (const [name, load] of Object.entries(COMMANDS)) {
     const start = text.indexOf(`\n## ${name}\n`);
     expect(start, name).toBeGreaterThan(0);
@@ -28,7 +28,7 @@ test('every command has its section, and every setting has its row', async () =>
 });
 
 test('every code of the shared error table is on the page', () => {
-  const text = pages.get('docs/errors.md') ?? '';
+  const text = pages.get('docs/reference/errors.md') ?? '';
   for (const [code, row] of Object.entries(CORE_ERRORS))
     expect(text).toContain(`| \`${code}\` | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} |`);
 });
@@ -44,7 +44,7 @@ test('the page omits no error table of the sources', () => {
     )
     .map((path) => `src/${path}`)
     .sort();
-  const told = [...(pages.get('docs/errors.md') ?? '').matchAll(/^From `(.+)`\.$/gm)]
+  const told = [...(pages.get('docs/reference/errors.md') ?? '').matchAll(/^From `(.+)`\.$/gm)]
     .map((match) => match[1])
     .sort();
   expect(told).toEqual(tables);

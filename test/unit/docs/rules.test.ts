@@ -13,8 +13,8 @@ test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (p
 });
 
 test('each rule has exactly one page and one row in the list', () => {
-  const names = readdirSync(join(packageRoot(), 'docs', 'rules')).sort();
+  const names = readdirSync(join(packageRoot(), 'docs', 'reference', 'rules')).sort();
   expect(names).toEqual([...RULES.map(({ id }) => `${id}.md`), 'README.md'].sort());
-  const list = pages.get('docs/rules/README.md') ?? '';
+  const list = pages.get('docs/reference/rules/README.md') ?? '';
   for (const { id } of RULES) expect(list).toContain(`| [\`${id}\`](${id}.md) |`);
 });

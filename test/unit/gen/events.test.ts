@@ -56,7 +56,7 @@ describe('generated events', () => {
     expect(new Set(digests).size).toBe(1);
   });
 
-  // Vectors: they change only when the definition in docs/generator.md does.
+  // Vectors: they change only when the definition in docs/reference/generator.md does.
   test('the events have the published digests', () => {
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000 }, 1000).toString(16)).toBe('5cc79aba');
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000, order: 'delayed' }, 1000).toString(16)).toBe(

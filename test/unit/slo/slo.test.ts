@@ -384,7 +384,7 @@ describe('rules', () => {
 });
 
 describe('documentation of rules', () => {
-  const text = readFileSync(join(packageRoot(), 'docs', 'slo', 'README.md'), 'utf8');
+  const text = readFileSync(join(packageRoot(), 'docs', 'reference', 'slo', 'README.md'), 'utf8');
   it('the page has an example that parses as a rule', () => {
     const example = /```json\n(.*?)```/s.exec(text)?.[1];
     expect(parseRules(example ?? '', 'README').rules).toHaveLength(1);

@@ -1,4 +1,4 @@
-/** The page of a rule, as `-explain` prints it and docs/rules keeps it. */
+/** The page of a rule, as `-explain` prints it and docs/reference/rules keeps it. */
 import { coreError } from '../../../core/errors.ts';
 import { nearest } from '../../../core/settings.ts';
 import { RULES, type Rule, ruleOf } from '../../../registry/rules/catalogue.ts';
@@ -70,7 +70,7 @@ export function explainRule(asked: string): { readonly text: string; readonly do
   throw coreError('bad_value', `-explain=${asked.slice(0, 64)} is no rule`, {
     next:
       near === undefined
-        ? 'docs/rules/README.md lists them'
-        : `did you mean ${near}? docs/rules/README.md lists them all`,
+        ? 'docs/reference/rules/README.md lists them'
+        : `did you mean ${near}? docs/reference/rules/README.md lists them all`,
   });
 }
