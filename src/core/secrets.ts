@@ -61,7 +61,7 @@ export class Secrets {
 
   hide(text: string): string {
     let out = text;
-    for (const form of this.whole) out = out.replaceAll(form, HIDDEN);
+    for (const known of this.whole) out = out.replaceAll(known, HIDDEN);
     return this.pieces.size === 0 ? out : this.hidePieces(out);
   }
 
