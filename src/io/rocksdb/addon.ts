@@ -199,7 +199,7 @@ class RocksStore implements KvStore {
   private readonly families: readonly string[];
   private readonly calls: Calls;
   private readonly open = new Set<RocksScan | RocksRun>();
-  private readonly onClose = (handle: RocksScan | RocksRun): void => void this.open.delete(handle);
+  private readonly onClose = (resource: RocksScan | RocksRun): void => void this.open.delete(resource);
   private closing: Promise<void> | undefined;
 
   constructor(addon: StateAddon, handle: StoreHandle, folder: string, families: readonly string[]) {
@@ -317,7 +317,7 @@ class RocksStore implements KvStore {
 
   private async shutDown(): Promise<void> {
     await this.calls.end();
-    for (const open of this.open) open.close();
+    for (const resource of this.open) resource.close();
     try {
       const [error] = await callAddon(() => this.addon.stateLeave(this.handle));
       if (error !== null) throw errorOf(`close the store in ${this.folder}`, error);

@@ -26,7 +26,7 @@ async function writeMark(folder: string, driver: string): Promise<void> {
     await file.close();
   }
   await rename(`${path}.tmp`, path);
-  for (const path of [folder, dirname(folder)]) await syncFolder(path);
+  for (const changed of [folder, dirname(folder)]) await syncFolder(changed);
 }
 
 /** Makes the names in a folder durable. */

@@ -1,12 +1,14 @@
-/** Parser of the streaming replication protocol: splits a server's bytes into messages, at any chunk
+/** Parser of the streaming replication protocol: splits a server's bytes into messages, whatever
+ *  the chunks, and distinguishes the two kinds of CopyData.
  *
  *    message    type u8, length u32 (itself included), body
- *    CopyData   'w' start i64, end i64, sent at i64, one message of the output plugin
+ *    CopyData   'w' start i64, end i64, sent at i64, then one message of the output plugin
  *               'k' end of the log i64, sent at i64, reply wanted u8
  *
- *  Invariants: (1) a length is used only after a check of its bound; (2) at most one message is
- *  buffered; (3) a message that lies whole in a chunk is not copied.
- *  Source: PostgreSQL 18 documentation, 54.4 "Streaming Replication Protocol" and
+ *  Invariants: (1) a length is used only after its bound was checked; (2) at most one message is
+ *  buffered, within the bound; (3) a message that lies whole in a chunk is not copied.
+ *  Source: PostgreSQL 18 documentation, 54.4 "Streaming Replication Protocol" and 54.7 "Message
+ *  Formats".
  */
 import { replicationError } from './port.ts';
 

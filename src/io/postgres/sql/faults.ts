@@ -38,7 +38,8 @@ export interface ServerFault {
 export interface Where {
   /** host:port */
   readonly address: string;
-  /** Flag that gives the address. */ readonly flag: string;
+  /** Flag that gives the address. */
+  readonly flag: string;
   /** Credentials of the address: messages of servers and libraries may quote them, so they are
    *  hidden. */
   readonly secrets: Secrets;
@@ -130,7 +131,7 @@ function secretsOf(url: string, parsed: URL): Secrets {
   return new Secrets(secrets);
 }
 
-/** @throws bad_value */
+/** Parses the address. @throws bad_value */
 export function whereOf({ url, flag = '-postgres' }: Pick<SqlOptions, 'url' | 'flag'>): Where {
   let parsed: URL;
   try {

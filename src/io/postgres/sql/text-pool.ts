@@ -1,7 +1,7 @@
 /** Connection pool of the TextPool drivers.
  *
  *  Invariants: (1) a connection runs one statement or transaction at a time; (2) a connection in a
- *  isDoubtful state (lost, answer overdue, cancelled, transaction not ended) is closed and not
+ *  doubtful state (lost, answer overdue, cancelled, transaction not ended) is closed and not
  *  reused; (3) for CONNECT_AGAIN_MS after a failed connect, further attempts fail with the same
  *  error, so that an unreachable server is not flooded.
  */
