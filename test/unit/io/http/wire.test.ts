@@ -33,7 +33,7 @@ describe('request head', () => {
       hostsMin: 1,
       length: 7,
       last: false,
-      saysKeepAlive: false,
+      needsKeepAliveHeader: false,
       expectsContinue: false,
       expectsMore: false,
     });
@@ -51,10 +51,10 @@ describe('request head', () => {
   });
 
   test('an HTTP/1.0 head needs no Host, and ends its connection unless it asks to keep it', () => {
-    expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, saysKeepAlive: false });
+    expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, needsKeepAliveHeader: false });
     expect(head('GET / HTTP/1.0', 'Connection: Keep-Alive')).toMatchObject({
       last: false,
-      saysKeepAlive: true,
+      needsKeepAliveHeader: true,
     });
     expect(head('GET / HTTP/1.0', 'Connection: keep-alive, close')).toMatchObject({ last: true });
   });
@@ -109,7 +109,7 @@ describe('request body', () => {
     for (let i = 1; i < places.length && body.state === 'more'; i++) {
       const from = places[i - 1] as number;
       const to = places[i] as number;
-      if (to > from) taken += body.take(bytes.subarray(from, to), 0);
+      if (to > from) taken += body.read(bytes.subarray(from, to), 0);
     }
     return { state: body.state, taken, text: Buffer.from(body.bytes).toString('latin1') };
   };
@@ -189,7 +189,7 @@ describe('request body', () => {
 
   test('a body holds what arrived and not what was announced', () => {
     const body = new WireBody(60_000, 64_000, 200);
-    body.take(Buffer.alloc(100), 0);
+    body.read(Buffer.alloc(100), 0);
     expect(body.heldBytes).toBeLessThan(2000);
   });
 });
