@@ -61,7 +61,7 @@ export class WireBody {
   }
 
   /** Reads from `bytes`; returns the start of the next request, or the length of `bytes`. */
-  read(bytes: Buffer, from: number): number {
+  consume(bytes: Buffer, from: number): number {
     if (!this.chunked) return this.readData(bytes, from);
     let at = from;
     while (at < bytes.length && this.state === 'more') {

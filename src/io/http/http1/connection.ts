@@ -275,7 +275,7 @@ export class Http1Connection {
 
   private readBody(bytes: Buffer, from: number): number {
     const body = this.body as WireBody;
-    const at = body.take(bytes, from);
+    const at = body.consume(bytes, from);
     switch (body.state) {
       case 'more':
         break;

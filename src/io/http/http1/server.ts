@@ -146,7 +146,7 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
 export const wireDriver: HttpDriver = {
   name: 'node:net',
   limits: {
-    half_close: 'a client that shuts down its sending side counts as onClosed',
+    half_close: 'a client that shuts down its sending side counts as gone',
     parallel_pipeline: 'requests of one connection are handled one after the other',
   },
   listen,
