@@ -68,6 +68,6 @@ test("millrace topic names a missing topic and the reason of a broker's refusal"
   const refused = await topic('create', `-topic=${missing}`, '-replication-factor=5');
   expect(refused.status).toBe(2);
   expect(refused.stderr).toMatch(
-    /^error: .*replication factor.*; fix the cause that the broker names.* \[broker_refused\]\n$/i,
+    /^error: .*replication factor.*; mend what the broker names.* \[broker_refused\]\n$/i,
   );
 });

@@ -124,7 +124,7 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
     return coreError('timeout', line, { next: 'see whether the broker runs, then try again', details });
   if (event.retriable) return brokerError('broker_unavailable', line, { next: 'try again', details });
   return brokerError('broker_refused', line, {
-    next: 'fix the cause that the broker names; a retry gets the same answer',
+    next: 'mend what the broker names; a retry gets the same answer',
     details,
   });
 }

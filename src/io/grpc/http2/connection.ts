@@ -16,9 +16,9 @@ import type { WireCall, WireClient } from '../service/call.ts';
 import { DRAIN_PATIENCE_MS } from '../service/common.ts';
 import {
   type CallsConnection,
-  ConnectionCalls,
-  type ConnectionOwner,
   callWindow,
+  Http2Calls,
+  type Http2Owner,
 } from '../service/connection-calls.ts';
 import { AbuseLimiter, ClosedStreams } from './abuse-limiter.ts';
 import { ALIVE, goAway, LEAVING, SETTING_BYTES, SETTINGS_ACK, serverSettings } from './control.ts';
@@ -84,11 +84,11 @@ interface Block {
 
 export class Http2Connection implements FrameSink, CallsConnection, OutOwner<WireCall> {
   readonly socket: Socket;
-  readonly owner: ConnectionOwner;
+  readonly owner: Http2Owner;
   readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed = new ClosedStreams();
-  readonly calls: ConnectionCalls;
+  readonly calls: Http2Calls;
   private readonly onClosed: (source: Http2Connection) => void;
   private readonly reader = new FrameReader(this);
   private readonly decoder = new HpackDecoder();
@@ -116,13 +116,13 @@ export class Http2Connection implements FrameSink, CallsConnection, OutOwner<Wir
   /** Deadline of the states `leaving` and `over`. */
   private untilMs = 0;
 
-  constructor(owner: ConnectionOwner, socket: Socket, onClosed: (source: Http2Connection) => void) {
+  constructor(owner: Http2Owner, socket: Socket, onClosed: (source: Http2Connection) => void) {
     this.owner = owner;
     this.socket = socket;
     this.client = { remoteAddress: socket.remoteAddress ?? '', peer: peerOf(socket) };
     this.onClosed = onClosed;
     this.out = new WireOut<WireCall>(socket, this);
-    this.calls = new ConnectionCalls(this);
+    this.calls = new Http2Calls(this);
     const { streamsMax, messageBytesMax } = owner.options;
     this.out.push(serverSettings(streamsMax, callWindow(messageBytesMax)));
     this.out.push(numberFrame(WINDOW_UPDATE, 0, CONNECTION_WINDOW - WINDOW_INITIAL));

@@ -32,7 +32,7 @@ import type { Routes, StreamSide, UnaryRoute } from './methods.ts';
 const NO_BYTES = Buffer.alloc(0);
 
 /** Server, as its connections see it. */
-export interface ConnectionOwner {
+export interface Http2Owner {
   readonly options: GrpcServerOptions;
   readonly routes: Routes;
   readonly account: Account;
@@ -44,7 +44,7 @@ export interface ConnectionOwner {
 
 /** Connection, as its calls see it. */
 export interface CallsConnection {
-  readonly owner: ConnectionOwner;
+  readonly owner: Http2Owner;
   readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed: ClosedStreams;
@@ -65,7 +65,7 @@ const HEAD_TEXTS: Readonly<Record<'te' | 'timeout', string>> = {
   timeout: 'grpc-timeout is no number of up to eight digits and a unit',
 };
 
-export class ConnectionCalls {
+export class Http2Calls {
   private readonly connection: CallsConnection;
   private readonly open = new Map<number, WireCall>();
   /** Number of running handlers whose call is over. */

@@ -11,7 +11,7 @@ import { listenOn, reloadTls, socketServer } from '../http2/socket.ts';
 import type { GrpcDriver, GrpcServer, GrpcServerOptions, GrpcTls } from '../port.ts';
 import { Account } from './call.ts';
 import { DRAIN_PATIENCE_MS, sweepMsOf } from './common.ts';
-import type { ConnectionOwner } from './connection-calls.ts';
+import type { Http2Owner } from './connection-calls.ts';
 import { Health } from './health.ts';
 import { Routes } from './methods.ts';
 import { addReflection } from './reflection.ts';
@@ -21,7 +21,7 @@ const DEADLINES_EVERY_MS = 5;
 /** Longest delay of a Node timer. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-class WireServer implements GrpcServer, ConnectionOwner {
+class WireServer implements GrpcServer, Http2Owner {
   host = '';
   port = 0;
   inFlightCalls = 0;
