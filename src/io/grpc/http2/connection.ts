@@ -21,7 +21,7 @@ import {
   type Http2Owner,
 } from '../service/connection-calls.ts';
 import { AbuseLimiter, ClosedStreams } from './abuse-limiter.ts';
-import { ALIVE, goAway, LEAVING, SETTING_BYTES, SETTINGS_ACK, serverSettings } from './control.ts';
+import { ALIVE, goAway, LEAVING, localSettings, SETTING_BYTES, SETTINGS_ACK } from './control.ts';
 import {
   ACK,
   COMPRESSION_ERROR,
@@ -124,7 +124,7 @@ export class Http2Connection implements FrameSink, CallsConnection, OutOwner<Wir
     this.out = new WireOut<WireCall>(socket, this);
     this.calls = new Http2Calls(this);
     const { streamsMax, messageBytesMax } = owner.options;
-    this.out.push(serverSettings(streamsMax, callWindow(messageBytesMax)));
+    this.out.push(localSettings(streamsMax, callWindow(messageBytesMax)));
     this.out.push(numberFrame(WINDOW_UPDATE, 0, CONNECTION_WINDOW - WINDOW_INITIAL));
     socket.on('data', (chunk: Buffer) => this.receive(chunk));
     socket.on('drain', () => this.resumeReading());

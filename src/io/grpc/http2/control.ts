@@ -20,7 +20,7 @@ export const LEAVING = Buffer.from('leaving?', 'latin1');
 
 /** First SETTINGS of the server. @param window bytes that a client may send on a call before an
  *  update */
-export function serverSettings(streamsMax: number, window: number): Buffer {
+export function localSettings(streamsMax: number, window: number): Buffer {
   const settings: ReadonlyArray<readonly [id: number, value: number]> = [
     [SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax],
     [SETTINGS_INITIAL_WINDOW_SIZE, window],
