@@ -40,7 +40,7 @@ const FLOCK_BUSY = 1;
 /** Acquires the lock of an open file without waiting. @returns false when another open file
  *  description holds it
  *  @throws lock_unavailable */
-type TakeLock = (fd: number, path: string) => Promise<boolean>;
+type AcquireLock = (fd: number, path: string) => Promise<boolean>;
 
 function unavailable(path: string, why: string, next: string): Error {
   return coreError('lock_unavailable', `cannot lock ${path}: ${why}`, { next });
@@ -48,7 +48,7 @@ function unavailable(path: string, why: string, next: string): Error {
 
 const LOCAL_FOLDER = 'use a folder on a file system that supports flock(2)';
 
-const takeByAddon: TakeLock = async (fd, path) => {
+const lockByAddon: AcquireLock = async (fd, path) => {
   const errno = loadAddon().tryLockFile(fd);
   if (errno === 0) return true;
   if (errno === os.errno.EWOULDBLOCK) return false;
@@ -56,7 +56,7 @@ const takeByAddon: TakeLock = async (fd, path) => {
 };
 
 /** @param program flock(1) of util-linux or BusyBox */
-function takeByCommand(program: string): TakeLock {
+function lockByCommand(program: string): AcquireLock {
   return (fd, path) =>
     new Promise((resolve, reject) => {
       // Descriptor 3 of the child is this process's open file description.
@@ -139,10 +139,10 @@ function openLockFile(path: string): number {
 }
 
 class FlockDriver implements LockDriver {
-  private readonly take: TakeLock;
+  private readonly acquire: AcquireLock;
 
-  constructor(take: TakeLock) {
-    this.take = take;
+  constructor(acquire: AcquireLock) {
+    this.acquire = acquire;
   }
 
   async tryLock(folder: string): Promise<LockOutcome> {
@@ -151,7 +151,7 @@ class FlockDriver implements LockDriver {
       const fd = openLockFile(path);
       let isKept = false;
       try {
-        if (!(await this.take(fd, path))) return { holder: holderOf(fd) };
+        if (!(await this.acquire(fd, path))) return { holder: holderOf(fd) };
         // False when the folder was removed and made again after the file was opened.
         isKept = isNamed(fd, path);
         if (isKept) return { lock: owned(fd) };
@@ -166,5 +166,5 @@ class FlockDriver implements LockDriver {
 /** Locks through the addon, or through flock(1).
  *  @param program path of flock(1) when PATH does not contain it under its name */
 export function flockDriver(mode: NativeMode, program = 'flock'): LockDriver {
-  return new FlockDriver(mode === 'native' ? takeByAddon : takeByCommand(program));
+  return new FlockDriver(mode === 'native' ? lockByAddon : lockByCommand(program));
 }

@@ -85,14 +85,14 @@ export function promExposition(metrics: Metrics, clock: Clock, options: Expositi
   let cachedAtMs = Number.NEGATIVE_INFINITY;
 
   const render = async (): Promise<string> => {
-    const ours = new Registry();
+    const own = new Registry();
     for (const snapshot of metrics.snapshot()) {
       const shape = exposed(snapshot);
-      ours.registerMetric({ ...shape, get: () => Promise.resolve(shape) } as unknown as Parameters<
+      own.registerMetric({ ...shape, get: () => Promise.resolve(shape) } as unknown as Parameters<
         Registry['registerMetric']
       >[0]);
     }
-    return `${await ours.metrics()}\n${await processRegistry.metrics()}`;
+    return `${await own.metrics()}\n${await processRegistry.metrics()}`;
   };
 
   return {

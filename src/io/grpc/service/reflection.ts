@@ -1,8 +1,8 @@
 /** Server reflection over the proto files of the methods and of health.
  *
- *  @grpc/proto-loader names the type of a map's entries like the field. The name must be that of the
- *  field with the suffix `Entry`, or Go clients reject the whole file. So the descriptors are corrected
- *  before they are served.
+ *  @grpc/proto-loader names the type of a map's entries like the field. The name must be that of
+ *  the field with the suffix `Entry`, or Go clients reject the whole file. So the descriptors are
+ *  corrected before they are served.
  *  Source: protobuf descriptor.proto (MessageOptions.map_entry); the Protocol Buffers encoding
  *  guide.
  *    FileDescriptorProto   4 message_type

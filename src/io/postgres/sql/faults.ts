@@ -5,7 +5,7 @@ import { type SqlOptions, sqlError } from './port.ts';
 
 /** SQLSTATEs that blame the connection and not the statement. 25P03 to 25P05 end a session that was
  *  idle, or in its transaction, for too long. */
-const GONE = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
+const CONNECTION_LOST = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
 /** SQLSTATEs of a refused connection that only other settings cure. */
 const REFUSED = /^(28|3D000$)/;
 const SOCKET_CODES = new Set([
@@ -56,7 +56,7 @@ export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: 
       details: { sqlstate },
     });
   }
-  if (lost || (sqlstate !== undefined && GONE.test(sqlstate))) {
+  if (lost || (sqlstate !== undefined && CONNECTION_LOST.test(sqlstate))) {
     return coreError('unreachable', `PostgreSQL at ${where.address} is not reachable: ${message}`, {
       next: `check ${where.flag} and that the server accepts connections`,
       cause,
@@ -118,8 +118,8 @@ function badAddress(why: string, next = 'give postgres://user:password@host:port
 /** Credentials of an address. @throws bad_value for an address that URL parsers could split
  *  differently */
 function secretsOf(url: string, parsed: URL): Secrets {
-  const behindHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
-  if (behindHost.includes('@')) {
+  const afterHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
+  if (afterHost.includes('@')) {
     throw badAddress('has an @ after the host', 'write / ? # and @ of a user or password as %2F %3F %23 %40');
   }
   const secrets = [parsed.password, ...SECRET_PARAMS.map((name) => parsed.searchParams.get(name) ?? '')];

@@ -148,19 +148,19 @@ export class ConnectionPool implements TextPool {
     let connection: TextConnection | undefined;
     let isDoubtful = false;
     try {
-      connection = this.takeIdle() ?? (await this.connect());
+      connection = this.popIdle() ?? (await this.connect());
       return await work(connection, () => {
         isDoubtful = true;
       });
     } finally {
       this.busy--;
-      if (connection !== undefined) this.giveBack(connection, isDoubtful);
+      if (connection !== undefined) this.returnConnection(connection, isDoubtful);
       this.waiting.shift()?.();
       if (this.busy === 0) this.drained?.();
     }
   }
 
-  private takeIdle(): TextConnection | undefined {
+  private popIdle(): TextConnection | undefined {
     for (let unused = this.idle.pop(); unused !== undefined; unused = this.idle.pop()) {
       if (unused.alive()) return unused;
       unused.close();
@@ -168,7 +168,7 @@ export class ConnectionPool implements TextPool {
     return undefined;
   }
 
-  private giveBack(connection: TextConnection, isDoubtful: boolean): void {
+  private returnConnection(connection: TextConnection, isDoubtful: boolean): void {
     if (isDoubtful || !connection.alive()) connection.close();
     else this.idle.push(connection);
   }

@@ -1,4 +1,4 @@
-/** Frames and messages however they are cut. */
+/** Frames and messages in any chunks. */
 import { describe, expect, it } from 'vitest';
 import {
   DATA,
@@ -89,7 +89,7 @@ describe('HTTP/2 frames', () => {
 });
 
 describe('gRPC messages', () => {
-  /** All that a reader finds in pieces. */
+  /** Results of a reader for these pieces. */
   function messages(pieces: readonly Buffer[], max = 1000): readonly string[] {
     const reader = new MessageReader(max);
     const found: string[] = [];

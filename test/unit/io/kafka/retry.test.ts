@@ -1,4 +1,4 @@
-/** Questions that a broker refuses for a moment are asked again, the others are not. */
+/** Retries: requests that a broker refuses temporarily are repeated, others are not. */
 import { expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { brokerError } from '../../../../src/io/kafka/errors.ts';
