@@ -2,8 +2,8 @@
  *
  *  `spans`    rows of any sizes: row i begins where row i - 1 ends (row 0 at 0); `ends` has the end
  *             of its key and the end of its value.
- *  `fixed`    rows of one size: key and value of row i are at i * (keyBytes + valueBytes), one after
- *             the other.
+ *  `fixed`    rows of one size: key and value of row i are at i * (keyBytes + valueBytes), one
+ *             after the other.
  *  `records`  values that contain their own key: the key is `prefix` and then, big-endian, the
  *             little-endian 64-bit word at `wordAt` of the record. Records ascend by that word
  *             (unsigned). With `perValue` above 1 a value is that many records (the last value of

@@ -18,7 +18,7 @@ export interface KvWorld {
 
 export type Pair = readonly [key: Uint8Array, value: Uint8Array];
 /** Key and value as hexadecimal text, which sorts as the bytes do. */
-export type RowText = readonly [key: string, value: string];
+export type ScanRow = readonly [key: string, value: string];
 
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const unhex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
@@ -79,10 +79,10 @@ export async function scanned(
   family: string,
   range: KvRange = ALL,
   pageBytes = 64 * 1024,
-): Promise<RowText[]> {
+): Promise<ScanRow[]> {
   const scan = await store.scan(family, range, { shape: 'spans' });
   const page = { bytes: new Uint8Array(pageBytes), ends: new Uint32Array(pageBytes) };
-  const out: RowText[] = [];
+  const out: ScanRow[] = [];
   for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
     for (let i = 0, at = 0; i < count; i++) {
       const keyEnd = page.ends[i * 2] as number;
@@ -104,7 +104,7 @@ export async function lookedUp(store: KvStore, family: string, keys: readonly Ui
   });
 }
 
-export const sorted = (rows: readonly RowText[]): RowText[] =>
+export const sorted = (rows: readonly ScanRow[]): ScanRow[] =>
   [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
 
 export const code = (expected: string) => expect.objectContaining({ name: 'MillraceError', code: expected });

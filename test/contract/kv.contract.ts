@@ -13,8 +13,8 @@ import {
   OPTIONS,
   type Pair,
   pair,
-  type RowText,
   records,
+  type ScanRow,
   scanned,
   sorted,
   spans,
@@ -38,7 +38,7 @@ const EDGES = [
   'ffff',
   'ffffff',
 ];
-const within = (rows: readonly RowText[], from: string | null, to: string | null): RowText[] =>
+const within = (rows: readonly ScanRow[], from: string | null, to: string | null): ScanRow[] =>
   rows.filter(([key]) => (from === null || key >= from) && (to === null || key < to));
 
 export function kvContract(world: KvWorld): void {
