@@ -39,7 +39,7 @@ function take(): number {
   return steps;
 }
 
-/** Number of steps that `work` takes in the code under src. */
+/** Number of steps of `work` in the code under src. */
 export function stepsOf(work: () => void): number {
   take();
   work();

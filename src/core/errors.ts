@@ -21,7 +21,7 @@ export type ErrorKind =
   | 'fenced'
   | 'internal';
 
-/** Process exit codes shared by every command. A command may give 4 and 5 a meaning of its own. */
+/** Process exit codes shared by every command. A command may define 4 and 5 itself. */
 export const EXIT = {
   done: 0,
   no: 1,
@@ -89,7 +89,7 @@ export class MillraceError extends Error {
     return this.row.kind;
   }
 
-  /** One line for a person: what and why, then what next. */
+  /** Formats the error as one line: what happened and why, then the next step. */
   toLine(): string {
     return this.next === undefined
       ? `${this.message} [${this.code}]`

@@ -3,9 +3,9 @@
  *
  *  Invariants: (1) a name is registered once with one kind and one list of labels; (2) a series
  *  (one combination of label values) is resolved once and then is an index; (3) the number of
- *  series per metric is bounded by SERIES_MAX, and what comes after is folded into the last series
- *  with the label value "other". Names follow the Prometheus conventions: base units, `_total`,
- *  `_seconds`, `_bytes`.
+ *  series per metric is at most SERIES_MAX: further combinations share one series, whose label
+ *  values are "other".
+ *  Names follow the Prometheus conventions: base units, `_total`, `_seconds`, `_bytes`.
  */
 import { invariant } from './errors.ts';
 

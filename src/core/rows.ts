@@ -81,7 +81,7 @@ function demandSpans(rows: SpanRows): void {
   }
 }
 
-/** @throws out_of_range where a count, a size or a span is not what the shape allows */
+/** Checks rows. @throws out_of_range for a count, a size or a span that the shape does not allow */
 export function demandRows(rows: Rows): void {
   switch (rows.shape) {
     case 'spans':
@@ -175,7 +175,7 @@ export function* eachKey(keys: Keys): Generator<Uint8Array> {
   }
 }
 
-/** Order of keys: by unsigned bytes, a prefix before what it begins. */
+/** Compares keys by unsigned bytes; a prefix sorts before its extensions. */
 export function compareKeys(a: Uint8Array, b: Uint8Array): number {
   const shared = Math.min(a.length, b.length);
   for (let i = 0; i < shared; i++) {

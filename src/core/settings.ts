@@ -202,7 +202,7 @@ function parseOne(type: SettingType, text: string, shown: ReadonlySet<string> = 
   }
 }
 
-/** A value as a user would write it; parsing the text gives the value again. */
+/** Formats a value as a user would write it; parsing the text returns the value. */
 export function formatValue(type: SettingType, value: unknown): string {
   if (type === 'properties') {
     const lines = Object.entries(value as Properties).map(([name, text]) => `${name}=${text}`);
@@ -380,7 +380,7 @@ function checkConfig(table: SettingTable, config: Readonly<Record<string, unknow
   }
 }
 
-/** The text of one setting and where it comes from. */
+/** Text of one setting and its source. */
 function textOf(
   name: string,
   setting: Setting,

@@ -39,7 +39,7 @@ const namespaced: readonly string[] = (() => {
 
 const worker = fileURLToPath(new URL('./folder-lock.worker.mjs', import.meta.url));
 
-/** Starts a process that locks the folder, and settles with what it reports. */
+/** Starts a process that locks the folder; resolves to its report. */
 async function lockElsewhere(
   mode: NativeMode,
   at: string,

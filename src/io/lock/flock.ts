@@ -33,8 +33,8 @@ const HOLDER_BYTES_MAX = 1024;
 /** Attempts when the lock file is replaced meanwhile, which happens only by hand or with its
  *  folder. */
 const ATTEMPTS_MAX = 10;
-/** Exit code of flock(1) when another process holds the lock; errors of its own have other codes or
- *  say why. */
+/** Exit code of flock(1) when another process holds the lock. Errors of flock(1) have other codes
+ *  or an error output. */
 const FLOCK_BUSY = 1;
 
 /** Acquires the lock of an open file without waiting. @returns false when another open file

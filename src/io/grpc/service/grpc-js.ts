@@ -113,7 +113,7 @@ function guard(server: Server, calls: Calls): void {
 
 const NO_TRAILERS = new Metadata();
 /** Cache of metadata objects: handlers return the same few trailers repeatedly, and grpc-js copies
- *  what it sends. */
+ *  metadata before it sends them. */
 const trailersKnown = new WeakMap<object, Metadata>();
 
 function trailersOf(reply: GrpcReply): Metadata {

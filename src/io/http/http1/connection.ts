@@ -504,7 +504,7 @@ export class Http1Connection {
     this.owner.onClosed(this);
   }
 
-  /** Aborts the request in flight: its client is gone. */
+  /** Aborts the request in flight: its client disconnected. */
   private abandon(): void {
     if (this.phase !== 'head' && this.phase !== 'over') this.owner.accepted--;
     const { request } = this;

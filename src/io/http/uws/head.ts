@@ -1,4 +1,4 @@
-/** Copies the head of a request that uWebSockets.js parsed, and checks what that parser does not.
+/** Copies the head of a request that uWebSockets.js parsed, and adds checks that its parser lacks.
  *
  *  That parser uses the first of several lengths, treats any transfer encoding as chunked, and
  *  drops bytes above ASCII at both ends of a header value. Everything that another parser could

@@ -117,7 +117,7 @@ export class NodeAdmin implements BrokerAdmin {
   }
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {
-    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    // A request for the topic by its name would create it at a broker with automatic topic creation.
     this.checkOpen();
     const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
     const found = topics.find((item) => item.name === topic);
@@ -133,7 +133,7 @@ export class NodeAdmin implements BrokerAdmin {
   }
 
   async topicId(topic: string): Promise<string | undefined> {
-    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    // A request for the topic by its name would create it at a broker with automatic topic creation.
     if ((await this.listTopics()).every((item) => item.topic !== topic)) return undefined;
     this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
     this.topicLog.catch(() => {
