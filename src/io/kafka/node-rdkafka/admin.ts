@@ -117,7 +117,7 @@ export class NodeAdmin implements BrokerAdmin {
   }
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {
-    // A request for the topic by its name would create it at a broker with automatic topic creation.
+    // A request by name would create the topic at a broker with automatic topic creation.
     this.checkOpen();
     const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
     const found = topics.find((item) => item.name === topic);
@@ -133,7 +133,7 @@ export class NodeAdmin implements BrokerAdmin {
   }
 
   async topicId(topic: string): Promise<string | undefined> {
-    // A request for the topic by its name would create it at a broker with automatic topic creation.
+    // A request by name would create the topic at a broker with automatic topic creation.
     if ((await this.listTopics()).every((item) => item.topic !== topic)) return undefined;
     this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
     this.topicLog.catch(() => {
