@@ -1,4 +1,5 @@
-/** TLS options of the node:http and node:net drivers, and the identity of a client's certificate. */
+/** TLS options of the node:http and node:net drivers, and the identity of a client's certificate.
+ */
 import { X509Certificate } from 'node:crypto';
 import type { ServerOptions } from 'node:https';
 import type { Server } from 'node:net';
