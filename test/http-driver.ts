@@ -1,11 +1,11 @@
-/** The HTTP driver that a test takes besides the slower ones: uWebSockets.js has no binary for every Node.js. */
+/** HTTP driver for tests of faster drivers: uWebSockets.js has no binary for every Node.js. */
 
 import { wireDriver } from '../src/io/http/http1/server.ts';
 import type { HttpDriver } from '../src/io/http/port.ts';
 import { loadUws } from '../src/io/http/uws/load.ts';
 import { uwsDriver } from '../src/io/http/uws/server.ts';
 
-/** Whether uWebSockets.js has a binary for this machine and this Node.js. */
+/** True when uWebSockets.js has a binary for this machine and this Node.js. */
 export const uwsLoads = ((): boolean => {
   try {
     loadUws();
@@ -15,5 +15,5 @@ export const uwsLoads = ((): boolean => {
   }
 })();
 
-/** uWebSockets.js where it loads, otherwise the own parser. */
+/** uWebSockets.js when it loads, otherwise the driver with the own parser. */
 export const fastestDriver: HttpDriver = uwsLoads ? uwsDriver : wireDriver;

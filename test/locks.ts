@@ -1,4 +1,5 @@
-/** Folder locks for tests that are about something else; test/contract/folder-lock.test.ts is about both drivers. */
+/** Folder locks for tests of other subjects; test/contract/folder-lock.test.ts tests both drivers.
+ */
 import { flockDriver } from '../src/io/lock/flock.ts';
 
 export const locks = flockDriver('native');

@@ -1,5 +1,5 @@
-/** The seed of every property. `npm test` fixes it, so that its answer belongs to the commit and not to the run; a
- *  run of vitest alone explores with a new seed each time and prints the one that failed. */
+/** Seed of every property. `npm test` fixes it, so its result depends on the commit and not on the
+ *  run. A run of vitest alone uses a new seed each time and prints a failing seed. */
 import fc from 'fast-check';
 
 const seed = process.env['MILLRACE_TEST_SEED'];

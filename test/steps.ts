@@ -1,8 +1,10 @@
-/** Steps of a computation: the calls and the blocks of code that V8 counted, which no load of the machine changes.
+/** Steps of a computation: the calls and the blocks of code that V8 counted, which the load of the
+ *  machine does not change.
  *
- *  Loops inside V8 itself (a regular expression, a copy of a string) count as nothing. V8 counts the blocks of functions that
- *  were first called after this module was loaded, and the calls alone of the others. Optimized code may leave calls out:
- *  compare with a generous bound, never for equality.
+ *  Loops inside V8 itself (a regular expression, a copy of a string) do not count. V8 counts the
+ *  blocks of functions whose first call follows the load of this module, and only the calls of
+ *  other functions. Optimized code may omit calls: compare with a generous bound, never for
+ *  equality.
  */
 import { Session } from 'node:inspector';
 
@@ -28,7 +30,7 @@ function ask(method: string, parameters: object = {}): unknown {
 ask('Profiler.enable');
 ask('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
 
-/** Each take of the counts sets them back to zero. */
+/** Each read of the counts resets them to zero. */
 function take(): number {
   let steps = 0;
   for (const { url, functions } of (ask('Profiler.takePreciseCoverage') as Coverage).result)
@@ -37,7 +39,7 @@ function take(): number {
   return steps;
 }
 
-/** Number of steps that `work` takes in the code under src. */
+/** Number of steps of `work` in the code under src. */
 export function stepsOf(work: () => void): number {
   take();
   work();

@@ -1,12 +1,13 @@
-/** The tier that this run is in, for files that have tests of both.
+/** Tier of this run, for files with tests of both tiers.
  *
- *  `npm test` is the fast tier: static checks, unit, property, differential, contract and conformance tests, and for each
- *  command one end-to-end test and, where it runs long, one with SIGKILL. `npm run test:all` is the full tier. A run of
- *  vitest by itself is in the full tier.
+ *  `npm test` is the fast tier: static checks, unit, property, differential, contract and
+ *  conformance tests. It has one end-to-end test for each command and, for a command that runs
+ *  long, a test with SIGKILL. `npm run test:all` is the full tier. A run of vitest by itself is in
+ *  the full tier.
  */
 import { describe, it } from 'vitest';
 
-/** True in the full tier. Read it to make a test longer, never to weaken what it shows. */
+/** True in the full tier. Use it to make a test longer, never to weaken its proof. */
 export const isFull = !['fast', 'runtime'].includes(process.env['MILLRACE_TEST_TIER'] ?? '');
 
 const registerNone = Object.assign(() => {}, { each: () => () => {} });

@@ -1,19 +1,22 @@
-/** The files of each tier and of each pass. vitest.config.ts reads this; test/house/tiers.test.ts checks it.
+/** Files of each tier and of each pass. vitest.config.ts reads this module;
+ *  test/house/tiers.test.ts checks it.
  *
- *  Tiers: `npm test` runs the fast one, `npm run test:all` the full one. A file of both tiers marks the tests that only
- *  the full one runs (test/tier.ts). The full tier ends with the tier `runtime` on other versions of Node.js.
- *  Passes: the first one runs on the C++ addon, the second one (MILLRACE_NATIVE=off) on the TypeScript reference
- *  implementation.
+ *  Tiers: `npm test` runs the fast tier, `npm run test:all` the full tier. A file of both tiers
+ *  marks the tests that only the full tier runs (test/tier.ts). The full tier ends with the tier
+ *  `runtime` on other versions of Node.js.
+ *  Passes: the first pass runs on the C++ addon, the second pass (MILLRACE_NATIVE=off) on the
+ *  TypeScript reference implementation.
  */
 
 export interface CommandTests {
   /** The end-to-end test of the command on real servers. */
   readonly works: string;
-  /** The test that kills the command with SIGKILL; only where the command runs until it is stopped. */
+  /** Test that kills the command with SIGKILL; only for a command that runs until it is stopped. */
   readonly survives?: string;
 }
 
-/** End-to-end tests of the fast tier, by command. Every other file of test/e2e is in the full tier alone. */
+/** End-to-end tests of the fast tier, by command. Every other file of test/e2e is in the full tier
+ *  alone. */
 export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   bench: { works: 'test/e2e/inbox-bench.test.ts' },
   'compat-check': { works: 'test/e2e/compat-check.test.ts' },
@@ -35,11 +38,12 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   up: { works: 'test/e2e/devstack.test.ts' },
 };
 
-/** End-to-end tests of the fast tier that belong to no command: the library in a service of its own, and its death. */
+/** End-to-end tests of the fast tier that belong to no command: the library in a service of its
+ *  own, and its death. */
 const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
 
-/** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer builds, leaks, mutants, faults
- *  planted in the import rules, and long random searches. */
+/** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
+ *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
   'test/house/imports.test.ts',
   'test/property/registry-planted-faults.test.ts',
@@ -52,7 +56,7 @@ export const FULL_ONLY: readonly string[] = [
   'test/windows/oracles.test.ts',
 ];
 
-/** What the full tier runs on other versions of Node.js besides the fast tier. */
+/** Test that the full tier runs on other versions of Node.js besides the fast tier. */
 const PACKAGE_TEST = 'test/e2e/package-install.test.ts';
 
 /** Every file of test/e2e that the fast tier runs. */
@@ -61,9 +65,10 @@ export function fastEndToEnd(): readonly string[] {
   return [...new Set([...files, ...FAST_LIBRARY])].sort();
 }
 
-/** Files of the second pass: what meets the addon in the first pass meets the reference implementation here, from the kernels
- *  and the broker driver up to each command that uses them. Everything else would be the same again and runs in the first pass
- *  alone: what never meets the addon, what judges it, and what servers and machines can do to a command. */
+/** Files of the second pass: tests that use the addon in the first pass use the reference
+ *  implementation in the second, from the kernels and the broker driver to each command that uses
+ *  them. All other tests run in the first pass only: tests that never use the addon, tests of the
+ *  addon itself, and tests of faults in servers and machines. */
 export const SECOND_PASS: readonly string[] = [
   'test/e2e/contracts.test.ts',
   'test/e2e/demos.test.ts',
@@ -81,10 +86,12 @@ export const SECOND_PASS: readonly string[] = [
   'test/unit/shell/drivers.test.ts',
 ];
 
-/** Files that only the second pass runs: in the first one, the files that break the facts of the demo one by one run it, too. */
+/** Files that only the second pass runs: in the first pass, the files that break the facts of the
+ *  demo one by one run the demo too. */
 export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
 
-/** Files that pass MILLRACE_NATIVE to a command and show nothing of their own with it: benches, and what another file shows. */
+/** Files that pass MILLRACE_NATIVE to a command and prove nothing further with it: benches, and
+ *  files whose proof another file has. */
 export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/compat-check-gate.test.ts',
   'test/e2e/engine-bench.test.ts',
@@ -96,13 +103,13 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/relay-bench.test.ts',
 ];
 
-/** Folders whose test files share the process of a worker: a process for each file would spend a third of their
- *  CPU time on loading the same modules again. */
+/** Folders whose test files share the process of a worker: separate processes would spend a third
+ *  of their CPU time on loading the same modules. */
 const SHARED_FOLDERS: readonly string[] = ['conformance', 'differential', 'property', 'unit'];
 const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 'windows'];
 
-/** Files of these folders that need a process of their own: they replace a module of Node.js, or count steps of functions
- *  that no earlier file may have compiled (test/steps.ts). */
+/** Files of these folders that need their own process: they replace a module of Node.js, or count
+ *  steps of functions that no earlier file may have compiled (test/steps.ts). */
 export const OWN_PROCESS: readonly string[] = [
   'test/property/registry-avro-decoder.test.ts',
   'test/unit/access/gate.test.ts',
@@ -127,7 +134,8 @@ function sharesProcess(path: string): boolean {
   return SHARED_FOLDERS.includes(path.split('/')[1] ?? '') && !OWN_PROCESS.includes(path);
 }
 
-/** Files that vitest includes and excludes in one pass of one tier, by the process that runs them. */
+/** Files that vitest includes and excludes in one pass of one tier, by the process that runs them.
+ */
 export function selection(
   tier: 'fast' | 'full' | 'runtime',
   pass: 'native' | 'reference',

@@ -1,27 +1,30 @@
-/** The one module of the tests that waits and reads the clock. A test waits for a state, never for a time, and never judges by
- *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
- */
+/** Only module of the tests that waits and reads the clock. A test waits for a state, never for a
+ *  time, and never decides by a duration. test/house/tidy.test.ts refuses timers and clocks
+ *  elsewhere. */
 import { inspect } from 'node:util';
 import type { Timers } from '../src/core/clock.ts';
 import { systemClock } from '../src/io/clock/system.ts';
 
-/** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
+/** Limit of every wait for a state, in ms. It is generous: a stalled machine makes a test slow, not
+ *  red. */
 const LIMIT_MS = 120_000;
-/** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
+/** Pause between two polls of a state, in ms. It is short, because most states are reached within a
+ *  few polls. */
 const POLL_MS = 10;
 
-/** Time of this machine, for products that measure. No test expects anything of it. */
+/** Clock of this machine, for products that measure. No test depends on its values. */
 export const realClock: Timers = systemClock;
 
-/** Pause inside a client that retries. Nothing may be expected to have happened after it. */
+/** Pause inside a client that retries. A test may expect no event after it. */
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** One turn of the event loop: everything that was due without a timer has run. */
+/** One turn of the event loop: all due callbacks without a timer have run. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
+/** Polls until the answer is neither undefined nor false, and returns it. A thrown error counts as
+ *  no answer.
  *  @param what the state, as a noun: "a ready relay"
- *  @param limitMs larger than LIMIT_MS where the state needs more work; a smaller one has no effect
+ *  @param limitMs above LIMIT_MS when the state needs more work; a smaller value has no effect
  *  @throws with the last answer or error after the limit */
 export async function until<T>(
   what: string,
@@ -45,10 +48,10 @@ export async function until<T>(
   }
 }
 
-/** Awaits an event that something else announces, with the limit of `until`.
+/** Awaits an announced event, with the limit of `until`.
  *  @param what the event, as a noun: "an answer"
  *  @param lastSeen describes the state at the limit
- *  @param limitMs larger than LIMIT_MS where the event needs more work; a smaller one has no effect
+ *  @param limitMs above LIMIT_MS when the event needs more work; a smaller value has no effect
  *  @throws with `lastSeen` after the limit */
 export async function arrival<T>(
   what: string,
@@ -67,8 +70,8 @@ export async function arrival<T>(
   return Promise.race([event, late]).finally(() => clearTimeout(timer));
 }
 
-/** Lets the event loop of this process turn: what a socket or a promise of this process has ready is handled. For a
- *  handler that must be slower than its neighbours. */
+/** Runs turns of this process's event loop, so that ready sockets and promises are handled. For a
+ *  handler that must be slower than its neighbors. */
 export async function turns(count: number): Promise<void> {
   for (let done = 0; done < count; done++) await turn();
 }

@@ -1,11 +1,13 @@
-/** Work of a computation as a count that is the same on every machine: calls of the functions of src, counted by V8's precise
- *  coverage. A test bounds this count where a bound in milliseconds would judge the machine. It counts in a shared process too,
- *  where test/steps.ts, which also counts turns of loops, cannot. */
+/** Work of a computation as a count that is equal on every machine: calls of the functions of src,
+ *  from V8's precise coverage. A test bounds this count where a bound in milliseconds would measure
+ *  the machine. It counts in a shared process too; test/steps.ts, which also counts loop
+ *  iterations, cannot. */
 import { type Profiler, Session } from 'node:inspector';
 
 export interface Worked<T> {
   readonly result: T;
-  /** Calls of functions under src. Calls of built-in functions and turns of a loop do not count. */
+  /** Number of calls of functions under src. Calls of built-in functions and loop iterations do not
+   *  count. */
   readonly calls: number;
 }
 

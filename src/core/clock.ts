@@ -1,6 +1,8 @@
-/** Time and chance as ports: a product takes both from here alone, so that a test runs it under virtual time and a seed repeats it.
- *  The real driver is `systemClock` and `systemRandom` (src/io/clock/system.ts), the simulated one VirtualClock and SeededRandom
- *  (src/sim/clock.ts).
+/** Ports for time and randomness. Products have no other source of either, so a test runs them
+ *  under virtual time and repeats them from a seed.
+ *
+ *  The real drivers are `systemClock` and `systemRandom` (src/io/clock/system.ts), the simulated
+ *  ones VirtualClock and SeededRandom (src/sim/clock.ts).
  */
 
 /** Reads the time. */
@@ -36,8 +38,9 @@ export interface Random {
 }
 
 /** Resolves after `ms`, or as soon as the signal is aborted. Never rejects.
- *  On an aborted signal it resolves without a turn of the event loop, so that no clock has to move for the end of a process. A
- *  loop over it must check the signal or do I/O of its own; otherwise it keeps the event loop from turning. */
+ *  With an aborted signal it resolves without a turn of the event loop, so the end of a process
+ *  does not depend on a clock. A loop over it must check the signal or do I/O of its own; otherwise
+ *  the loop blocks the event loop. */
 export function sleep(clock: Timers, ms: number, signal?: AbortSignal, hold?: TimerHold): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted === true) {
@@ -55,7 +58,7 @@ export function sleep(clock: Timers, ms: number, signal?: AbortSignal, hold?: Ti
 }
 
 /** Waits for `work` at most `ms`, without keeping the process alive and without ending the work.
- *  @returns whether the work settled in time; its rejection is passed on */
+ *  @returns true when the work settled in time; a rejection of the work is passed on */
 export async function within(clock: Timers, ms: number, work: Promise<unknown>): Promise<boolean> {
   let cancel: Cancel = () => {};
   const late = new Promise<false>((resolve) => {

@@ -3,9 +3,10 @@
 export type ConnectionLimit = 'total' | 'address';
 
 export interface ConnectionLimitOptions {
-  /** Connections at once; Infinity is no limit. */
+  /** Maximum number of open connections; Infinity: no limit. */
   readonly total: number;
-  /** Connections at once of one client address, an IPv6 client counting as its /64; 0 is no limit. */
+  /** Maximum number of open connections of one client address; an IPv6 client counts as its /64. 0:
+   *  no limit. */
   readonly perAddress: number;
 }
 
@@ -18,7 +19,7 @@ export class ConnectionLimits {
     this.options = options;
   }
 
-  /** Connections that are counted. */
+  /** Number of open connections. */
   get size(): number {
     return this.opened;
   }
@@ -37,7 +38,7 @@ export class ConnectionLimits {
     return undefined;
   }
 
-  /** Call once for each connection that `open` counted. */
+  /** Releases the count of a connection. Call it once for each connection that `open` counted. */
   close(address: string): void {
     this.opened--;
     if (this.options.perAddress === 0) return;
@@ -48,13 +49,14 @@ export class ConnectionLimits {
   }
 }
 
-/** True for a host, in lower case, whose connections stay on this machine: `localhost`, 127.0.0.0/8, `::1` with or without brackets. */
+/** True for a host, in lower case, whose connections stay on this machine: `localhost`,
+ *  127.0.0.0/8, `::1` with or without brackets. */
 export function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/.test(host);
 }
 
-/** Key of the client behind an IP address: the whole IPv4 address, or the /64 prefix of an IPv6 address, which one household
- *  or machine owns. */
+/** Key of the client behind an IP address: the whole IPv4 address, or the /64 prefix of an IPv6
+ *  address, which one household or machine owns. */
 export function clientOf(address: string): string {
   const bare = (address.split('%')[0] as string).toLowerCase();
   const mapped = /^(?:0*:)*(?::ffff|::ffff|ffff):(\d+\.\d+\.\d+\.\d+)$/u.exec(bare);

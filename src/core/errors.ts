@@ -1,11 +1,15 @@
-/** Errors as rows of a table: what happened, what kind it is, and what each surface answers.
+/** Error model: tables of codes. A row has the kind of the error and the answer of each surface.
  *
- *  Invariants: (1) a code belongs to exactly one row; (2) callers match on `code` or `kind`, never on the message;
- *  (3) the message says what and why, `next` says what to do.
+ *  Invariants: (1) a code belongs to exactly one row; (2) callers match on `code` or `kind`, never
+ *  on the message; (3) the message says what and why, `next` says what to do.
  *  The kind tells the caller how to react:
- *    invalid      fix the call            conflict   refused on meaning       not_found  no such thing
- *    unavailable  retry later             corrupt    quarantine or restore    fenced     stop, another owner exists
- *    internal     a bug of ours
+ *    invalid      fix the call
+ *    conflict     refused because of its meaning
+ *    not_found    no such object
+ *    unavailable  retry later
+ *    corrupt      quarantine or restore
+ *    fenced       stop, another owner exists
+ *    internal     a bug of Millrace
  */
 
 export type ErrorKind =
@@ -17,7 +21,7 @@ export type ErrorKind =
   | 'fenced'
   | 'internal';
 
-/** Process exit codes shared by every command. A command may give 4 and 5 a meaning of its own. */
+/** Process exit codes shared by every command. A command may define 4 and 5 itself. */
 export const EXIT = {
   done: 0,
   no: 1,
@@ -27,7 +31,8 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
-/** One row of a product's error table. `http` and `grpc` are status numbers, `number` the registry's error_code. */
+/** One row of a product's error table. `http` and `grpc` are status numbers, `number` the
+ *  registry's error_code. */
 export interface ErrorRow {
   readonly kind: ErrorKind;
   readonly http: number;
@@ -51,20 +56,20 @@ const KIND_DEFAULTS: Readonly<Record<ErrorKind, Pick<ErrorRow, 'http' | 'grpc' |
   internal: { http: 500, grpc: 13, exit: EXIT.internal },
 };
 
-/** Makes a row from its kind; `over` replaces what the kind's default does not fit. */
+/** Makes a row from its kind; `over` replaces defaults of the kind. */
 export function errorRow(kind: ErrorKind, over: Partial<Omit<ErrorRow, 'kind'>> = {}): ErrorRow {
   return { kind, ...KIND_DEFAULTS[kind], ...over };
 }
 
 export interface ErrorOptions {
-  /** What the user can do about it, one sentence. */
+  /** Next step of the user, one sentence. */
   readonly next?: string;
   readonly cause?: unknown;
   /** Named values a surface may render; never parsed from the message. */
   readonly details?: Readonly<Record<string, unknown>>;
 }
 
-/** The one error class. It carries its row, so a code cannot travel with another code's status. */
+/** Only error class of the project. It carries its row, so a code always has its own status. */
 export class MillraceError extends Error {
   readonly code: string;
   readonly row: ErrorRow;
@@ -84,7 +89,7 @@ export class MillraceError extends Error {
     return this.row.kind;
   }
 
-  /** One line for a person: what and why, then what next. */
+  /** Formats the error as one line: what happened and why, then the next step. */
   toLine(): string {
     return this.next === undefined
       ? `${this.message} [${this.code}]`
@@ -120,7 +125,8 @@ export const CORE_ERRORS = {
 
 export const coreError = errorsOf(CORE_ERRORS);
 
-/** The nearest MillraceError in a chain of causes, or undefined for a foreign error. Total for any value thrown. */
+/** The nearest MillraceError in a chain of causes, or undefined for a foreign error. Total for any
+ *  value thrown. */
 export function findMillraceError(thrown: unknown): MillraceError | undefined {
   let at: unknown = thrown;
   for (let depth = 0; depth < 16 && at instanceof Error; depth++) {
@@ -130,7 +136,8 @@ export function findMillraceError(thrown: unknown): MillraceError | undefined {
   return undefined;
 }
 
-/** For our own bugs: on in production, and fatal. */
+/** Checks a condition that only a bug of Millrace can break; active in production. @throws internal
+ */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw coreError('internal', `invariant broken: ${message}`);
 }

@@ -1,4 +1,4 @@
-/** The logger every part is handed. The pino driver is chosen in bin; tests hand in `silentLogger`. */
+/** Logger port. `bin` chooses the pino driver; tests pass `silentLogger`. */
 
 export type LogFields = Readonly<Record<string, unknown>>;
 

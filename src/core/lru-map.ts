@@ -1,7 +1,8 @@
-/** LRU map: a hash map with a doubly linked list in the order of use. Each operation takes constant time.
+/** LRU map: a hash map with a doubly linked list in the order of use. Each operation takes constant
+ *  time.
  *
- *  A plain Map whose first key is deleted repeatedly does not: V8 steps over the gaps of deleted keys,
- *  tens of microseconds each time at 100,000 keys.
+ *  A plain Map whose first key is deleted repeatedly does not: V8 steps over the gaps of deleted
+ *  keys, tens of microseconds each time at 100,000 keys.
  */
 
 interface Entry<K, V> {
@@ -31,7 +32,7 @@ export class LruMap<K, V> {
     return entry.value;
   }
 
-  /** Counts as a use. Hands back what stood there before. */
+  /** Counts as a use. Returns the previous value. */
   set(key: K, value: V): V | undefined {
     const before = this.delete(key);
     const entry: Entry<K, V> = { key, value, older: undefined, newer: undefined };
@@ -48,7 +49,7 @@ export class LruMap<K, V> {
     return entry.value;
   }
 
-  /** Takes out what was used longest ago. */
+  /** Removes and returns the entry that was used longest ago. */
   shift(): readonly [K, V] | undefined {
     const entry = this.oldest;
     if (entry === undefined) return undefined;

@@ -1,8 +1,10 @@
-/** Metrics live in typed arrays; exposition copies them out when it is asked, so counting costs an addition.
+/** Registry of metrics. Values are cells of typed arrays, and exposition copies them, so counting
+ *  costs an addition.
  *
- *  Invariants: (1) a name is registered once with one kind and one list of labels; (2) a series (one combination of
- *  label values) is resolved once and then is an index; (3) the number of series per metric is bounded by
- *  SERIES_MAX, and what comes after is folded into the last series with the label value "other".
+ *  Invariants: (1) a name is registered once with one kind and one list of labels; (2) a series
+ *  (one combination of label values) is resolved once and then is an index; (3) the number of
+ *  series per metric is at most SERIES_MAX: further combinations share one series, whose label
+ *  values are "other".
  *  Names follow the Prometheus conventions: base units, `_total`, `_seconds`, `_bytes`.
  */
 import { invariant } from './errors.ts';
@@ -12,10 +14,10 @@ type MetricKind = 'counter' | 'gauge' | 'histogram';
 export const SERIES_MAX = 1024;
 
 const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
-/** `le` is the histograms' own, two leading underscores Prometheus's. */
+/** Valid label names. Histograms reserve `le`; Prometheus reserves two leading underscores. */
 const LABEL = /^(?!__|le$)[a-zA-Z_][a-zA-Z0-9_]*$/;
 
-/** Seconds; fits a produce path in microseconds and a recovery in minutes. */
+/** Bucket bounds in seconds, from a produce path in microseconds to a recovery in minutes. */
 export const LATENCY_BUCKETS_S: readonly number[] = [
   1e-6, 2.5e-6, 5e-6, 8e-6, 1.5e-5, 3e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1,
   0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -63,7 +65,8 @@ abstract class Metric {
   abstract readonly kind: MetricKind;
   abstract snapshot(): MetricSnapshot;
 
-  /** Index of the series with these label values (in the order of `labelNames`), created at first use. */
+  /** Index of the series with these label values (in the order of `labelNames`), created at first
+   *  use. */
   series(...values: readonly string[]): number {
     invariant(
       values.length === this.labelNames.length,
@@ -93,8 +96,8 @@ abstract class Metric {
     return index;
   }
 
-  /** Leaves the series with these label values out of the exposition until it is resolved again. An index that was
-   *  resolved before is invalid afterwards. */
+  /** Leaves the series with these label values out of the exposition until it is resolved again. An
+   *  index that was resolved before is invalid afterwards. */
   drop(...values: readonly string[]): void {
     const key = values.join('\u0000');
     const index = this.seriesByKey.get(key);
@@ -123,7 +126,8 @@ export class Counter extends Metric {
   value(series = 0): number {
     return this.cells[series] as number;
   }
-  /** For counts kept elsewhere (a kernel's own words): replaces the total, which must not fall. */
+  /** Replaces the total with a count that is kept elsewhere, such as in a kernel. A lower total is
+   *  ignored. */
   setTotal(total: number, series = 0): void {
     if (total > (this.cells[series] as number)) this.cells[series] = total;
   }
@@ -202,7 +206,7 @@ export class Histogram extends Metric {
   }
 }
 
-/** The metrics of one process. Handed to every part; there is no global one. */
+/** Metrics of one process. Every part gets this object; there is no global registry. */
 export class Metrics {
   private readonly byName = new Map<string, Metric>();
   private readonly collectors: Array<() => void> = [];
@@ -229,7 +233,7 @@ export class Metrics {
     return histogram;
   }
 
-  /** Runs before each snapshot: the place to copy counts kept elsewhere. */
+  /** Adds a function that runs before each snapshot, to copy counts that are kept elsewhere. */
   onCollect(collector: () => void): void {
     this.collectors.push(collector);
   }
@@ -256,7 +260,7 @@ export class Metrics {
     invariant(NAME.test(name), `${JSON.stringify(name)} is no metric name`);
     invariant(
       labelNames.every((label) => LABEL.test(label)),
-      `metric ${name} has a label that is none: ${labelNames.join()}`,
+      `metric ${name} has an invalid label name: ${labelNames.join()}`,
     );
     const metric = make();
     this.byName.set(name, metric);

@@ -1,7 +1,9 @@
-/** Quantities as a user writes them: durations `250ms 5s 2m`, sizes `512MiB 4GiB 64k`, rates `5000 200k`.
+/** Quantities as a user writes them: durations `250ms 5s 2m`, sizes `512MiB 4GiB 64k`, rates `5000
+ *  200k`.
  *
- *  Invariants: (1) parse(format(x)) is x for every x a parse can return; (2) nothing that is not finite, or too large
- *  to be exact, is ever returned; (3) units are case-insensitive, a duration always has one (but for 0).
+ *  Invariants: (1) parse(format(x)) is x for every x a parse can return; (2) nothing that is not
+ *  finite, or too large to be exact, is ever returned; (3) units are case-insensitive, a duration
+ *  always has one (but for 0).
  */
 
 type Units = Readonly<Record<string, number>>;
@@ -40,26 +42,27 @@ function quantity(text: string, units: Units): number | undefined {
   return value <= Number.MAX_SAFE_INTEGER ? value : undefined;
 }
 
-/** Milliseconds, or undefined for what is no duration. */
+/** Milliseconds, or undefined when the text is not a duration. */
 export function parseDuration(text: string): number | undefined {
   return text.trim() === '0' ? 0 : quantity(text, DURATION_MS);
 }
 
-/** Whole bytes. */
+/** Whole bytes, or undefined when the text is not a size. */
 export function parseSize(text: string): number | undefined {
   const bytes = quantity(text, SIZE_BYTES);
   return bytes === undefined ? undefined : Math.floor(bytes);
 }
 
-/** A number a second. */
+/** Number per second, or undefined when the text is not a rate. */
 export function parseRate(text: string): number | undefined {
   return quantity(text, RATE_UNITS);
 }
 
-/** In the largest of these units that leaves a whole number, else in the last. */
+/** Formats a value in the first unit that leaves a whole number, else in the last unit. Units
+ *  descend. */
 function format(value: number, units: ReadonlyArray<readonly [string, number]>): string {
   const [name, scale] =
-    units.find(([, one]) => value !== 0 && value % one === 0) ??
+    units.find(([, unit]) => value !== 0 && value % unit === 0) ??
     (units[units.length - 1] as readonly [string, number]);
   return `${value / scale}${name}`;
 }

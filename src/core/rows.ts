@@ -1,11 +1,14 @@
-/** Rows of a key and a value in one piece of memory, in three shapes, for stores that take and give them in batches.
+/** Batches of key-value rows in one buffer, in three shapes. Stores read and write rows as batches.
  *
- *  `spans`    any sizes: row i begins where row i - 1 ends (row 0 at 0); `ends` says where its key and its value end.
- *  `fixed`    all of one size: key and value of row i are at i * (keyBytes + valueBytes), one after the other.
- *  `records`  values that hold their own key: the key is `prefix` and then, big-endian, the little-endian 64-bit word
- *             at `wordAt` of the record. Records ascend by that word (unsigned). With `perValue` above 1 a value is that
- *             many records, the last of a batch fewer, under the key of its first: for runs that are only ever scanned
- *             this spares all work a row.
+ *  `spans`    rows of any sizes: row i begins where row i - 1 ends (row 0 at 0); `ends` has the end
+ *             of its key and the end of its value.
+ *  `fixed`    rows of one size: key and value of row i are at i * (keyBytes + valueBytes), one
+ *             after the other.
+ *  `records`  values that contain their own key: the key is `prefix` and then, big-endian, the
+ *             little-endian 64-bit word at `wordAt` of the record. Records ascend by that word
+ *             (unsigned). With `perValue` above 1 a value is that many records (the last value of
+ *             a batch may have fewer) under the key of its first record. Runs that are only
+ *             scanned avoid the work for each row that way.
  */
 import { coreError } from './errors.ts';
 
@@ -35,13 +38,13 @@ export interface RecordRows extends Memory {
   readonly recordBytes: number;
   readonly prefix: Uint8Array;
   readonly wordAt: number;
-  /** 1 where it is left out. */
+  /** Records in a value; absent: 1. */
   readonly perValue?: number;
 }
 
 export type Rows = SpanRows | FixedRows | RecordRows;
 
-/** Keys alone: of one size, or by one cell a key. */
+/** Keys without values: all of `keyBytes` bytes, or with one cell of `ends` a key. */
 export interface Keys extends Memory {
   readonly keyBytes?: number;
   readonly ends?: Uint32Array;
@@ -60,7 +63,8 @@ function demandSize(name: string, size: number, least: number, most: number): vo
     throw bad(`${name}: from ${least} to ${most}, not ${size}`);
 }
 
-/** The spans of `ends` lie inside the memory, and keys and values inside their bounds. */
+/** Checks that the spans of `ends` lie inside the buffer, and the sizes of keys and values inside
+ *  their bounds. */
 function demandSpans(rows: SpanRows): void {
   demandCount(rows.count, rows.bytes, 0);
   if (rows.ends.length < rows.count * 2)
@@ -77,7 +81,7 @@ function demandSpans(rows: SpanRows): void {
   }
 }
 
-/** @throws out_of_range where a count, a size or a span is not what the shape allows */
+/** Checks rows. @throws out_of_range for a count, a size or a span that the shape does not allow */
 export function demandRows(rows: Rows): void {
   switch (rows.shape) {
     case 'spans':
@@ -115,8 +119,9 @@ export function demandKeys(keys: Keys): void {
   }
 }
 
-/** Each key and value, in order, as views of the rows' memory; the key of a record is a copy of its own. One object a
- *  row: for drivers that have no better way. `rows` has passed demandRows. */
+/** Yields each key and value in order, as views of the rows' memory; the key of a record is a copy.
+ *  Allocates one object a row, for drivers without a batch interface. `rows` has passed demandRows.
+ */
 export function* eachRow(rows: Rows): Generator<readonly [key: Uint8Array, value: Uint8Array]> {
   const { bytes, count } = rows;
   if (rows.shape === 'spans') {
@@ -145,7 +150,7 @@ export function* eachRow(rows: Rows): Generator<readonly [key: Uint8Array, value
   }
 }
 
-/** The first record whose word does not exceed that of the one before, or -1. */
+/** Index of the first record whose word does not exceed the word before it, or -1. */
 export function firstUnsorted(rows: RecordRows): number {
   const view = new DataView(rows.bytes.buffer, rows.bytes.byteOffset, rows.bytes.byteLength);
   let high = -1;
@@ -161,7 +166,7 @@ export function firstUnsorted(rows: RecordRows): number {
   return -1;
 }
 
-/** Each key of a look-up, as a view. `keys` has passed demandKeys. */
+/** Yields each key as a view. `keys` has passed demandKeys. */
 export function* eachKey(keys: Keys): Generator<Uint8Array> {
   for (let i = 0, at = 0; i < keys.count; i++) {
     const end = keys.ends === undefined ? at + (keys.keyBytes as number) : (keys.ends[i] as number);
@@ -170,7 +175,7 @@ export function* eachKey(keys: Keys): Generator<Uint8Array> {
   }
 }
 
-/** Order of keys: by unsigned bytes, a prefix before what it begins. */
+/** Compares keys by unsigned bytes; a prefix sorts before its extensions. */
 export function compareKeys(a: Uint8Array, b: Uint8Array): number {
   const shared = Math.min(a.length, b.length);
   for (let i = 0; i < shared; i++) {

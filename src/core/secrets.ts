@@ -1,13 +1,13 @@
-/** Hides secret values in texts that were written elsewhere: messages of libraries and servers, stacks.
+/** Hides secret values in texts of other origin: messages of libraries and servers, stack traces.
  *
- *  Texts of our own never name a secret. A library may quote what it was given, whole, escaped, or cut off at the end of
- *  its buffer, so a long secret is hidden by its pieces too.
+ *  Texts of Millrace never contain a secret. A library may quote a value that it was given: whole,
+ *  escaped, or cut off at the end of a buffer. So a long secret is hidden by its pieces too.
  */
 export const HIDDEN = '***';
 
-/** Characters of the shortest piece of a longer secret that is hidden. */
+/** Length in characters of the pieces by which a longer secret is hidden. */
 const PIECE_CHARS = 12;
-/** Characters of the shortest line of a longer secret that is hidden where it stands alone. */
+/** Length in characters of the shortest line of a secret that is hidden on its own. */
 const LINE_CHARS_MIN = 6;
 
 function decoded(text: string): string {
@@ -28,7 +28,8 @@ function encoded(text: string): string {
 }
 
 export class Secrets {
-  /** The longest first, so that no rest of one is left where a shorter one is a part of it. */
+  /** Forms of the secrets, longest first: a shorter form can be a part of a longer one, and hiding
+   *  it first would leave the rest of the longer one. */
   private readonly whole: readonly string[];
   private readonly pieces = new Set<string>();
 
@@ -60,15 +61,15 @@ export class Secrets {
 
   hide(text: string): string {
     let out = text;
-    for (const one of this.whole) out = out.replaceAll(one, HIDDEN);
+    for (const known of this.whole) out = out.replaceAll(known, HIDDEN);
     return this.pieces.size === 0 ? out : this.hidePieces(out);
   }
 
   private hidePieces(text: string): string {
     let out = '';
-    /** End of what is copied or hidden. */
+    /** End of the text that is copied or hidden. */
     let done = 0;
-    /** End of the pieces found so far; what lies between `done` and it is hidden. */
+    /** End of the pieces found so far; the text between `done` and this end is hidden. */
     let hiddenTo = 0;
     for (let at = 0; at + PIECE_CHARS <= text.length; at++) {
       if (!this.pieces.has(text.slice(at, at + PIECE_CHARS))) continue;

@@ -1,12 +1,16 @@
-/** Settings: one table a command makes the parser, the help text, the reference page and the start-up log line.
+/** Settings of a command: one table yields the parser, the help text, the reference page and the
+ *  start-up log line.
  *
- *  Invariants: (1) precedence is flag > environment > config file > default, and the source of each value is kept;
- *  (2) the result is frozen; (3) an unknown flag is an error that names the nearest known one, and one that would change
- *  nothing beside the others is an error that names them.
- *  Flags are accepted as `-format=avro`, `-format avro`, `--format=avro` and `--format avro`. A flag that takes a list
- *  may be given several times; any other is given once. An environment variable that is empty counts as unset.
- *  No error repeats the value of a secret setting, nor a word behind one on the command line: that may be the rest of a
- *  value whose blanks were not quoted.
+ *  Invariants:
+ *  (1) Precedence is flag > environment > config file > default, and the source of each value is
+ *      kept.
+ *  (2) The result is frozen.
+ *  (3) An unknown flag is an error that names the nearest known flag. A flag without effect beside
+ *      the others is an error that names them. Flags are accepted as `-format=avro`, `-format
+ *      avro`, `--format=avro` and `--format avro`. A flag that takes a list may be given several
+ *      times; any other is given once. An empty environment variable counts as unset. No error
+ *      repeats the value of a secret setting, nor a word secretBefore it on the command line: that
+ *      word may be the rest of a value whose blanks were not quoted.
  */
 import { coreError, type MillraceError } from './errors.ts';
 import { formatDuration, formatRate, formatSize, parseDuration, parseRate, parseSize } from './quantity.ts';
@@ -29,8 +33,9 @@ export type SettingType =
   | 'ints'
   /** `host:port`, `:port` or `port`, kept as text in the form host:port. */
   | 'listen'
-  /** `name=value`, parsed to an object: one a flag, a line, or an entry of a list in the config file. After a property of
-   *  `shown`, whose values hold no commas, a comma begins the next one; every other value reaches to the end. */
+  /** `name=value`, parsed to an object: one property a flag, a line, or an entry of a list in the
+   *  config file. The values of properties in `shown` hold no commas, so a comma ends them and the
+   *  next property begins. Every other value extends to the end. */
   | 'properties';
 
 export interface Setting {
@@ -46,13 +51,14 @@ export interface Setting {
   readonly env?: readonly string[];
   /** Never printed. */
   readonly secret?: boolean;
-  /** Of `properties`: the names whose values may be printed. Every other value is secret. */
+  /** Names of `properties` whose values may be printed. Every other value is secret. */
   readonly shown?: ReadonlySet<string>;
-  /** As a flag it is refused unless one of these is on: a setting's name (true, given, not zero), `name=value`, or `name=start*` where
-   *  more may follow. What stands in the environment or the config file may be meant for other runs. */
+  /** Conditions of which at least one must be on, or the flag is refused: a setting's name (true,
+   *  given, not zero), `name=value`, or `name=start*` for values with that start. A value in the
+   *  environment or the config file is not checked: it may be meant for other runs. */
   readonly needs?: readonly string[];
-  /** It is refused where one of these, as of `needs`, is on, unless that one is given in a stronger place: a flag beside the
-   *  environment. */
+  /** Conditions, as of `needs`, that exclude this setting, unless the other setting comes from a
+   *  stronger source, such as a flag beside an environment variable. */
   readonly excludes?: readonly string[];
 }
 
@@ -75,7 +81,8 @@ export type Properties = Readonly<Record<string, string>>;
 
 type ValueOf<S extends Setting> = ValueOfType<S['type']>;
 
-/** Values of a table: a setting with a default (or required) is always there, any other may be undefined. */
+/** Values of a table. A setting with a default, or a required one, always has a value; any other
+ *  may be undefined. */
 export type SettingsOf<T extends SettingTable> = {
   readonly [K in keyof T]: T[K] extends { readonly default: string } | { readonly required: true }
     ? ValueOf<T[K]>
@@ -96,7 +103,7 @@ export interface SettingInputs {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Parsed content of the `-config` file: flag names to values. */
   readonly config?: Readonly<Record<string, unknown>>;
-  /** How many positional arguments the command takes. */
+  /** Maximum number of positional arguments of the command. */
   readonly positionalMax?: number;
 }
 
@@ -118,12 +125,12 @@ const FORMS: Readonly<Record<SettingType, string>> = {
   properties: 'name=value',
 };
 
-/** Between flags or entries of a list; no argument of a process can hold it. */
+/** Separator of flags or list entries; no argument of a process can contain it. */
 const ENTRY_END = '\0';
 const ENTRY = /^\s*([A-Za-z][\w.-]*)=(.*)$/s;
 
-/** One entry each, without the line ends behind it. A line of a value, such as one of a PEM text, begins no entry: it has no
- *  dotted name before an `=`. */
+/** Splits the text into entries without trailing line ends. A line of a value, such as a line of a
+ *  PEM text, begins no entry: it has no dotted name before an `=`. */
 function entriesOf(text: string, shown: ReadonlySet<string>): string[] {
   const entries: string[] = [];
   for (const part of text.split(ENTRY_END)) {
@@ -139,7 +146,7 @@ function entriesOf(text: string, shown: ReadonlySet<string>): string[] {
   return entries.map((entry) => entry.replace(/[\r\n]+$/, ''));
 }
 
-/** Undefined where an entry has no name. */
+/** Parses the entries; undefined when an entry has no name. */
 function parseProperties(text: string, shown: ReadonlySet<string>): Properties | undefined {
   const properties: Record<string, string> = {};
   const entries = entriesOf(text, shown);
@@ -195,7 +202,7 @@ function parseOne(type: SettingType, text: string, shown: ReadonlySet<string> = 
   }
 }
 
-/** A value as a user would write it; parsing the text gives the value again. */
+/** Formats a value as a user would write it; parsing the text returns the value. */
 export function formatValue(type: SettingType, value: unknown): string {
   if (type === 'properties') {
     const lines = Object.entries(value as Properties).map(([name, text]) => `${name}=${text}`);
@@ -213,7 +220,7 @@ export function formatValue(type: SettingType, value: unknown): string {
 /** True when a text of this setting may hold a secret. */
 const isSecret = (setting: Setting): boolean => setting.secret === true || setting.type === 'properties';
 
-/** Between the texts of a flag that is given several times. */
+/** Separator of the texts of a flag that is given several times. */
 const JOINT: Readonly<Partial<Record<SettingType, string>>> = { list: ',', ints: ',', properties: ENTRY_END };
 
 function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
@@ -230,8 +237,8 @@ function parseValue(name: string, setting: Setting, text: string, source: Settin
   if (value === undefined) throw bad(`is not ${FORMS[setting.type]}`, `give ${FORMS[setting.type]}`);
   if (setting.choices !== undefined) {
     const given = Array.isArray(value) ? value : [value];
-    const stranger = given.find((one) => !(setting.choices as readonly string[]).includes(String(one)));
-    if (stranger !== undefined) throw bad('is not a choice', `choose from ${setting.choices.join(', ')}`);
+    const invalid = given.find((choice) => !(setting.choices as readonly string[]).includes(String(choice)));
+    if (invalid !== undefined) throw bad('is not a choice', `choose from ${setting.choices.join(', ')}`);
   }
   if (typeof value === 'number') {
     if (setting.min !== undefined && value < setting.min)
@@ -255,7 +262,7 @@ function editDistance(a: string, b: string): number {
   return row[b.length] as number;
 }
 
-/** No name is longer, so nothing longer is compared. */
+/** Length of the longest name; a longer text is not compared. */
 const NAME_LENGTH_MAX = 64;
 
 /** The known name nearest to a mistyped one, or undefined when none is near. */
@@ -276,13 +283,14 @@ export function nearest(given: string, known: readonly string[]): string | undef
 interface Flags {
   readonly values: ReadonlyMap<string, string>;
   readonly positional: readonly string[];
-  /** The secret flag that each positional argument follows, where it follows one. */
-  readonly behind: readonly (string | undefined)[];
+  /** Secret flag before each positional argument, or undefined. */
+  readonly secretBefore: readonly (string | undefined)[];
 }
 
 const isTruth = (text: string | undefined): boolean => text !== undefined && /^(true|false)$/i.test(text);
 
-/** Splits a token into the setting it names and the value behind `=`. Undefined for a token that is no flag. */
+/** Splits a token into the setting it names and the value secretBefore `=`. Undefined for a token
+ *  that is no flag. */
 function flagOf(table: SettingTable, token: string) {
   if (!token.startsWith('-') || token === '-' || /^--?\.?\d/.test(token)) return undefined;
   const body = token.replace(/^--?/, '');
@@ -304,8 +312,8 @@ function flagOf(table: SettingTable, token: string) {
 function readFlags(table: SettingTable, argv: readonly string[]): Flags {
   const values = new Map<string, string>();
   const positional: string[] = [];
-  const behind: (string | undefined)[] = [];
-  /** The last flag, where it was a secret one. */
+  const secretBefore: (string | undefined)[] = [];
+  /** Name of the last flag when it is secret. */
   let secret: string | undefined;
   for (let i = 0; i < argv.length; i++) {
     const token = argv[i] as string;
@@ -316,7 +324,7 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
     const flag = flagOf(table, token);
     if (flag === undefined) {
       positional.push(token);
-      behind[positional.length - 1] = secret;
+      secretBefore[positional.length - 1] = secret;
       continue;
     }
     const { name, setting } = flag;
@@ -340,7 +348,7 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
     }
     values.set(name, before === undefined ? value : `${before}${joint}${value}`);
   }
-  return { values, positional, behind };
+  return { values, positional, secretBefore };
 }
 
 const unquoted = (secret: string, what: string): MillraceError =>
@@ -349,10 +357,10 @@ const unquoted = (secret: string, what: string): MillraceError =>
   });
 
 function unknownFlag(table: SettingTable, given: string, secret: string | undefined) {
-  // A value that was joined by another character than = does not belong into the message.
+  // A value joined by a character other than = must not enter the message.
   const word = (/^[\w.-]*/.exec(given) as RegExpExecArray)[0].slice(0, NAME_LENGTH_MAX);
   const near = nearest(given, Object.keys(table));
-  // Behind a secret only a mistyped flag is sure to be none of its words.
+  // After a secret flag, only a mistyped flag is certainly not a part of the secret.
   if (secret !== undefined && (near === undefined || !/^[a-z-]+$/.test(word)))
     return unquoted(secret, 'an unknown flag');
   const next =
@@ -372,7 +380,7 @@ function checkConfig(table: SettingTable, config: Readonly<Record<string, unknow
   }
 }
 
-/** The text of one setting and where it comes from. */
+/** Text of one setting and its source. */
 function textOf(
   name: string,
   setting: Setting,
@@ -403,10 +411,10 @@ function isOn(table: SettingTable, values: Readonly<Record<string, unknown>>, wh
   return value !== undefined && value !== false && value !== 0;
 }
 
-/** Strongest first. */
+/** Sources of a value, strongest first. */
 const STRENGTH: readonly SettingSource[] = ['flag', 'environment', 'config', 'default', 'unset'];
 
-/** What would change nothing is a mistake of whoever gave it. */
+/** Rejects settings that have no effect in this combination. @throws usage */
 function checkTogether(
   table: SettingTable,
   values: Readonly<Record<string, unknown>>,
@@ -443,7 +451,7 @@ export function parseSettings<const T extends SettingTable>(
   const { positional } = flags;
   const positionalMax = inputs.positionalMax ?? 0;
   if (positional.length > positionalMax) {
-    const secret = flags.behind[positionalMax];
+    const secret = flags.secretBefore[positionalMax];
     if (secret !== undefined) throw unquoted(secret, 'an unexpected argument');
     throw coreError('usage', `unexpected argument ${JSON.stringify(positional[positionalMax])}`, {
       next: 'flags start with a dash; see -help',
@@ -468,7 +476,7 @@ export function parseSettings<const T extends SettingTable>(
   };
 }
 
-/** The parts of one setting's description; -help and the reference page are made of it. */
+/** Parts of the description of a setting, for -help and the reference page. */
 export interface SettingText {
   readonly flag: string;
   /** `avro|protobuf`, or the type. */

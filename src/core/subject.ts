@@ -1,10 +1,11 @@
-/** Qualified names: `subject` in the default context, `:.context:subject` in another one. */
+/** Qualified subject names: `subject` in the default context, `:.context:subject` in another one.
+ */
 export const DEFAULT_CONTEXT = '.';
 
 export interface SubjectName {
-  /** With its leading dot; `.` is the default one. */
+  /** Context with its leading dot; `.` is the default context. */
   readonly context: string;
-  /** Empty: the context itself. */
+  /** Name inside the context; empty: the context itself. */
   readonly name: string;
 }
 

@@ -1,4 +1,4 @@
-/** A consumer of explicit partitions: where it stands, where it goes, what it answers while it waits. */
+/** Consumer of explicit partitions: positions, seeks, and its answers while it waits. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { NO_OFFSET, OFFSET_BEGINNING, OFFSET_END } from '../../src/io/kafka/port.ts';
@@ -22,7 +22,7 @@ export function consumerContract(subject: BrokerSubject): void {
       expect(numbers((await readUntil(consumer, rowCount(60))).rows)).toEqual(range(40, 100));
       await consumer.assign([{ ...at, offset: OFFSET_BEGINNING }]);
       expect(numbers((await readUntil(consumer, rowCount(100))).rows)).toEqual(range(0, 100));
-      // One that says when it stands at the end, behind which the next row is to come.
+      // Consumer that reports the end of the partition, before the offset of the next row.
       const tail = await world.consumer({ partitionEof: true });
       await tail.assign([{ ...at, offset: OFFSET_END }]);
       expect((await readUntil(tail, ({ ends }) => ends.length > 0)).rows).toEqual([]);
@@ -132,7 +132,8 @@ export function consumerContract(subject: BrokerSubject): void {
       expect(rows.length).toBe(50);
       expect(ends).toEqual([{ topic, partition: 0, offset: 50n }]);
       await world.numbered(topic, 5);
-      // Rows of one call may come to the log in two batches, with an end between them.
+      // Rows of one produce call may reach the log in two batches, with a reported end between
+      // them.
       const again = await readUntil(consumer, (so) => so.ends.at(-1)?.offset === 55n, { into });
       expect(again.rows.length).toBe(5);
       expect(again.ends.at(-1)).toEqual({ topic, partition: 0, offset: 55n });
@@ -155,7 +156,7 @@ export function consumerContract(subject: BrokerSubject): void {
       take(
         await readUntil(consumer, (so) => new Set(so.ends.map((end) => end.partition)).size === 2, { into }),
       );
-      // Twice: the second pause comes when the client may know better.
+      // The second pause comes when the client may know the positions better.
       for (let total = 40; total < 80; total += 20) {
         await consumer.pause(both);
         await consumer.resume(both);
@@ -171,7 +172,7 @@ export function consumerContract(subject: BrokerSubject): void {
       await world.numbered(topic, 300);
       const consumer = await world.consumer({ partitionEof: true });
       await consumer.assign(allOf(topic, 1));
-      // Room for few rows: records, and perhaps the end, are drawn ahead.
+      // The batch has room for few rows, so records, and perhaps the end, are fetched ahead.
       const into = RecordBatch.create(7, 64);
       const first = await readUntil(consumer, rowCount(7), { into });
       await consumer.pause(allOf(topic, 1));
@@ -222,9 +223,9 @@ export function consumerContract(subject: BrokerSubject): void {
       const into = RecordBatch.create(8, 64);
       expect((await consumer.consume(into, 0)).rowCount).toBe(0);
       expect((await consumer.consume(into, 400)).rowCount).toBe(0);
-      const under = consumer.consume(into, 3_600_000);
+      const pending = consumer.consume(into, 3_600_000);
       await Promise.all([consumer.close(), consumer.close()]);
-      expect((await under).rowCount).toBe(0);
+      expect((await pending).rowCount).toBe(0);
       for (const call of [
         consumer.consume(into, 0),
         consumer.assign([]),
@@ -256,7 +257,7 @@ export function consumerContract(subject: BrokerSubject): void {
         .poll(async () => (await admin.listTopics()).some((one) => one.topic === topic))
         .toBe(false);
       await admin.createTopics([{ topic, partitions: 1 }]);
-      // A client that knows the old one hears of the new one with the next answer that has it.
+      // A client with the old id gets the new id with the next metadata answer that has it.
       await expect.poll(() => admin.topicId(topic)).not.toBe(first);
       const second = await (await world.admin()).topicId(topic);
       expect(second).not.toBe(first);
@@ -271,7 +272,8 @@ export function consumerContract(subject: BrokerSubject): void {
       expect(await admin.createTopics([spec, { topic: `${topic}-2`, partitions: 1 }])).toEqual([false, true]);
       expect((await admin.listTopics()).find((one) => one.topic === topic)?.partitions).toEqual([0, 1, 2]);
       await admin.deleteTopics([topic, fresh('never')]);
-      // The broker answers the deletion before every view of the cluster has forgotten the topic.
+      // The broker acknowledges the deletion before every broker has removed the topic from its
+      // metadata.
       await expect
         .poll(async () => (await admin.listTopics()).some((one) => one.topic === topic))
         .toBe(false);

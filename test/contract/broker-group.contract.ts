@@ -1,4 +1,5 @@
-/** Members of a group share the partitions; what they commit is every row, once, in order, however they come and go. */
+/** Members of a group share the partitions. Together they commit every row once and in order,
+ *  whenever members join and leave. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type {
@@ -22,7 +23,7 @@ import {
 const PARTITIONS = 4;
 const ROWS = 12_000;
 
-/** Offsets that the group has committed, with the rule that nothing is skipped or done twice. */
+/** Offsets that the group has committed; checks that no row is skipped or processed twice. */
 class Ledger {
   readonly next = new Array<bigint>(PARTITIONS).fill(0n);
   readonly faults: string[] = [];
@@ -37,7 +38,8 @@ class Ledger {
     this.commits++;
   }
 
-  /** A commit whose answer was not waited for: the next owner begins here where the group has taken it. */
+  /** Records a commit without an answer: the next owner begins at its offset if the group stored
+   *  it. */
   leave(partition: number, to: bigint): void {
     this.unanswered.set(partition, to);
   }
@@ -53,7 +55,7 @@ class Member {
   consumer!: BatchConsumer;
   private readonly ledger: Ledger;
   private readonly topic: string;
-  /** Rows read and not committed: from and to a partition. */
+  /** Rows read and not committed, as offsets from and to, by partition. */
   private readonly read = new Map<number, { from: bigint; to: bigint }>();
   private stopping = false;
   private running: Promise<void> = Promise.resolve();
@@ -75,7 +77,7 @@ class Member {
         if (rebalance.kind !== 'revoked') return;
         const partitions = rebalance.partitions.map((one) => one.partition);
         await this.commit(partitions);
-        // What the group has not taken is read again by the next owner.
+        // The next owner reads uncommitted rows again.
         for (const partition of partitions) {
           const left = this.read.get(partition);
           if (left !== undefined) this.ledger.leave(partition, left.to);
@@ -128,7 +130,7 @@ class Member {
   }
 }
 
-/** A member is told to go on where its group answers late; then it reads, and commits again. */
+/** Commits like a member whose group answers late: after `not_now` it reads, and commits again. */
 async function committed(consumer: BatchConsumer, at: TopicPartitionOffset): Promise<void> {
   const into = RecordBatch.create(8, 1024);
   const outcome = await until('an answer of the group to a commit', async () => {
@@ -232,13 +234,13 @@ export function groupContract(subject: BrokerSubject): void {
 
       expect(kept.size).toBeGreaterThan(0);
       await send();
-      const ofKept = (): readonly string[] =>
+      const seenOfKept = (): readonly string[] =>
         seen.filter(({ partition }) => kept.has(partition)).map((row) => `${row.partition}/${row.offset}`);
-      await readOn(() => new Set(ofKept()).size === 2 * kept.size);
-      // What is read twice comes at once, too.
+      await readOn(() => new Set(seenOfKept()).size === 2 * kept.size);
+      // Rows that are read twice arrive immediately, too.
       await first.consume(into, 500);
       seen.push(...rowsOf(into, first.topics));
-      expect([...ofKept()].sort()).toEqual(
+      expect([...seenOfKept()].sort()).toEqual(
         [...kept].flatMap((partition) => [`${partition}/0`, `${partition}/1`]),
       );
     });

@@ -1,13 +1,17 @@
-/** A member that leads its group by hand: it gives every partition to the other member, and can leave a rebalance in the middle,
- *  as one does whose process stands still at that moment.
+/** Group leader by hand: it assigns every partition to the other member, and can stop in the middle
+ *  of a rebalance, as a suspended process does.
  *
- *  Requests with header version 1: size i32 | key i16 | version i16 | correlation i32 | client id str (Source: Kafka protocol guide)
+ *  Requests with header version 1 (Source: Kafka protocol guide):
+ *    size i32 | key i16 | version i16 | correlation i32 | client id str
  *    FindCoordinator 10, 0   group str -> error i16, node i32, host str, port i32
- *    JoinGroup       11, 2   group str | session ms i32 | rebalance ms i32 | member str | type str | protocols (name str, bytes)
- *                            -> throttle i32, error i16, generation i32, protocol str, leader str, member str, members (id str, bytes)
- *    SyncGroup       14, 1   group str | generation i32 | member str | assignments (member str, bytes)
+ *    JoinGroup       11, 2   group str | session ms i32 | rebalance ms i32 | member str | type str
+ *                            | protocols (name str, bytes)
+ *                            -> throttle i32, error i16, generation i32, protocol str, leader str,
+ *                            member str, members (id str, bytes)
+ *    SyncGroup       14, 1   group str | generation i32 | member str
+ *                            | assignments (member str, bytes)
  *                            -> throttle i32, error i16, bytes
- *  Of the consumer protocol: subscription version 1, assignment version 0.
+ *  Consumer protocol: subscription version 1, assignment version 0.
  */
 import { connect, type Socket } from 'node:net';
 import { until } from '../wait.ts';
@@ -16,10 +20,11 @@ import type { SlowMember } from './broker-world.ts';
 const FIND_COORDINATOR = [10, 0] as const;
 const JOIN_GROUP = [11, 2] as const;
 const SYNC_GROUP = [14, 1] as const;
-/** COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: the first group of a broker waits for its log. */
+/** Transient error codes: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+ *  The first group of a broker waits for its log. */
 const NOT_YET = new Set([14, 15, 16]);
 const REBALANCE_IN_PROGRESS = 27;
-/** The member sends no heartbeats; a slow machine must not put it out of its group. */
+/** Session timeout. The member sends no heartbeats, and a slow machine must not evict it. */
 const SESSION_MS = 120_000;
 
 const i16 = (value: number): Buffer => {
@@ -81,7 +86,7 @@ export class SilentLeader implements SlowMember {
     this.partitions = partitions;
   }
 
-  /** Who is first leads. */
+  /** Joins first, and so becomes the leader. */
   async enter(): Promise<void> {
     await this.join();
     await this.deal();
@@ -94,7 +99,7 @@ export class SilentLeader implements SlowMember {
     });
   }
 
-  /** The group goes on when its leader has dealt the partitions out, which it does not. */
+  /** Joins and sends no assignment: the rebalance waits for its leader. */
   async stall(): Promise<void> {
     await this.join();
     if (this.others.length === 0) throw new Error('the other member left the group');
@@ -104,7 +109,7 @@ export class SilentLeader implements SlowMember {
     while (!(await this.deal())) await this.join();
   }
 
-  /** Deals the partitions out. False: somebody joined meanwhile, and the rebalance begins anew. */
+  /** Sends the assignment. False: another member joined meanwhile, and the rebalance restarts. */
   private async deal(): Promise<boolean> {
     const numbers = Array.from({ length: this.partitions }, (_, partition) => i32(partition));
     const everything = Buffer.concat([
@@ -128,7 +133,7 @@ export class SilentLeader implements SlowMember {
     (await open)?.destroy();
   }
 
-  /** Answered once every member has joined again. */
+  /** Joins the group; the broker answers when every member has rejoined. */
   private async join(): Promise<void> {
     // Topics, no user data, no partitions of its own.
     const subscription = Buffer.concat([i16(1), listOf([str(this.topic)]), i32(-1), listOf([])]);

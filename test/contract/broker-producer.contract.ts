@@ -1,4 +1,4 @@
-/** A producer settles every row: delivered with its offset, or failed with a code, and never blocks for good. */
+/** Producer: every row gets its offset or an error code, and no call blocks forever. */
 import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
@@ -47,7 +47,7 @@ export function producerContract(subject: BrokerSubject): void {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'message.max.bytes': 8_000_000 } });
       const value = utf8.encode(randomBytes(2_000_000).toString('base64'));
-      // A row with a time of its own goes another way into the client.
+      // Rows with an explicit timestamp take another path in the client.
       for (const timestamp of [0n, 1_700_000_000_000n]) {
         const rows = [{ partition: 0, timestamp, value }];
         const { status, events } = await producer.produce(batchOf(rows, 1 << 22), [topic]);
@@ -121,9 +121,9 @@ export function producerContract(subject: BrokerSubject): void {
     it('a flush sends lingering rows, and every call after close fails with `closed`', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'linger.ms': 60_000 } });
-      const under = producer.produce(batchOf([{ partition: 0, value: utf8.encode('x') }]), [topic]);
+      const pending = producer.produce(batchOf([{ partition: 0, value: utf8.encode('x') }]), [topic]);
       await producer.flush(10_000);
-      expect((await under).delivered).toBe(1);
+      expect((await pending).delivered).toBe(1);
       const last = producer.produce(batchOf([{ partition: 0, value: utf8.encode('y') }]), [topic]);
       await Promise.all([producer.close(), producer.close()]);
       expect((await last).delivered).toBe(1);

@@ -1,4 +1,4 @@
-/** Records arrive as they were sent: all of them, once, in order, byte for byte, in the partition of their key. */
+/** Records: all of them arrive once, in order, byte for byte, in the partition of their key. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -17,7 +17,7 @@ import {
 const MANY = 200_000;
 const PARTITIONS = 8;
 
-/** The hash that the Java client partitions keys by; written from its published definition. */
+/** Hash that the Java client partitions keys by, written from its published definition. */
 function murmur2(bytes: Uint8Array): number {
   const m = 0x5bd1e995;
   let h = 0x9747b28c ^ bytes.length;
@@ -37,7 +37,7 @@ function murmur2(bytes: Uint8Array): number {
   return h ^ (h >>> 15);
 }
 
-/** From the Java client's own tests. */
+/** Test vectors of the Java client. */
 const JAVA_VECTORS: ReadonlyArray<readonly [string, number]> = [
   ['21', -973932308],
   ['foobar', -790332482],
@@ -103,7 +103,7 @@ export function recordContract(subject: BrokerSubject): void {
     });
 
     it('keys, values, headers and timestamps are read as they were written', async () => {
-      // Records of long ago are kept all the same.
+      // The retention keeps records with old timestamps.
       const topic = await world.topic(1, { 'retention.ms': '-1' });
       const producer = await world.producer({ compression: 'zstd' });
       const consumer = await world.consumer();

@@ -1,4 +1,5 @@
-/** The simulated broker keeps the contract of the real ones, and its faults strike by the seed alone. */
+/** Simulated broker: it keeps the contract of the real drivers, and its faults depend only on the
+ *  seed. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type {
@@ -19,7 +20,8 @@ import { allOf, type BrokerSubject, batchOf, rowsOf, type SlowMember } from './b
 const BROKERS = 'simulated:9092';
 const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock });
 
-/** Joins and does not read: what is meant for it stays with the other member until that one reads. */
+/** Member that joins and does not read: its partitions stay with the other member until that member
+ *  reads. */
 class Idler implements SlowMember {
   private readonly group: string;
   private readonly topic: string;
@@ -50,8 +52,8 @@ const subject: BrokerSubject = {
 brokerContract(subject);
 transactionContract(subject);
 
-/** Statuses of 500 rows, then what a reader finds, a batch size a call. */
-function under(seed: number, faults: Partial<BrokerFaults>) {
+/** Statuses of 500 rows, then the batch sizes that a reader gets. */
+function resultsOf(seed: number, faults: Partial<BrokerFaults>) {
   const clock = new VirtualClock();
   return clock.run(seenOf(simBrokerDriver({ brokers: BROKERS, seed, clock, faults })));
 }
@@ -86,19 +88,19 @@ async function seenOf(sim: BrokerDriver) {
 describe('faults of the simulated broker', () => {
   it('injected faults hit the same rows, reads and commits for the same seed, and others for another seed', async () => {
     const faults = { lostRow: 0.1, lostReport: 0.1, shortRead: 0.05, lostCommit: 0.5 };
-    const first = await under(7, faults);
-    expect(await under(7, faults)).toEqual(first);
-    expect(await under(8, faults)).not.toEqual(first);
+    const first = await resultsOf(7, faults);
+    expect(await resultsOf(7, faults)).toEqual(first);
+    expect(await resultsOf(8, faults)).not.toEqual(first);
     expect(first.calls.length).toBeGreaterThan(5);
     expect(new Set(first.commits).size).toBe(2);
   });
 
   it('the lostRow fault loses a row, and the lostReport fault keeps it', async () => {
-    const lost = await under(3, { lostRow: 0.2 });
+    const lost = await resultsOf(3, { lostRow: 0.2 });
     const delivered = lost.status.flatMap((status, row) => (status === 0 ? [row] : []));
     expect(delivered.length).toBeLessThan(480);
     expect(lost.found).toEqual(delivered);
-    const silent = await under(3, { lostReport: 0.2 });
+    const silent = await resultsOf(3, { lostReport: 0.2 });
     expect(silent.status.filter((status) => status === -192).length).toBeGreaterThan(20);
     expect(silent.found.length).toBe(500);
   });
@@ -108,7 +110,7 @@ describe('a transaction on the simulated broker', () => {
   const common = { brokers: BROKERS, clientId: 'transactions' };
   const STEP_MS = 1000;
 
-  /** A cluster under virtual time, with a topic and a link of the process under test. */
+  /** Cluster under virtual time, with a topic and a network link of the process under test. */
   async function simulated(seed: number, faults: Partial<BrokerFaults> = {}) {
     const clock = new VirtualClock(0);
     const cluster = new SimCluster({ brokers: BROKERS, seed, clock, faults, slowMs: 300 });

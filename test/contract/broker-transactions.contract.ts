@@ -1,4 +1,5 @@
-/** Transactions: all rows of one or none, one writer of an id, and readers that choose what they see. */
+/** Transactions: all of their rows or none, one writer of an id, and readers with a choice of
+ *  isolation. */
 import { describe, expect, it } from 'vitest';
 import type { TransactionalOptions, TransactionalProducer } from '../../src/io/kafka/port.ts';
 import { allOf, type BrokerSubject, batchOf, fresh, readUntil, utf8, World } from './broker-world.ts';
@@ -63,7 +64,7 @@ export function transactionContract(subject: BrokerSubject): void {
       expect(await ends('committed')).toBe(0n);
       expect(await ends('uncommitted')).toBe(1n);
       expect(await producer.commit(STEP_MS)).toBeUndefined();
-      // A commit is answered before its mark stands in the partition.
+      // A commit is acknowledged before its marker is in the partition.
       await expect.poll(() => ends('committed')).toBe(2n);
     });
 
@@ -79,7 +80,7 @@ export function transactionContract(subject: BrokerSubject): void {
       await send(newer, topic, ['new']);
       expect(await newer.commit(STEP_MS)).toBeUndefined();
       expect(await valuesOf(topic, 'committed', 4n)).toEqual(['new']);
-      // Nothing of the fenced one gets through any more, by whatever step.
+      // No step of the fenced producer succeeds any more.
       expect(await older.begin()).toMatchObject({ kind: expect.stringMatching(/^(fenced|fatal)$/) });
     });
 
@@ -130,7 +131,7 @@ export function transactionContract(subject: BrokerSubject): void {
         turnsOfRounds.push(turns - before);
       }
       watching = false;
-      // A commit that waited in this thread would come back within a turn or two.
+      // A commit that blocked this thread would return within a turn or two.
       expect(turnsOfRounds.sort((a, b) => a - b)[15]).toBeGreaterThan(5);
     });
 

@@ -1,4 +1,4 @@
-/** What the broker contract's parts share: a driver at an address, names of a run, records in and out. */
+/** Kit of the broker contract: a driver at an address, unique names, records in and out. */
 import { randomBytes } from 'node:crypto';
 import { afterEach } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -17,15 +17,16 @@ import {
 } from '../../src/io/kafka/port.ts';
 import { until } from '../wait.ts';
 
-/** The other member of a group of two, which gets no partition but slows a rebalance down. */
+/** Second member of a group of two, which gets no partition but delays a rebalance. */
 export interface SlowMember {
-  /** Before the other one is a member. */
+  /** Joins before the other member. */
   enter(): Promise<void>;
-  /** Resolves when both are members and the other one has what is its own; that one has to read meanwhile. */
+  /** Resolves when both have joined and the other member has its partitions; it must read
+   *  meanwhile. */
   gather(): Promise<void>;
   /** Begins a rebalance; resolves in the middle of it. */
   stall(): Promise<void>;
-  /** Lets the rebalance end as far as it depends on this member. */
+  /** Does this member's part of the rebalance, so that it can end. */
   complete(): Promise<void>;
   close(): Promise<void>;
 }
@@ -33,9 +34,9 @@ export interface SlowMember {
 export interface BrokerSubject {
   readonly driver: BrokerDriver;
   brokers(): string;
-  /** Header values of any bytes, null too; otherwise UTF-8 text without zero bytes. */
+  /** True when header values may be any bytes and null; otherwise UTF-8 text without zero bytes. */
   readonly anyHeaders: boolean;
-  /** Whether the driver says who set a timestamp. */
+  /** True when the driver reports the origin of a timestamp. */
   readonly timestampTypes: boolean;
   slowMember(group: string, topic: string, partitions: number): SlowMember;
 }
@@ -53,7 +54,7 @@ export interface Row {
 
 const run = randomBytes(6).toString('hex');
 let names = 0;
-/** A name that no other test of any run has. */
+/** Name that no other test of any run has. */
 export const fresh = (what: string): string => `${what}-${run}-${names++}`;
 
 export const utf8 = new TextEncoder();
@@ -131,7 +132,7 @@ export class World {
     return topic;
   }
 
-  /** `count` rows `0`, `1`, … in one partition. */
+  /** Produces `count` rows `0`, `1`, … in one partition. */
   async numbered(topic: string, count: number, partition = 0): Promise<void> {
     const producer = await this.producer();
     const rows = Array.from({ length: count }, (_, i) => ({ partition, value: utf8.encode(String(i)) }));
@@ -149,7 +150,7 @@ export interface Reading {
   readonly events: BrokerEvent[];
 }
 
-/** Consumes until `enough` says so. */
+/** Consumes until `enough` returns true. */
 export async function readUntil(
   consumer: BatchConsumer,
   enough: (so: Reading) => boolean,

@@ -1,4 +1,4 @@
-/** The real and the simulated clock keep the same contract; then what the simulated one adds. */
+/** Contract of the real and the simulated clock, then the additions of the simulated clock. */
 import { describe, expect, test } from 'vitest';
 import { randomUuid, sleep } from '../../src/core/clock.ts';
 import { systemClock, systemRandom } from '../../src/io/clock/system.ts';

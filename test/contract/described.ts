@@ -1,4 +1,4 @@
-/** Whether an answer is one that an OpenAPI document describes. */
+/** Checks that answers match an OpenAPI document. */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect } from 'vitest';
 
@@ -8,10 +8,10 @@ export interface DescribedAnswer {
   readonly body: Buffer;
 }
 
-/** Those of HTTP itself, which no description repeats. */
+/** Headers of HTTP itself, which no description repeats. */
 const ALWAYS = new Set(['content-type', 'content-length', 'date', 'connection', 'allow', 'keep-alive']);
 
-/** Checks an answer against the served description; what it leaves out must not be answered. */
+/** Checks an answer against the served description; an answer that it does not describe fails. */
 export class Described {
   private readonly document: Record<string, unknown>;
   private readonly ajv = new Ajv2020({ strict: false, validateFormats: false });

@@ -1,4 +1,4 @@
-/** The disk port over its drivers: a folder on this machine, and one in memory. */
+/** Contract of the disk port over its drivers: a folder on this machine, and a folder in memory. */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Fired rows for tests: pages and firings from plain numbers, and results as text that compares easily. */
+/** Fired rows for tests: pages and firings from plain numbers, and results as comparable text. */
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
 import { ResultRows } from '../../src/engine/output/sink/rows.ts';
 import type { ReachedTimes } from '../../src/engine/state/reached.ts';
@@ -10,12 +10,12 @@ const CELLS = ACCUMULATOR.BYTES / 8;
 export interface RowSpec {
   readonly accountId: bigint;
   readonly count?: bigint;
-  /** 128 bits. */
+  /** Sum, 128 bits. */
   readonly sum?: bigint;
   readonly min?: bigint;
   readonly max?: bigint;
   readonly last?: bigint;
-  /** Of a session. */
+  /** Start of a session. */
   readonly start?: bigint;
 }
 
@@ -38,7 +38,8 @@ export function pageOf(bounds: FiredBounds, specs: readonly RowSpec[]): FiredPag
   return { bounds, rows: rowsOf(specs), rowCount: specs.length };
 }
 
-/** Rows that differ from each other in every cell, ascending by account_id over the whole unsigned range. */
+/** Rows that differ from each other in every cell, ascending by account_id over the whole unsigned
+ *  range. */
 export function manyRows(count: number, seed = 1): Uint8Array {
   const rows = new Uint8Array(count * ACCUMULATOR.BYTES);
   const words = new Uint32Array(rows.buffer);
@@ -56,7 +57,7 @@ export function manyRows(count: number, seed = 1): Uint8Array {
     words[at + 1] = row * step;
     words[at + 2] = 1 + (next() & 255);
     words[at + 3] = 0;
-    // Mostly exact sums, some that overflow.
+    // Most sums are exact; some overflow.
     const sign = (words[at + 5] as number) >>> 31 === 1 ? 0xffff_ffff : 0;
     if (row % 7 !== 0) words[at + 6] = words[at + 7] = sign;
     words[at + 13] = 0x0000_0197;
@@ -64,7 +65,7 @@ export function manyRows(count: number, seed = 1): Uint8Array {
   return rows;
 }
 
-/** A firing that hands its rows out and knows whether it was closed. */
+/** Firing that serves given rows and records whether it was closed. */
 export class TestFiring implements Firing {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -75,7 +76,7 @@ export class TestFiring implements Firing {
   private readonly readMax: number;
   private at = 0;
 
-  /** @param readMax rows of one read, at most; `rowsMax` may be more than there are */
+  /** @param readMax most rows of one read; `rowsMax` may exceed the number of rows */
   constructor(
     page: FiredPage,
     options: { firedAtMs?: number; readMax?: number; rowsMax?: number; reached?: ReachedTimes } = {},

@@ -1,4 +1,5 @@
-/** The lock port over its drivers: flock(2) through the addon, and through flock(1). Processes run the compiled code. */
+/** Contract of the lock port over its drivers: flock(2) through the addon, and through flock(1).
+ *  Processes run the compiled code. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -26,8 +27,9 @@ const folder = (): string => mkdtempSync(join(root, 'f-'));
 const MODES: readonly NativeMode[] = ['native', 'reference'];
 const OTHER: Readonly<Record<NativeMode, NativeMode>> = { native: 'reference', reference: 'native' };
 
-/** A PID namespace of its own with the same host name. Where the machine forbids namespaces, a plain process: the test of a
- *  lock file that names no living process covers the same judgement. */
+/** Command prefix for a separate PID namespace with the same host name. Where the machine forbids
+ *  namespaces, a plain process: the test of a lock file that names no living process covers the
+ *  same decision. */
 const namespaced: readonly string[] = (() => {
   const user = process.getuid?.() === 0 ? [] : ['--map-root-user'];
   const prefix = ['unshare', ...user, '--pid', '--fork', '--kill-child', '--mount-proc'];
@@ -37,21 +39,22 @@ const namespaced: readonly string[] = (() => {
 
 const worker = fileURLToPath(new URL('./folder-lock.worker.mjs', import.meta.url));
 
-/** Starts a process that locks the folder, and settles with what it reports. */
+/** Starts a process that locks the folder; resolves to its report. */
 async function lockElsewhere(
   mode: NativeMode,
   at: string,
   prefix: readonly string[] = [],
-): Promise<{ readonly said: string; readonly child: ChildProcess }> {
+): Promise<{ readonly report: string; readonly child: ChildProcess }> {
   const [program, ...args] = [...prefix, process.execPath, worker, join(projectRoot, 'dist'), mode, at];
   const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   started.push(child);
-  const [said] = (await once(createInterface({ input: child.stdout as NodeJS.ReadableStream }), 'line')) as [
-    string,
-  ];
-  const grandchild = /^locked \d+ (\d+)$/.exec(said)?.[1];
+  const [report] = (await once(
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }),
+    'line',
+  )) as [string];
+  const grandchild = /^locked \d+ (\d+)$/.exec(report)?.[1];
   if (grandchild !== undefined && prefix.length === 0) children.push(Number(grandchild));
-  return { said, child };
+  return { report, child };
 }
 
 function held(outcome: LockOutcome): FolderLock {
@@ -77,8 +80,8 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
   it('a held folder lock is refused to a process of another PID namespace with the same host name', async () => {
     const at = folder();
     const lock = held(await locks.tryLock(at));
-    const { said, child } = await lockElsewhere(mode, at, namespaced);
-    expect(said).toBe(`refused: process ${process.pid} on ${hostname()}`);
+    const { report, child } = await lockElsewhere(mode, at, namespaced);
+    expect(report).toBe(`refused: process ${process.pid} on ${hostname()}`);
     await once(child, 'close');
     lock.release();
   });
@@ -93,8 +96,8 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
 
   it('a folder lock is free as soon as its process is killed, although a child of that process still runs', async () => {
     const at = folder();
-    const { said, child } = await lockElsewhere(mode, at);
-    expect(said).toMatch(/^locked /);
+    const { report, child } = await lockElsewhere(mode, at);
+    expect(report).toMatch(/^locked /);
     const ended = once(child, 'exit');
     expect(await locks.tryLock(at)).toEqual({ holder: `process ${child.pid} on ${hostname()}` });
     child.kill('SIGKILL');

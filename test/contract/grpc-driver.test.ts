@@ -1,5 +1,5 @@
-/** Contract of every gRPC driver beside the answers of a product: bounds in time and number, and the ends of calls
- *  and connections. */
+/** Contract of every gRPC driver, apart from the answers of a product: bounds in time and number,
+ *  and the ends of calls and connections. */
 import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
@@ -69,7 +69,7 @@ async function listenWith(driver: GrpcDriver, over: Over = {}): Promise<GrpcServ
 const sessionOf = (server: GrpcServer, settings?: Settings) =>
   bareSession(`${server.host}:${server.port}`, settings);
 
-/** A call that sends these bytes and no end; its status, if it gets one. */
+/** Sends a call with these bytes and no end; returns its status, if any. */
 async function stall(
   session: ClientHttp2Session,
   bytes: Uint8Array,
@@ -166,22 +166,22 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
 
   it('a handler learns that its client disconnected, and the call counts as cancelled', async () => {
     const codes: string[] = [];
-    let underWay: GrpcCall | undefined;
+    let handled: GrpcCall | undefined;
     let finish: (reply: GrpcReply) => void = () => {};
     const server = await listen({
       handler: (call) => {
-        underWay = call;
+        handled = call;
         return new Promise((resolve) => (finish = resolve));
       },
       onAnswer: ({ code }) => codes.push(code),
     });
     const session = sessionOf(server);
     const call = bareCall(session, {}, MESSAGE).catch(() => undefined);
-    await until('the call', async () => underWay);
-    expect(underWay?.cancelled()).toBe(false);
+    await until('the call', async () => handled);
+    expect(handled?.cancelled()).toBe(false);
     session.destroy();
     await call;
-    await until('the end of the call', async () => (underWay?.cancelled() ? true : undefined));
+    await until('the end of the call', async () => (handled?.cancelled() ? true : undefined));
     expect(server.inFlight()).toBe(1);
     finish(OK);
     await until('the count', async () => codes[0]);
@@ -245,7 +245,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
     for (const { status } of await Promise.all(unread)) expect(status).toBeUndefined();
     expect(ends).toEqual(unread.map(() => 'unread'));
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
-    // What is no more than headers needs no window.
+    // An answer of headers alone needs no window.
     const unknown = await bareCall(session, { ':path': '/orders.v1.Orders/None' }, MESSAGE);
     expect(unknown.status).toBe('12');
   });
@@ -258,7 +258,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
       heldBytesMax,
       onEnd: (why) => ends.push(why),
     });
-    // Each holds its price and at least 40 KiB of a message of 60 KiB.
+    // Each call counts its price and at least 40 KiB of a message of 60 KiB.
     const part = framed(Buffer.alloc(60 * 1024)).subarray(0, 40 * 1024);
     const sessions = Array.from({ length: 3 }, () => sessionOf(server));
     const statuses: Array<string | undefined> = [];
@@ -288,7 +288,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
     };
     const refused: Array<string | undefined> = [];
     for (let i = 0; i < 30; i++)
-      watch(`nobody ${i}`).then(
+      watch(`absent ${i}`).then(
         ({ status }) => refused.push(status),
         () => {},
       );
@@ -376,7 +376,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
     for (const one of kept) expect((await bareCall(one, {}, MESSAGE)).status).toBe('0');
     const above = tcp(server).resume();
     await until('a refused connection', async () => (above.destroyed ? true : undefined));
-    // Its end alone would not show the bound: an idle connection ends as well.
+    // The end of the connection alone would not prove the bound: an idle connection ends as well.
     expect(refusals).toEqual(['total']);
   });
 
@@ -395,7 +395,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
       });
       const secured = (localAddress = '127.0.0.1'): TLSSocket => {
         const { host, port } = server;
-        // tls.connect hands localAddress to net.connect; its type does not say so.
+        // tls.connect forwards localAddress to net.connect; its type does not declare it.
         const options: ConnectionOptions & { localAddress: string } = {
           host,
           port,
@@ -422,7 +422,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
       };
       const first = secured();
       expect(await served(first)).toBe('0');
-      // A client that never begins its handshake takes a place as well.
+      // A client that never begins its handshake counts as a connection, too.
       tcp(server);
       await until('two connections', () => server.connections() === 2);
       await expectRefused(secured());

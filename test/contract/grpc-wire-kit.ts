@@ -1,4 +1,5 @@
-/** A server of the node:net driver for each test, with one method that notes what it is given, and raw clients of it. */
+/** Server of the node:net driver for each test, with one method that records its messages, and raw
+ *  clients. */
 import { afterEach, beforeEach, expect } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { GrpcReply, GrpcServer, GrpcServerOptions } from '../../src/io/grpc/port.ts';
@@ -7,7 +8,7 @@ import { framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
 import { block, type Fields, fieldsOf, RawH2 } from './h2-raw.ts';
 
-/** Fields and header block of a sound call, and its message. */
+/** Fields, header block and message of a valid call. */
 export const CALL = fieldsOf(METHOD);
 export const HEAD = block(CALL);
 export const MESSAGE = framed(Buffer.from('hello'));
@@ -19,13 +20,13 @@ export const fine = (): GrpcReply => ({ code: 'OK', message: Buffer.from('fine')
 
 export class WireKit {
   server!: GrpcServer;
-  /** The messages of the calls that reached the method. */
+  /** Messages of the calls that reached the method. */
   handled: string[] = [];
   answer: () => GrpcReply | Promise<GrpcReply> = fine;
   private readonly clients: RawH2[] = [];
   private readonly servers: GrpcServer[] = [];
 
-  /** Another server, which takes the place of the one there is. */
+  /** Starts another server instead of the current one. */
   async listen(over: Partial<GrpcServerOptions> = {}): Promise<void> {
     const handler = (call: { readonly message: Uint8Array }): GrpcReply | Promise<GrpcReply> => {
       this.handled.push(Buffer.from(call.message).toString());
@@ -57,7 +58,7 @@ export class WireKit {
     return client.send(...parts);
   }
 
-  /** Calls wait for what this returns. */
+  /** Makes calls wait until the returned gate opens. */
   gate(): { readonly waiting: () => number; readonly open: () => void } {
     const finish: Array<() => void> = [];
     this.answer = () =>
@@ -72,7 +73,7 @@ export class WireKit {
     };
   }
 
-  /** Nothing is left of what was sent. */
+  /** Waits until the server has released all memory and calls. */
   async clean(): Promise<void> {
     await until('nothing held', async () =>
       this.server.heldBytes() === 0 && this.server.inFlight() === 0 ? true : undefined,
@@ -85,7 +86,7 @@ export class WireKit {
   }
 }
 
-/** Call it at the head of a file. */
+/** Registers the kit; call it at the beginning of a file. */
 export function wireKit(): WireKit {
   const kit = new WireKit();
   beforeEach(async () => {
@@ -97,7 +98,7 @@ export function wireKit(): WireKit {
   return kit;
 }
 
-/** The stream has its whole answer, and it is OK. */
+/** Waits for the whole answer of the stream, which must be OK. */
 export async function expectOk(client: RawH2, stream: number): Promise<void> {
   expect((await client.answer(stream)).fields['grpc-status']).toBe('0');
 }

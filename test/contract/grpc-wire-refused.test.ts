@@ -1,5 +1,6 @@
-/** The node:net driver frame by frame: every rule of HTTP/2 and gRPC that a client can break ends as the specifications say, and
- *  nothing that is refused is acted on. Source: RFC 9113; the gRPC documentation, PROTOCOL-HTTP2 and statuscodes. */
+/** The node:net driver, frame by frame: every violation of HTTP/2 and gRPC ends as the
+ *  specifications require, and no refused call reaches its handler. Source: RFC 9113; the gRPC
+ *  documentation, PROTOCOL-HTTP2 and statuscodes. */
 import { describe, expect, it } from 'vitest';
 import {
   CONTINUATION,
@@ -264,7 +265,7 @@ describe('stream errors', () => {
     expect([kit.server.inFlight(), kit.handled.length]).toEqual([3, 3]);
     gate.open();
     await kit.clean();
-    // Their places are free again.
+    // The streams are free again.
     kit.answer = fine;
     for (const stream of [103, 105, 107, 109]) {
       client.send(callFrames(stream, CALL, MESSAGE));

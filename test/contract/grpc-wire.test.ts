@@ -1,5 +1,5 @@
-/** The node:net driver frame by frame: what a client may send and how it is cut, flow control, and the ends of connections. No call
- *  is acted on twice, or on half of it. */
+/** The node:net driver, frame by frame: valid input in any chunks, flow control, and the ends of
+ *  connections. No call is handled twice, or from a part of its message. */
 import { describe, expect, it } from 'vitest';
 import {
   ACK,
@@ -78,7 +78,7 @@ describe('accepted frames', () => {
     for (let at = 1; at < bytes.length; at++) {
       kit.handled = [];
       const client = await kit.open(bytes.subarray(0, at));
-      // The second part leaves in a later turn.
+      // The second part is sent in a later turn.
       await client.next(SETTINGS, 0);
       client.send(bytes.subarray(at));
       const answers = [await client.answer(1), await client.answer(3)];
@@ -107,7 +107,7 @@ describe('flow control', () => {
     const sizes = (): readonly number[] =>
       client.frames.filter(({ type }) => type === DATA).map(({ payload }) => payload.length);
     await client.until(() => (sizes().length === 1 ? true : undefined));
-    // Closes the window that the stream has; what was opened before counts against the next opening.
+    // Closes the stream's window; bytes opened before count against the next update.
     client.send(frame(SETTINGS, 0, 0, setting(4, 0)), frame(WINDOW_UPDATE, 0, 1, number(150)));
     await client.until(() => (sizes().length === 2 ? true : undefined));
     expect(sizes()).toEqual([100, 50]);
@@ -116,7 +116,7 @@ describe('flow control', () => {
     expect(ended.data).toEqual(framed(message));
     expect(ended.fields['grpc-status']).toBe('0');
     expect(Math.max(...sizes())).toBeLessThanOrEqual(16_384);
-    // 65,535 for the connection: the second answer must wait for it.
+    // The connection has a window of 65,535 bytes: the second answer must wait.
     client.send(frame(SETTINGS, 0, 0, setting(4, 1_000_000)), callFrames(3, CALL, MESSAGE));
     await client.until(() => (sizes().reduce((sum, size) => sum + size, 0) === 65_535 ? true : undefined));
     client.send(frame(PING, 0, 0, Buffer.alloc(8)));
@@ -137,7 +137,7 @@ describe('flow control', () => {
     expect(await client.goneAway()).toBe(FLOW_CONTROL);
   });
 
-  /** A client with open windows that reads nothing, and so many calls of it with answers of 30 kB. */
+  /** Client with open windows that reads nothing, and this many calls with answers of 30 kB. */
   async function unread(calls: number): Promise<RawH2> {
     const message = Buffer.alloc(30_000);
     kit.answer = () => ({ code: 'OK', message });
@@ -212,12 +212,12 @@ describe('end of a connection', () => {
     const silent = await kit.open(PREFACE);
     expect((await silent.next(PING, 0))?.flags).toBe(0);
     await silent.until(() => (silent.over ? true : undefined));
-    const strangers = [
+    const silentClients = [
       await kit.open(),
       await kit.open(PREFACE.subarray(0, 10)),
       await kit.open(PREFACE.subarray(0, 24)),
     ];
-    for (const one of strangers) await one.until(() => (one.over ? true : undefined));
+    for (const one of silentClients) await one.until(() => (one.over ? true : undefined));
   });
 
   it('the connection of a client that never ends its headers is ended', async () => {
@@ -246,7 +246,7 @@ describe('cheap floods', () => {
     ['SETTINGS', frame(SETTINGS, 0, 0, NOTHING)],
     ['acknowledgements of SETTINGS', frame(SETTINGS, ACK, 0, NOTHING)],
   ];
-  // Far beyond the burst, so that what the budget regains meanwhile does not matter.
+  // Number of frames, far above the burst, so that the budget regained meanwhile does not matter.
   const FLOOD = 40_000;
   it.each(floods)('a flood of %s ends its connection with ENHANCE_YOUR_CALM', async (_what, one) => {
     const client = await kit.open(PREFACE, Buffer.concat(new Array<Buffer>(FLOOD).fill(one)));

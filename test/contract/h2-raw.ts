@@ -1,4 +1,5 @@
-/** HTTP/2 by hand: frames and header blocks as bytes, whatever they are, and a client that sends them and reads frames. */
+/** HTTP/2 by hand: arbitrary frames and header blocks, and a client that sends them and reads
+ *  frames. */
 import { connect, type Socket } from 'node:net';
 import {
   CONTINUATION,
@@ -29,7 +30,7 @@ function integer(value: number, prefix: number): readonly number[] {
   return bytes;
 }
 
-/** HPACK: a literal that is not indexed, its name in full. Source: RFC 7541, 6.2.2. */
+/** HPACK literal without indexing, with its full name. Source: RFC 7541, 6.2.2. */
 export function literal(name: string, value: string): Buffer {
   const parts = [name, value].map((text) => Buffer.from(text, 'latin1'));
   const [first, second] = parts as [Buffer, Buffer];
@@ -45,7 +46,7 @@ export type Fields = ReadonlyArray<readonly [name: string, value: string]>;
 export const block = (fields: Fields): Buffer =>
   Buffer.concat(fields.map(([name, value]) => literal(name, value)));
 
-/** What begins a sound call of `path`. */
+/** Fields of a valid call of `path`. */
 export const fieldsOf = (path: string): Fields => [
   [':method', 'POST'],
   [':scheme', 'http'],
@@ -61,11 +62,11 @@ export const number = (value: number): Buffer => {
   return bytes;
 };
 
-/** One entry of SETTINGS. */
+/** Entry of SETTINGS. */
 export const setting = (id: number, value: number): Buffer =>
   Buffer.concat([Buffer.of(0, id), number(value)]);
 
-/** A call in two frames. */
+/** Call in two frames. */
 export const callFrames = (stream: number, fields: Fields, body: Uint8Array): Buffer =>
   Buffer.concat([frame(HEADERS, END_HEADERS, stream, block(fields)), frame(DATA, END_STREAM, stream, body)]);
 
@@ -77,16 +78,16 @@ export interface Frame {
 }
 
 export interface RawAnswer {
-  /** Of the beginning and of the end, the later one rules. */
+  /** Fields of the headers and the trailers; the trailers win. */
   readonly fields: Readonly<Record<string, string>>;
   readonly data: Buffer;
-  /** Where the stream was reset, with which code. */
+  /** Code of the reset, if the stream was reset. */
   readonly reset: number | undefined;
 }
 
 export class RawH2 {
   readonly socket: Socket;
-  /** Whole frames, in the order they came. */
+  /** Received frames, in their order. */
   readonly frames: Frame[] = [];
   over = false;
   private rest = NOTHING;
@@ -96,7 +97,7 @@ export class RawH2 {
 
   private constructor(socket: Socket) {
     this.socket = socket;
-    socket.on('data', (chunk: Buffer) => this.take(chunk));
+    socket.on('data', (chunk: Buffer) => this.receive(chunk));
     socket.on('error', () => {});
     socket.on('close', () => {
       this.over = true;
@@ -118,7 +119,7 @@ export class RawH2 {
     return this;
   }
 
-  private take(chunk: Buffer): void {
+  private receive(chunk: Buffer): void {
     let bytes = Buffer.concat([this.rest, chunk]);
     while (bytes.length >= 9 && bytes.length >= 9 + bytes.readUIntBE(0, 3)) {
       const end = 9 + bytes.readUIntBE(0, 3);
@@ -137,7 +138,7 @@ export class RawH2 {
     this.wake();
   }
 
-  /** What `find` finds as soon as it does; undefined once the connection is over without it. */
+  /** Resolves to the first result of `find`; undefined when the connection ends without one. */
   async until<T>(find: () => T | undefined): Promise<T | undefined> {
     for (;;) {
       const found = find();
@@ -152,7 +153,7 @@ export class RawH2 {
     return this.until(() => this.frames.find((one) => one.type === type && one.stream === stream));
   }
 
-  /** The whole answer of a stream. */
+  /** Waits for the whole answer of a stream. */
   async answer(stream: number): Promise<RawAnswer> {
     const ended = await this.until(() =>
       this.frames.find(
@@ -175,7 +176,7 @@ export class RawH2 {
     };
   }
 
-  /** The code of the GOAWAY that ends the connection; -1 where it ends without. */
+  /** Code of the GOAWAY that ends the connection; -1 when the connection ends without GOAWAY. */
   async goneAway(): Promise<number> {
     const found = await this.next(GOAWAY, 0);
     return found === undefined ? -1 : found.payload.readUInt32BE(4);

@@ -22,7 +22,7 @@ async function listening(server: Server | HttpServer): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** A server that answers each connection's bytes by a function. */
+/** Server that answers each connection by a function. */
 function rawServer(answer: (socket: Socket) => void): Promise<string> {
   return listening(
     createServer((socket) => {
@@ -106,7 +106,7 @@ describe('HTTP client', () => {
       held.push(response);
       most = Math.max(most, held.length);
       if (held.length < 3) return;
-      // A client with more connections sends on one of them meanwhile.
+      // A client with more connections would send on another one meanwhile.
       await turns(20);
       for (const one of held.splice(0)) one.end('ok');
     });
@@ -131,7 +131,8 @@ describe('HTTP client', () => {
     const client = open(await listening(server));
     const slow = client.send({ ...POST, path: '/slow' });
     const answer = await until('a slow request at the server', () => reply);
-    // This connection is idle after the other one, and is closed for that.
+    // This connection becomes idle after the other one; its close proves that the idle time has
+    // passed.
     expect(Buffer.from((await client.send(POST)).body).toString()).toBe('soon');
     await Promise.all(ended);
     answer();

@@ -1,4 +1,5 @@
-/** Contract of every HTTP driver for connections: keep-alive, pipelining, clients that disconnect or stay slow. */
+/** Contract of every HTTP driver for connections: keep-alive, pipelining, clients that disconnect
+ *  or stay slow. */
 import { describe, expect, test } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { turns, until } from '../wait.ts';
@@ -107,7 +108,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       const client = await open(server);
       client.send(get('/slow'));
       await until('a request in flight', () => server.inFlight() === 1);
-      // The times have passed for a request that began later, and for a connection that was idle later.
+      // Both timeouts have passed, proven by a request and an idle connection that began later.
       const half = (await open(server)).send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 10\r\n\r\nhalf`);
       const idle = await open(server);
       await idle.send(get('/nowhere')).answer();
@@ -181,7 +182,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       client.send(get('/n').repeat(asked));
       await begun.opened;
       await standstill(server, client);
-      // What waits is not under way.
+      // A waiting request is not in flight.
       expect(server.inFlight()).toBe(can('pipeline_waits') ? 1 : 0);
       first.open();
       if (!can('pipeline_waits')) {
@@ -249,7 +250,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       client.feed(Buffer.from(get('/n').repeat(1000)));
       await standstill(server, client);
       door.open();
-      await client.gone();
+      await client.disconnected();
       expect(client.bytesSent).toBeLessThan(KERNEL_BUFFERS_BYTES);
       expect(server.inFlight()).toBe(0);
     });
@@ -268,7 +269,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
             begun.open();
             await aborted.opened;
             address = request.remoteAddress;
-            return { status: 200, body: 'for nobody' };
+            return { status: 200, body: 'unread' };
           },
         },
       ]);

@@ -1,5 +1,5 @@
-/** Contract of every HTTP driver with many simultaneous clients, slow and rude ones among them. The clients have a
- *  process of their own. */
+/** Contract of every HTTP driver with many simultaneous clients, some of them slow or hostile. The
+ *  clients run in a process of their own. */
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -11,13 +11,13 @@ const WORKER = fileURLToPath(new URL('http-crowd.worker.mjs', import.meta.url));
 const LARGE = Buffer.alloc(256 * 1024, 'l');
 const MIB = 1024 * 1024;
 
-/** As many as asked for, or what a process may open here. */
+/** Number of sockets: `count`, or fewer when the machine limits the files of a process. */
 function openable(count: number): number {
   const limit = execFileSync('/bin/sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }).trim();
   return limit === 'unlimited' ? count : Math.min(count, Number(limit) - 500);
 }
 
-/** Whose messages can be awaited one by one. */
+/** Child process whose messages can be awaited one by one. */
 class Crowd {
   private readonly child: ChildProcess;
   private readonly messages: Array<Record<string, number>> = [];
@@ -65,7 +65,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
     large = 0;
   });
 
-  /** Timeouts that a crowd on a loaded machine cannot meet by being slow. */
+  /** Starts a server with timeouts that clients on a loaded machine do not exceed. */
   const start = (over: Partial<HttpServerOptions> = {}): Promise<HttpServer> =>
     begin(routes, { keepAliveTimeoutMs: 120_000, requestTimeoutMs: 120_000, ...over });
 
@@ -114,7 +114,8 @@ export function httpCrowdContract(driver: HttpDriver): void {
       const { connected, opened, wrong } = await crowd.next();
       expect(wrong).toBe(0);
       expect(connected).toBe(count);
-      // A backend with a timeout of its own ends the first of them while a slow machine still opens the last.
+      // A backend with its own timeout closes the first connections while a slow machine still
+      // opens the last ones.
       if (can('own_timeouts')) expect(opened).toBe(count);
       await alive(server);
       expect(process.memoryUsage.rss() - before).toBeLessThan(400 * MIB);
@@ -144,7 +145,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
     });
 
     test('200 bodies that arrive byte by byte are aborted one by one, and no other client waits', async () => {
-      // Long enough for who is no dripper, on a machine that stands still for a moment.
+      // The timeout does not hit other clients on a machine that pauses for a moment.
       const server = await start({ requestTimeoutMs: 6000 });
       const crowd = come('drip', server, { count: 200 });
       await crowd.next();
@@ -185,7 +186,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
       });
       crowd.leave();
       await crowd.next();
-      // Answered in full, the questions alone would be 2.5 GB.
+      // The whole answers would be 2.5 GB.
       expect(process.memoryUsage.rss() - before).toBeLessThan(300 * MIB);
       await expect.poll(() => server.inFlight()).toBe(0);
       await alive(server);

@@ -1,12 +1,12 @@
-/** Many clients in a process of their own: each process has its own number of sockets. Takes `{task, port, …}`, tells
- *  what came of it, and lives until the parent lets go. */
+/** Many clients in a process of their own, because each process has its own limit of sockets.
+ *  Receives `{task, port, …}`, reports the result, and lives until the parent ends it. */
 import { connect } from 'node:net';
 
 const HOST = 'Host: test\r\n';
 const get = (path) => `GET ${path} HTTP/1.1\r\n${HOST}\r\n`;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** A client that counts what it gets. */
+/** Client that counts the bytes it receives. */
 function client(port) {
   return new Promise((resolve) => {
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
@@ -31,7 +31,8 @@ function client(port) {
   });
 }
 
-/** The body of the next answer with its status, or undefined when the connection ended before it was whole. */
+/** Body of the next answer with its status; undefined when the connection ended before the whole
+ *  answer. */
 function answer(state) {
   return new Promise((resolve) => {
     const look = () => {
@@ -74,7 +75,7 @@ const tasks = {
       all.map(async (one, i) => {
         if (i % 2 === 0) return;
         one.socket.write(get(`/n/${i}`));
-        // One that was ended instead is not among the open ones.
+        // A connection that the server ended does not count as open.
         const got = await answer(one);
         if (got !== undefined && got.body !== `${i}`) wrong++;
       }),
@@ -87,7 +88,7 @@ const tasks = {
     process.send({ ended: await untilEnded(all, 120_000) });
   },
 
-  /** Every client asks for its own number, over and over. */
+  /** Every client requests its own number, repeatedly. */
   async crowd({ port, count, rounds }) {
     const all = await crowd(port, count);
     let right = 0;
@@ -104,7 +105,7 @@ const tasks = {
     process.send({ right });
   },
 
-  /** Asks without a pause until the connection ends. */
+  /** Sends requests without a pause until the connection ends. */
   async hammer({ port, count }) {
     const all = await crowd(port, count);
     process.send({ ready: true });
@@ -126,7 +127,7 @@ const tasks = {
     process.send({ answered, refused, wrong });
   },
 
-  /** Bodies that come a byte at a time and never end. */
+  /** Sends bodies a byte at a time, without end. */
   async drip({ port, count }) {
     const all = await crowd(port, count);
     const dripping = setInterval(() => {
@@ -142,7 +143,7 @@ const tasks = {
     });
   },
 
-  /** A request, and then no more bytes from this side. */
+  /** Sends a request and shuts down the sending side. */
   async halfClosed({ port, count }) {
     const all = await crowd(port, count);
     for (const one of all) {
@@ -152,7 +153,7 @@ const tasks = {
     process.send({ ended: await untilEnded(all, 120_000) });
   },
 
-  /** Uploads that never end, with a length and in chunks. */
+  /** Sends uploads without end, with a length and in chunks. */
   async upload({ port, count }) {
     const all = await crowd(port, count);
     const block = Buffer.alloc(64 * 1024, 'x');
@@ -170,7 +171,7 @@ const tasks = {
     process.send({ ended: finished, sent: Math.max(...all.map((one) => one.socket.bytesWritten)) });
   },
 
-  /** Asks for large answers without end and reads none, until the parent says so. */
+  /** Requests large answers without end and reads none, until the parent's message. */
   async deaf({ port, count }) {
     const all = await crowd(port, count);
     for (const one of all) {

@@ -1,4 +1,5 @@
-/** Contract of every HTTP driver against clients that take memory or connections from others, or speak for another site. */
+/** Contract of every HTTP driver against clients that exhaust memory or connections, or send
+ *  requests of another site. */
 import { describe, expect, test } from 'vitest';
 import type { ConnectionLimit } from '../../src/core/connections.ts';
 import type { HttpAdmission, HttpDriver, HttpRequest, HttpRoute } from '../../src/io/http/port.ts';
@@ -23,7 +24,8 @@ const REFUSED: HttpAdmission = {
 export function httpGuardsContract(driver: HttpDriver): void {
   const { can, start, open, ask } = httpHarness(driver);
 
-  /** Most bytes the server counted as held while `work` ran, and the growth of this process. */
+  /** Most bytes that the server counted as held while `work` ran, and the growth of this process.
+   */
   async function watch(heldBytes: () => number, work: () => Promise<void>) {
     const before = process.memoryUsage.rss();
     let held = 0;
@@ -95,7 +97,8 @@ export function httpGuardsContract(driver: HttpDriver): void {
       const refused: RawClient[] = [];
       const others: RawClient[] = [];
       await expect.poll(() => server.heldBytes()).toBeLessThanOrEqual(HELD_MAX);
-      // Three whole ones fit; a fourth may come close, and a buffer that grows is counted as large as it is.
+      // Three whole requests fit; a fourth may come close, and a growing buffer counts with its
+      // full size.
       await expect
         .poll(() => clients.filter((client) => client.unread !== '').length)
         .toBeGreaterThanOrEqual(8);
@@ -154,7 +157,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       }
     });
 
-    /** Status of the next answer, and whether next to nothing was held meanwhile. */
+    /** Status of the next answer, and whether the server held almost no bytes meanwhile. */
     async function watchAnswer(
       client: RawClient,
       heldBytes: () => number,
@@ -278,7 +281,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
         const refused: ConnectionLimit[] = [];
         const server = await start(routes, { ...over, onConnectionRefused: (why) => refused.push(why) });
         const clients = await Promise.all(Array.from({ length: 3 }, () => open(server)));
-        // A driver that sees requests alone counts these.
+        // A driver that cannot see idle connections counts these.
         for (const client of clients) client.send(begun);
         await expect.poll(() => server.connections()).toBe(3);
         const extra = await open(server);
@@ -394,7 +397,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
           if (can('rare_forms')) {
             const answer = await client.answer();
             expect([answer.status, answer.headers['allow']]).toEqual([405, 'GET, HEAD, OPTIONS, POST']);
-            // node:http has to close where its parser gave up.
+            // node:http must close the connection when its parser failed.
             if (answer.headers['connection'] === 'close') await client.closed();
             else expect((await client.send(get('/a')).answer()).body.toString()).toBe('served');
           } else {

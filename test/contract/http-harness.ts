@@ -1,4 +1,5 @@
-/** What the contracts of the HTTP port share: servers and raw clients that end with their test, and requests as text. */
+/** Kit of the HTTP contracts: servers and raw clients that end with their test, and requests as
+ *  text. */
 import { afterEach } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type {
@@ -17,7 +18,8 @@ export const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\
 export const post = (path: string, body: string, more = ''): string =>
   `POST ${path} HTTP/1.1\r\n${HOST}Content-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
 
-/** What two kernel buffers may hold of a connection that nobody reads; an unread flood stays below it. */
+/** Bytes that the kernel's buffers may hold of an unread connection; an unread flood stays below
+ *  it. */
 export const KERNEL_BUFFERS_BYTES = 24 * 1024 * 1024;
 
 /** A promise and its resolver: a handler that waits for the test. */
@@ -32,7 +34,7 @@ export function gate(): { readonly opened: Promise<void>; open(): void } {
 export const json = (body: Buffer): Record<string, unknown> =>
   JSON.parse(body.toString('utf8')) as Record<string, unknown>;
 
-/** Answers with what the handler was given. */
+/** Answers with the request that the handler received. */
 const echo = (request: HttpRequest) => ({
   status: 200,
   headers: { 'content-type': 'application/json' },
@@ -85,24 +87,26 @@ export const ROUTES: readonly HttpRoute[] = [
 ];
 
 export interface HttpHarness {
-  /** Whether the driver can do it; where not, the test demands what its `limits` say instead. */
+  /** True when the driver has the capability; otherwise the test checks the behavior in its
+   *  `limits`. */
   can(capability: HttpCapability): boolean;
   start(routes: readonly HttpRoute[], over?: Partial<HttpServerOptions>): Promise<HttpServer>;
   open(server: HttpServer): Promise<RawClient>;
-  /** Sends on a connection of its own and reads one answer. */
+  /** Sends on a separate connection and reads one answer. */
   ask(
     server: HttpServer,
     bytes: string | Uint8Array,
     options?: { readonly head?: boolean },
   ): Promise<RawAnswer>;
-  /** Resolves when the server has read what the clients of this process sent before: connections opened after that
-   *  have been answered. Servers and clients share one event loop. */
+  /** Resolves when the server has read all bytes that clients of this process sent before: it has
+   *  answered connections opened later. Servers and clients share one event loop. */
   barrier(server: HttpServer): Promise<void>;
-  /** Resolves when the server reads no more of what `client` sends: not a byte leaves while it answers others. */
+  /** Resolves when the server reads no more from `client`: no byte leaves the client while others
+   *  are answered. */
   standstill(server: HttpServer, client: RawClient): Promise<void>;
 }
 
-/** Call inside a describe: what is opened is closed after each test. */
+/** Registers the kit; call it inside a describe. Closes everything that a test opened. */
 export function httpHarness(driver: HttpDriver): HttpHarness {
   const servers: HttpServer[] = [];
   const clients: RawClient[] = [];

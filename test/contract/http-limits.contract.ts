@@ -162,14 +162,15 @@ export function httpLimitsContract(driver: HttpDriver): void {
       const answer = await ask(server, `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(lines)}\r\n`);
       expect(answer.body.toString()).toBe(`${lines}`);
       if (can('long_heads')) return;
-      // More of them, and one in parts that grows long: no handler, and the connection is useless after.
+      // Too many header lines, and a long head in parts: no handler runs, and the connection
+      // becomes unusable.
       const many = await open(server);
       many.send(`GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(60)}\r\n`);
       await barrier(server);
       expect(many.outcomeSoFar()).toBe('silent');
       const parts = await open(server);
       parts.send(`GET / HTTP/1.1\r\n${HOST}a: ${'x'.repeat(3000)}`);
-      // Once the server has answered another connection it has read this part.
+      // The server has read this part once it has answered another connection.
       await ask(server, `GET / HTTP/1.1\r\n${HOST}a: b\r\n\r\n`);
       expect(await parts.send(`${'x'.repeat(3000)}\r\n\r\n`).outcome()).toBe('ended');
     });

@@ -1,10 +1,11 @@
-/** Contract of every HTTP driver for random bytes, however they are cut. */
+/** Contract of every HTTP driver for random bytes in any chunks. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
 import { get, HOST, httpHarness, post } from './http-harness.ts';
 
-/** `waits`: one of the handlers answers in a later turn of the event loop. */
+/** Routes of the test. @param waits true: one of the handlers answers in a later turn of the event
+ *  loop */
 const routesOf = (waits: boolean): readonly HttpRoute[] => [
   {
     method: 'GET',
@@ -21,14 +22,14 @@ const routesOf = (waits: boolean): readonly HttpRoute[] => [
   },
 ];
 
-interface Asked {
+interface RequestBytes {
   readonly bytes: string;
   readonly status: number;
   readonly body: string;
 }
 
 const word = fc.stringMatching(/^[a-z0-9]{1,8}$/);
-const plain: fc.Arbitrary<Asked> = fc.oneof(
+const plain: fc.Arbitrary<RequestBytes> = fc.oneof(
   word.map((x) => ({ bytes: get(`/a/${x}`), status: 200, body: `get ${x}` })),
   word.map((x) => ({ bytes: post('/b', x), status: 201, body: `post ${x}` })),
   word.map((x) => ({
@@ -38,7 +39,7 @@ const plain: fc.Arbitrary<Asked> = fc.oneof(
   })),
 );
 
-const chunked: fc.Arbitrary<Asked> = fc.array(word, { minLength: 1, maxLength: 4 }).map((parts) => ({
+const chunked: fc.Arbitrary<RequestBytes> = fc.array(word, { minLength: 1, maxLength: 4 }).map((parts) => ({
   bytes: `POST /b HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${parts.map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`,
   status: 201,
   body: `post ${parts.join('')}`,
@@ -47,11 +48,11 @@ const chunked: fc.Arbitrary<Asked> = fc.array(word, { minLength: 1, maxLength: 4
 export function httpRandomContract(driver: HttpDriver): void {
   const { can, start, open, ask } = httpHarness(driver);
   const routes = routesOf(can('pipeline_waits'));
-  // Elsewhere a body in chunks ends its connection.
+  // With other drivers, a chunked body ends its connection.
   const request = can('exact_chunks') ? fc.oneof({ weight: 3, arbitrary: plain }, chunked) : plain;
 
   test('a pipeline is answered in order, wherever its bytes are cut', async () => {
-    // Room for all of it to wait at once: a body in chunks counts as much as it may have in buffers.
+    // All requests may wait together: a chunked body counts with its largest buffer size.
     const server = await start(routes, { bodyBytesMax: 1024 * 1024 });
     await fc.assert(
       fc.asyncProperty(
@@ -106,7 +107,7 @@ export function httpRandomContract(driver: HttpDriver): void {
       ),
       { numRuns: 150 },
     );
-    // The timeout that ends the spoiled ones soon also meets a client whose machine stands still.
+    // The timeout for the damaged requests can also end a valid client on a machine that pauses.
     let next = await ask(server, get('/a/alive'));
     while (next.status === 408) next = await ask(server, get('/a/alive'));
     expect(next.body.toString()).toBe('get alive');

@@ -12,7 +12,7 @@ import { certificate, type Issued } from './certificates.ts';
 import { get } from './http-harness.ts';
 
 const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
-const stranger = certificate({ subject: [['CN', 'another authority']], authority: true });
+const otherAuthority = certificate({ subject: [['CN', 'another authority']], authority: true });
 const own = certificate({
   subject: [['CN', 'registry']],
   issuer: authority,
@@ -34,10 +34,10 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.drain(0)));
 });
 
-/** Which one the tests of a round ask. */
+/** Driver that the current round tests. */
 let driver: HttpDriver = nodeHttpDriver;
 
-/** A connection whose TLS stands. */
+/** Opens a connection and completes the TLS handshake. */
 function secured(server: HttpServer, ca: string): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host: '127.0.0.1', port: server.port, ca }, () => resolve(socket));
@@ -68,7 +68,8 @@ async function start(tls: Partial<HttpTls> = {}, over: Partial<HttpServerOptions
   return server;
 }
 
-/** What one request on a connection of its own gets; the code of the error that ended it otherwise. */
+/** Result of one request on a separate connection: its answer, or the code of the error that ended
+ *  it. */
 function ask(server: HttpServer, over: ConnectionOptions = {}): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host: '127.0.0.1', port: server.port, ca: authority.cert, ...over });
@@ -94,7 +95,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
     test('a client that trusts the authority is served, and a client that does not ends the handshake', async () => {
       const server = await start();
       expect(bodyOf(await ask(server))).toBe(null);
-      expect(await ask(server, { ca: stranger.cert })).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
+      expect(await ask(server, { ca: otherAuthority.cert })).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
       expect(await ask(server, { maxVersion: 'TLSv1.1', minVersion: 'TLSv1' })).toMatch(
         /ERR_SSL|EPROTO|ECONNRESET/,
       );
@@ -130,14 +131,14 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
     test('a reloaded certificate is served to new connections, and a mismatched one changes nothing', async () => {
       const server = await start();
       const kept = await secured(server, authority.cert);
-      const next = certificate({ subject: [['CN', 'next']], issuer: stranger, ips: ['127.0.0.1'] });
+      const next = certificate({ subject: [['CN', 'next']], issuer: otherAuthority, ips: ['127.0.0.1'] });
       server.reloadTls({ cert: next.cert, key: next.key });
-      expect(bodyOf(await ask(server, { ca: stranger.cert }))).toBe(null);
+      expect(bodyOf(await ask(server, { ca: otherAuthority.cert }))).toBe(null);
       expect(await ask(server)).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
       expect(() => server.reloadTls({ cert: own.cert, key: next.key })).toThrow(
         'is not the key of the certificate',
       );
-      expect(bodyOf(await ask(server, { ca: stranger.cert }))).toBe(null);
+      expect(bodyOf(await ask(server, { ca: otherAuthority.cert }))).toBe(null);
       const answered = new Promise<string>((resolve) => kept.once('data', (chunk) => resolve(`${chunk}`)));
       kept.write(get('/who'));
       expect(await answered).toContain('HTTP/1.1 200');
@@ -148,7 +149,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       const server = await start(mtls);
       const client = { cert: relay.cert, key: relay.key };
       expect(await ask(server, client)).toContain('HTTP/1.1 200');
-      server.reloadTls({ cert: own.cert, key: own.key, clientCa: stranger.cert });
+      server.reloadTls({ cert: own.cert, key: own.key, clientCa: otherAuthority.cert });
       expect(await ask(server, client)).not.toContain('HTTP/1.1 200');
     });
 
@@ -193,12 +194,12 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
     });
 
     const bad: ReadonlyArray<readonly [string, Issued]> = [
-      ['of another authority', certificate({ subject: relay.subject, issuer: stranger })],
+      ['of another authority', certificate({ subject: relay.subject, issuer: otherAuthority })],
       ['signed by itself', certificate({ subject: relay.subject })],
       ['out of date', certificate({ subject: relay.subject, issuer: authority, endsMs: -60_000 })],
       [
         'of an authority by name only',
-        certificate({ subject: relay.subject, issuer: { ...stranger, subject: authority.subject } }),
+        certificate({ subject: relay.subject, issuer: { ...otherAuthority, subject: authority.subject } }),
       ],
       [
         'issued by a certificate that is no authority',

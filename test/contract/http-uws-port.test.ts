@@ -1,5 +1,5 @@
-/** A port has one owner, which can bind it again immediately after closing. The uWebSockets.js backend guarantees
- *  neither by itself. */
+/** A port has one owner, which can bind it again immediately after closing. The uWebSockets.js
+ *  backend guarantees neither by itself. */
 import { connect } from 'node:net';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
@@ -22,7 +22,7 @@ it('a port that is served is refused to a second server', async () => {
   const first = await listen(0);
   try {
     await expect(listen(first.port)).rejects.toMatchObject({ code: 'busy_port' });
-    // Given by its number, the backend would share it.
+    // With an explicit port number, the backend would share the port.
     const again = await listen(0);
     await again.drain(1000);
     const given = await listen(again.port);

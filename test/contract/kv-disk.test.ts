@@ -1,4 +1,4 @@
-/** A store on a disk: killed in the middle, damaged, shut out, without space, and bounded in memory. */
+/** Store on a disk: killed during writes, damaged, locked, without space, and bounded in memory. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -21,7 +21,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { itFull } from '../tier.ts';
-import { ALL, code, MIB, OPTIONS, pair, records, said, spans, text } from './kv-kit.ts';
+import { ALL, code, MIB, OPTIONS, pair, records, scanned, spans, text } from './kv-kit.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kv-disk-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -29,7 +29,7 @@ let count = 0;
 const fresh = (): string => join(root, `store-${count++}`);
 const child = fileURLToPath(new URL('./kv.child.mjs', import.meta.url));
 
-/** Runs a case; `onLine` may end it. The lines it said. */
+/** Runs a case; `onLine` may end it. Returns the lines of its output. */
 async function run(
   name: string,
   folder: string,
@@ -52,7 +52,7 @@ async function run(
 
 const tables = (folder: string): string[] => readdirSync(folder).filter((name) => name.endsWith('.sst'));
 
-/** A store with a run of some blocks, closed; the path of its only file. */
+/** Writes a store with a run of several blocks and closes it; returns the path of its only file. */
 async function written(): Promise<readonly [folder: string, file: string]> {
   const folder = fresh();
   const store = await rocksdbDriver.open(folder, OPTIONS);
@@ -72,7 +72,7 @@ async function written(): Promise<readonly [folder: string, file: string]> {
 async function readWhole(folder: string): Promise<number> {
   const store = await rocksdbDriver.open(folder, OPTIONS);
   try {
-    return (await said(store, 'runs')).length;
+    return (await scanned(store, 'runs')).length;
   } finally {
     await store.close();
   }
@@ -89,10 +89,10 @@ describe('killed process', () => {
       const reported = lines.filter((line) => line.startsWith('run ')).length;
       const store = await rocksdbDriver.open(folder, OPTIONS);
       const rows = new Map<string, number>();
-      for (const [key] of await said(store, 'runs'))
+      for (const [key] of await scanned(store, 'runs'))
         rows.set(key.slice(0, 12), (rows.get(key.slice(0, 12)) ?? 0) + 1);
       expect([...rows.values()].filter((found) => found !== 20_000)).toEqual([]);
-      // The one whose report the signal cut off may be there too.
+      // A run whose report the signal cut off may exist too.
       expect([reported, reported + 1]).toContain(rows.size);
       expect(readdirSync(join(folder, 'incoming'))).toEqual([]);
       expect(tables(folder).length).toBe(rows.size);
@@ -105,7 +105,7 @@ describe('killed process', () => {
     await run('logs', folder, (_, kill) => kill());
     const store = await rocksdbDriver.open(folder, OPTIONS);
     const keys = async (family: string): Promise<string> =>
-      (await said(store, family)).map(([key]) => Buffer.from(key, 'hex').toString()).join('');
+      (await scanned(store, family)).map(([key]) => Buffer.from(key, 'hex').toString()).join('');
     expect([await keys('rows'), await keys('runs')]).toEqual(['a', 'cd']);
     await store.close();
   });
@@ -235,19 +235,21 @@ itFull('memory stays under the budget while many times as much is written and re
   const { before, after, written: out, read, files, stats } = JSON.parse(line as string);
   const budget = 32 * MIB;
   expect(out).toBeGreaterThan(10 * budget);
-  // Four rounds of 104 MiB, each read with those before; a run of 80 MiB has more than one file.
+  // Four rounds of 104 MiB, each read with the earlier rounds; a run of 80 MiB has more than one
+  // file.
   expect(read).toBe((1 + 2 + 3 + 4) * 104 * MIB);
   expect(files).toBe(8);
   expect(stats.cacheBytes + stats.memtableBytes).toBeLessThanOrEqual(budget);
   expect(stats.tableReaderBytes).toBeLessThan(MIB);
-  // Beside the budget: a file that is being written, what compaction reads ahead, and what the allocator keeps.
+  // Memory beside the budget: a file that is being written, read-ahead of the compaction, and the
+  // allocator's reserve.
   expect(after.peak - before.rss).toBeLessThan(budget + 64 * MIB);
 });
 
 it('a scan waits for a put and reads it from the files too', async () => {
   const folder = fresh();
   const store = await rocksdbDriver.open(folder, { ...OPTIONS, budgetBytes: KV_BUDGET_MIN_BYTES });
-  // More than the memtables hold, so that files and memory both have rows.
+  // More rows than the memtables hold, so that files and memory both have rows.
   const value = new Uint8Array(1000).map((_, i) => (i * 31) ^ (i >> 3));
   for (let batch = 0; batch < 20; batch++) {
     const pairs = Array.from(
@@ -257,7 +259,7 @@ it('a scan waits for a put and reads it from the files too', async () => {
     await store.put('rows', spans(pairs), 'off');
   }
   await store.put('rows', spans([pair('a', '1')]), 'off');
-  expect((await said(store, 'rows')).length).toBe(6001);
+  expect((await scanned(store, 'rows')).length).toBe(6001);
   expect(tables(folder).length).toBeGreaterThan(0);
   await store.close();
 });

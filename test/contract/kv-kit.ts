@@ -1,4 +1,4 @@
-/** Rows for the key-value contract, and what a scan gives as text that compares easily. */
+/** Rows for the key-value contract, and results of scans as comparable text. */
 import { expect } from 'vitest';
 import type { Keys, RecordRows, SpanRows } from '../../src/core/rows.ts';
 import type { KvDriver, KvFamilyUse, KvOptions, KvRange, KvStore } from '../../src/io/rocksdb/port.ts';
@@ -10,15 +10,15 @@ export const ALL: KvRange = { from: null, to: null };
 
 export interface KvWorld {
   readonly driver: KvDriver;
-  /** A folder that is not there yet. */
+  /** Path of a folder that does not exist yet. */
   readonly folder: () => string;
-  /** Whether a deleted range gives the disk back before any compaction. */
+  /** True when the deletion of a range frees disk space before any compaction. */
   readonly dropsFiles: boolean;
 }
 
 export type Pair = readonly [key: Uint8Array, value: Uint8Array];
 /** Key and value as hexadecimal text, which sorts as the bytes do. */
-export type Said = readonly [key: string, value: string];
+export type ScanRow = readonly [key: string, value: string];
 
 export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 export const unhex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
@@ -49,7 +49,8 @@ export function keysOf(keys: readonly Uint8Array[]): Keys {
   return { count: keys.length, bytes: new Uint8Array(Buffer.concat(keys)), ends };
 }
 
-/** Records of 64 bytes whose first word is from `words`, ascending; the rest follows from the word. */
+/** Records of 64 bytes whose first word is from `words`, ascending; the other bytes derive from the
+ *  word. */
 export function records(prefix: string, words: readonly bigint[], perValue = 1): RecordRows {
   const bytes = new Uint8Array(words.length * 64);
   const cells = new BigUint64Array(bytes.buffer);
@@ -73,15 +74,15 @@ export async function ingest(store: KvStore, family: string, pages: readonly Pai
   await run.finish();
 }
 
-export async function said(
+export async function scanned(
   store: KvStore,
   family: string,
   range: KvRange = ALL,
   pageBytes = 64 * 1024,
-): Promise<Said[]> {
+): Promise<ScanRow[]> {
   const scan = await store.scan(family, range, { shape: 'spans' });
   const page = { bytes: new Uint8Array(pageBytes), ends: new Uint32Array(pageBytes) };
-  const out: Said[] = [];
+  const out: ScanRow[] = [];
   for (let count = await scan.next(page); count > 0; count = await scan.next(page)) {
     for (let i = 0, at = 0; i < count; i++) {
       const keyEnd = page.ends[i * 2] as number;
@@ -94,8 +95,8 @@ export async function said(
   return out;
 }
 
-/** Values as text; null where there is none. */
-export async function looked(store: KvStore, family: string, keys: readonly Uint8Array[]) {
+/** Values as text; null for a missing key. */
+export async function lookedUp(store: KvStore, family: string, keys: readonly Uint8Array[]) {
   const { bytes, start, length } = await store.get(family, keysOf(keys));
   return keys.map((_, i) => {
     const size = length[i] as number;
@@ -103,7 +104,7 @@ export async function looked(store: KvStore, family: string, keys: readonly Uint
   });
 }
 
-export const sorted = (rows: readonly Said[]): Said[] =>
+export const sorted = (rows: readonly ScanRow[]): ScanRow[] =>
   [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
 
 export const code = (expected: string) => expect.objectContaining({ name: 'MillraceError', code: expected });

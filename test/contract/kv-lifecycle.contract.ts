@@ -1,5 +1,5 @@
-/** Contract of every key-value driver from open to close: checkpoints, durability, wrong calls, and a model of all
- *  operations. */
+/** Contract of every key-value driver from open to close: checkpoints, durability, invalid calls,
+ *  and a model of all operations. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/rocksdb/port.ts';
@@ -10,11 +10,11 @@ import {
   hex,
   ingest,
   type KvWorld,
-  looked,
+  lookedUp,
   OPTIONS,
   pair,
   records,
-  said,
+  scanned,
   sorted,
   spans,
   text,
@@ -72,14 +72,14 @@ export function kvLifecycleContract(world: KvWorld): void {
               store = await driver.open(folder, OPTIONS);
             } else if (one.kind === 'scan') {
               const expected = sorted([...rows].filter(([key]) => inside(one.from, one.to)(key)));
-              expect(await said(store, one.family, one, 64)).toEqual(expected);
+              expect(await scanned(store, one.family, one, 64)).toEqual(expected);
             } else {
               const expected = one.keys.map((key) => rows.get(hex(key)) ?? null);
-              expect(await looked(store, one.family, one.keys)).toEqual(expected);
+              expect(await lookedUp(store, one.family, one.keys)).toEqual(expected);
             }
           }
           for (const [family, rows] of Object.entries(model))
-            expect(await said(store, family)).toEqual(sorted([...rows]));
+            expect(await scanned(store, family)).toEqual(sorted([...rows]));
         } finally {
           await store.close();
         }
@@ -103,19 +103,19 @@ export function kvLifecycleContract(world: KvWorld): void {
       await store.deleteRange('runs', ALL, 'off');
 
       const other = await driver.open(copy, { ...OPTIONS, missing: 'refuse' });
-      expect(await said(other, 'rows')).toEqual([[hex(text('a')), hex(text('put'))]]);
-      expect(await said(other, 'runs')).toEqual([[hex(text('a')), hex(text('run'))]]);
+      expect(await scanned(other, 'rows')).toEqual([[hex(text('a')), hex(text('put'))]]);
+      expect(await scanned(other, 'runs')).toEqual([[hex(text('a')), hex(text('run'))]]);
       await other.deleteRange('rows', ALL, 'off');
       await ingest(other, 'runs', [[pair('b', 'own')]]);
       const second = world.folder();
       await other.checkpoint(second);
       await other.close();
 
-      expect((await said(store, 'rows')).length).toBe(2);
-      expect(await said(store, 'runs')).toEqual([]);
+      expect((await scanned(store, 'rows')).length).toBe(2);
+      expect(await scanned(store, 'runs')).toEqual([]);
       await store.close();
       const third = await driver.open(second, { ...OPTIONS, missing: 'refuse' });
-      expect([(await said(third, 'rows')).length, (await said(third, 'runs')).length]).toEqual([0, 2]);
+      expect([(await scanned(third, 'rows')).length, (await scanned(third, 'runs')).length]).toEqual([0, 2]);
       await third.close();
     });
   });
@@ -127,7 +127,7 @@ export function kvLifecycleContract(world: KvWorld): void {
         const store = await driver.open(folder, OPTIONS);
         await store.put('rows', spans([pair(`k${round}`, 'v')]), 'off');
         if (round % 2 === 0) await store.flush();
-        expect((await said(store, 'rows')).length).toBe(round);
+        expect((await scanned(store, 'rows')).length).toBe(round);
         await Promise.all([store.close(), store.close()]);
       }
     });
@@ -145,7 +145,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       await expect(driver.open(folder, fewer)).rejects.toThrow(code('kv_version'));
       await expect(driver.open(folder, fewer)).rejects.toThrow(/runs/);
       const more = await driver.open(folder, { ...OPTIONS, families: { ...FAMILIES, new: 'runs' } });
-      expect([(await said(more, 'rows')).length, (await said(more, 'new')).length]).toEqual([1, 0]);
+      expect([(await scanned(more, 'rows')).length, (await scanned(more, 'new')).length]).toEqual([1, 0]);
       await more.close();
     });
 
@@ -161,7 +161,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       await store.put('rows', spans([pair('a', '1')]), 'on');
       await store.close();
       const after = await another();
-      expect(await said(after, 'rows')).toHaveLength(1);
+      expect(await scanned(after, 'rows')).toHaveLength(1);
       await after.close();
     });
 
@@ -183,7 +183,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       await store.close();
       const calls: ReadonlyArray<() => unknown> = [
         () => store.put('rows', spans([]), 'off'),
-        () => looked(store, 'rows', [text('a')]),
+        () => lookedUp(store, 'rows', [text('a')]),
         () => store.scan('rows', ALL, { shape: 'spans' }),
         () => store.deleteRange('rows', ALL, 'off'),
         () => store.flush(),
@@ -205,7 +205,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       const store = await driver.open(world.folder(), OPTIONS);
       try {
         await use(store);
-        expect(await said(store, 'rows')).toEqual([]);
+        expect(await scanned(store, 'rows')).toEqual([]);
       } finally {
         await store.close();
       }

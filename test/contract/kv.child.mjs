@@ -1,16 +1,18 @@
-// A process that holds a store, for tests that kill it, shut it out, or watch its memory:
+// Process that holds a store, for tests that kill it, lock it out, or measure its memory:
 //   node kv.child.mjs CASE FOLDER
-// It says what it did as lines on stdout. The compiled driver runs, so that nothing stands between it and the signal.
+// It reports on stdout, a line each. It runs the compiled driver directly, so that a signal hits
+// the driver's process.
 import { readFileSync } from 'node:fs';
 import { rocksdbDriver } from '../../dist/src/io/rocksdb/addon.js';
 
 const [name, folder] = process.argv.slice(2);
 const MIB = 1024 * 1024;
 const families = { runs: 'runs', rows: 'rows' };
-const say = (line) => process.stdout.write(`${line}\n`);
+const report = (line) => process.stdout.write(`${line}\n`);
 const text = (word) => new TextEncoder().encode(word);
 
-/** `count` records of 64 bytes from `first` on, filled by a generator so that they do not compress. */
+/** `count` records of 64 bytes from `first` on, filled by a generator so that they do not compress.
+ */
 function fill(bytes, first, count) {
   const words = new Uint32Array(bytes.buffer, bytes.byteOffset, count * 16);
   let x = (first * 2654435761 + 1) >>> 0 || 1;
@@ -35,7 +37,7 @@ const records = (prefix, bytes, count) => ({
   wordAt: 0,
 });
 
-/** Resident now, and at most since the process began, by the kernel's own account. */
+/** Resident memory now and at its peak, from the kernel. */
 function memory() {
   const status = readFileSync('/proc/self/status', 'utf8');
   const of = (field) => Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? 0) * 1024;
@@ -43,21 +45,21 @@ function memory() {
 }
 
 const CASES = {
-  /** Runs of 10 pages without end. */
+  /** Writes runs of 10 pages without end. */
   async runs(store) {
     const bytes = new Uint8Array(64 * 2000);
     for (let run = 0; ; run++) {
       const writing = store.openRun('runs');
       for (let page = 0; page < 10; page++) {
-        say(`page ${run} ${page}`);
+        report(`page ${run} ${page}`);
         await writing.append(records(String(run).padStart(6, '0'), fill(bytes, page * 2000, 2000), 2000));
       }
-      say(`last ${run}`);
+      report(`last ${run}`);
       await writing.finish();
-      say(`run ${run}`);
+      report(`run ${run}`);
     }
   },
-  /** One row with each kind of log, then a flush and one more. */
+  /** Writes one row with each kind of log, then flushes and writes one more. */
   async logs(store) {
     const one = (key) => ({ shape: 'fixed', count: 1, bytes: text(`${key}v`), keyBytes: 1, valueBytes: 1 });
     await store.put('rows', one('a'), 'off');
@@ -65,14 +67,14 @@ const CASES = {
     await store.put('rows', one('b'), 'off');
     await store.put('runs', one('c'), 'on');
     await store.put('runs', one('d'), 'sync');
-    say('done');
+    report('done');
     await new Promise((resolve) => setTimeout(resolve, 60_000));
   },
   async hold() {
-    say('open');
+    report('open');
     await new Promise((resolve) => setTimeout(resolve, 60_000));
   },
-  /** Until the disk takes no more. */
+  /** Writes until the disk is full. */
   async full(store) {
     const bytes = new Uint8Array(64 * 2000);
     try {
@@ -80,21 +82,21 @@ const CASES = {
       for (let page = 0; page < 200; page++)
         await run.append(records('r', fill(bytes, page * 2000, 2000), 2000));
       await run.finish();
-      say('run taken');
+      report('run taken');
     } catch (error) {
-      say(`run ${error.code}`);
+      report(`run ${error.code}`);
     }
     try {
       for (let page = 0; page < 200; page++)
         await store.put('rows', records('r', fill(bytes, page * 2000, 2000), 2000), 'off');
       await store.flush();
-      say('put taken');
+      report('put taken');
     } catch (error) {
-      say(`put ${error.code}`);
+      report(`put ${error.code}`);
     }
     process.exit(0);
   },
-  /** Writes and reads many times the budget in every way there is, and says what memory it took. */
+  /** Writes and reads many times the budget in every way, and reports the memory. */
   async budget(store) {
     const before = memory();
     const perPage = 16_384;
@@ -124,7 +126,7 @@ const CASES = {
           read += count * 64;
         scan.close();
       }
-      // Keys all over the table, so that index and filters are read too.
+      // Keys from the whole table, so that index and filters are read too.
       const keys = new Uint8Array(10 * 5000);
       const view = new DataView(keys.buffer);
       for (let i = 0; i < 5000; i++) {
@@ -135,7 +137,7 @@ const CASES = {
       if (found.length.some((length) => length !== 64)) throw new Error('a row is missing');
     }
     const stats = await store.stats();
-    say(JSON.stringify({ before, after: memory(), written, read, files, stats }));
+    report(JSON.stringify({ before, after: memory(), written, read, files, stats }));
     await store.close();
   },
 };
@@ -145,6 +147,6 @@ try {
   const store = await rocksdbDriver.open(folder, { budgetBytes, families });
   await CASES[name](store);
 } catch (error) {
-  say(`error ${error.code}`);
+  report(`error ${error.code}`);
   process.exitCode = 1;
 }

@@ -9,13 +9,13 @@ import {
   ingest,
   type KvWorld,
   keysOf,
-  looked,
+  lookedUp,
   OPTIONS,
   type Pair,
   pair,
   records,
-  type Said,
-  said,
+  type ScanRow,
+  scanned,
   sorted,
   spans,
   text,
@@ -38,7 +38,7 @@ const EDGES = [
   'ffff',
   'ffffff',
 ];
-const within = (rows: readonly Said[], from: string | null, to: string | null): Said[] =>
+const within = (rows: readonly ScanRow[], from: string | null, to: string | null): ScanRow[] =>
   rows.filter(([key]) => (from === null || key >= from) && (to === null || key < to));
 
 export function kvContract(world: KvWorld): void {
@@ -53,7 +53,7 @@ export function kvContract(world: KvWorld): void {
   };
 
   describe(`${driver.name}: order`, () => {
-    // Every byte alone and behind each of three others, so that signs, prefixes and ends are all met.
+    // Every byte alone and after three other bytes, so that signs, prefixes and ends all occur.
     const keys = Array.from({ length: 256 }, (_, i) => [[i], [0, i], [127, i], [255, i]]).flat();
     const pairs: Pair[] = keys.map((key, i) => [Uint8Array.from(key), text(`v${i}`)]);
     const shuffled = pairs.map((_, i) => pairs[(i * 389) % pairs.length] as Pair);
@@ -65,11 +65,13 @@ export function kvContract(world: KvWorld): void {
         await opened(async (store) => {
           if (family === 'rows') await store.put(family, spans(shuffled), 'off');
           else await ingest(store, family, [expected.map(([key, value]) => [unhex(key), unhex(value)])]);
-          expect(await said(store, family)).toEqual(expected);
+          expect(await scanned(store, family)).toEqual(expected);
           for (const from of [null, ...EDGES])
             for (const to of [null, ...EDGES.slice(1)]) {
               const range = { from: from === null ? null : unhex(from), to: to === null ? null : unhex(to) };
-              expect(await said(store, family, range), `${from} ${to}`).toEqual(within(expected, from, to));
+              expect(await scanned(store, family, range), `${from} ${to}`).toEqual(
+                within(expected, from, to),
+              );
             }
         });
       },
@@ -95,8 +97,8 @@ export function kvContract(world: KvWorld): void {
               { from: from === null ? null : unhex(from), to: to === null ? null : unhex(to) },
               'off',
             );
-            const gone = new Set(within(expected, from, to).map(([key]) => key));
-            expect(await said(store, family)).toEqual(expected.filter(([key]) => !gone.has(key)));
+            const deleted = new Set(within(expected, from, to).map(([key]) => key));
+            expect(await scanned(store, family)).toEqual(expected.filter(([key]) => !deleted.has(key)));
           });
         }
       },
@@ -137,7 +139,7 @@ export function kvContract(world: KvWorld): void {
         await store.put('rows', spans(pairs), 'off');
         const numbers = Array.from({ length: 2000 }, (_, i) => (i * 1237) % 2000);
         const expected = numbers.map((i) => (i % 2 === 0 ? hex(text(`v${i}`)) : null));
-        expect(await looked(store, 'rows', numbers.map(key))).toEqual(expected);
+        expect(await lookedUp(store, 'rows', numbers.map(key))).toEqual(expected);
         const bytes = new Uint8Array(Buffer.concat(numbers.map(key)));
         const { length } = await store.get('rows', { count: 2000, bytes, keyBytes: 6 });
         expect([...length]).toEqual(expected.map((value) => (value === null ? -1 : value.length / 2)));
@@ -151,7 +153,7 @@ export function kvContract(world: KvWorld): void {
       await opened(async (store) => {
         for (const family of ['rows', 'runs']) {
           const now = async (): Promise<string> =>
-            (await said(store, family))
+            (await scanned(store, family))
               .map(([, value]) => unhex(value))
               .map((v) => Buffer.from(v).toString())
               .join();
@@ -177,15 +179,15 @@ export function kvContract(world: KvWorld): void {
         await run.append(spans([pair('a', '1'), pair('b', '2')]));
         await run.append(spans([]));
         await run.append(spans([pair('c', '3')]));
-        expect(await said(store, 'runs')).toEqual([]);
+        expect(await scanned(store, 'runs')).toEqual([]);
         expect(await run.finish()).toMatchObject({ rows: 3, files: 1 });
-        expect((await said(store, 'runs')).length).toBe(3);
+        expect((await scanned(store, 'runs')).length).toBe(3);
         await expect(run.append(spans([pair('d', '4')]))).rejects.toThrow(code('closed'));
         const given = store.openRun('runs');
         await given.append(spans([pair('e', '5')]));
         given.close();
         given.close();
-        expect((await said(store, 'runs')).length).toBe(3);
+        expect((await scanned(store, 'runs')).length).toBe(3);
         expect(await store.openRun('runs').finish()).toEqual({ rows: 0, bytes: 0, files: 0 });
       });
     });
@@ -203,7 +205,7 @@ export function kvContract(world: KvWorld): void {
         await expect(write()).rejects.toThrow(code('kv_unsorted'));
         await expect(run.append(spans([pair('z', '')]))).rejects.toThrow(code('kv_unsorted'));
         await expect(run.finish()).rejects.toThrow(code('kv_unsorted'));
-        expect(await said(store, 'runs')).toEqual([]);
+        expect(await scanned(store, 'runs')).toEqual([]);
       });
     });
 
@@ -216,7 +218,7 @@ export function kvContract(world: KvWorld): void {
           const run = store.openRun('runs');
           await run.append(rows);
           expect(await run.finish()).toMatchObject({ rows: words.length });
-          const found = await said(store, 'runs');
+          const found = await scanned(store, 'runs');
           expect(found.map(([at]) => at)).toEqual(words.filter((_, i) => i % perValue === 0).map(key));
           expect(found.map(([, value]) => value).join('')).toBe(hex(rows.bytes));
           const scan = await store.scan('runs', ALL, { shape: 'records', recordBytes: 64 });
@@ -226,7 +228,7 @@ export function kvContract(world: KvWorld): void {
           expect(await scan.next(page)).toBe(0);
           scan.close();
           await store.deleteRange('runs', { from: text('p'), to: text('q') }, 'off');
-          expect(await said(store, 'runs')).toEqual([]);
+          expect(await scanned(store, 'runs')).toEqual([]);
           const wrong = store.openRun('runs');
           await expect(wrong.append(records('p', [5n, 7n, 6n], perValue))).rejects.toThrow(
             code('kv_unsorted'),
@@ -284,7 +286,7 @@ export function kvContract(world: KvWorld): void {
         expect([seen, wrong]).toEqual([rows, 0]);
         const edge = (n: number): Uint8Array => unhex(`6d${BigInt(n).toString(16).padStart(16, '0')}`);
         await store.deleteRange('runs', { from: edge(4), to: edge(3 * rows - 10) }, 'off');
-        expect((await said(store, 'runs')).map(([key]) => Number.parseInt(key.slice(2), 16))).toEqual([
+        expect((await scanned(store, 'runs')).map(([key]) => Number.parseInt(key.slice(2), 16))).toEqual([
           ...[0, 3],
           ...[9, 6, 3].map((behind) => 3 * rows - behind),
         ]);
@@ -298,9 +300,9 @@ export function kvContract(world: KvWorld): void {
         await opened(async (store) => {
           await ingest(store, 'runs', [[pair('a', '1'), pair('b', '2'), pair(last, '3')]]);
           await store.deleteRange('runs', { from: null, to: text(last) }, 'off');
-          expect(await said(store, 'runs')).toEqual([[hex(text(last)), hex(text('3'))]]);
+          expect(await scanned(store, 'runs')).toEqual([[hex(text(last)), hex(text('3'))]]);
           await store.deleteRange('runs', { from: text('a'), to: text(`${last}\0`) }, 'off');
-          expect(await said(store, 'runs')).toEqual([]);
+          expect(await scanned(store, 'runs')).toEqual([]);
         });
       }
     });
@@ -342,7 +344,7 @@ export function kvContract(world: KvWorld): void {
           await store.deleteRange(family, { from: text('k40'), to: null }, 'off');
           await store.deleteRange(family, ALL, 'off');
           await store.flush();
-          expect(await said(store, family)).toEqual([]);
+          expect(await scanned(store, family)).toEqual([]);
           let rest = '';
           for (let count = await scan.next(page); count > 0; count = await scan.next(page))
             rest += Buffer.from(page.bytes.subarray(0, page.ends[count * 2 - 1])).toString();
@@ -382,7 +384,7 @@ export function kvContract(world: KvWorld): void {
         };
         const names = ['a', 'b', 'c', 'd', 'e'];
         expect(await Promise.all(names.map(one))).toEqual(names.map(() => words.length));
-        expect(await looked(store, 'rows', names.map(text))).toEqual(names.map(() => hex(text('20000'))));
+        expect(await lookedUp(store, 'rows', names.map(text))).toEqual(names.map(() => hex(text('20000'))));
       });
     });
   });

@@ -1,4 +1,4 @@
-/** The key-value drivers keep one contract; in memory it holds with crashes too. */
+/** Contract of the key-value drivers; the driver in memory keeps it through crashes too. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';
 import { npmObstacle, rocksdbNpmDriver } from '../../src/io/rocksdb/npm.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { kvContract } from './kv.contract.ts';
-import { ingest, OPTIONS, pair, said, spans } from './kv-kit.ts';
+import { ingest, OPTIONS, pair, scanned, spans } from './kv-kit.ts';
 import { kvLifecycleContract } from './kv-lifecycle.contract.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kv-'));
@@ -35,10 +35,9 @@ it('a crash of the in-memory store keeps what a log, a run or a flush made durab
   kv.crash('f');
   await expect(store.flush()).rejects.toMatchObject({ code: 'closed' });
   const after = await kv.open('f', OPTIONS);
-  expect([(await said(after, 'rows')).map(([key]) => key), (await said(after, 'runs')).length]).toEqual([
-    ['61', '63'],
-    1,
-  ]);
+  expect([(await scanned(after, 'rows')).map(([key]) => key), (await scanned(after, 'runs')).length]).toEqual(
+    [['61', '63'], 1],
+  );
   await after.close();
 });
 

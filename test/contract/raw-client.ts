@@ -1,10 +1,11 @@
-/** A client that sends bytes as they are and reads answers one by one: what a polite HTTP library would not do. */
+/** Client that sends raw bytes and reads answers one by one, beyond what an HTTP library permits.
+ */
 import { connect, type Socket } from 'node:net';
 import { arrival } from '../wait.ts';
 
 export interface RawAnswer {
   readonly status: number;
-  /** Lower-case names; several lines of one name joined by a line feed. */
+  /** Headers with lower-case names; lines of one name are joined with a line feed. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
 }
@@ -53,7 +54,7 @@ export class RawClient {
     return this;
   }
 
-  /** Sends as fast as the connection takes it, until it is gone. */
+  /** Sends as fast as the connection accepts bytes, until it is closed. */
   feed(chunk: Uint8Array): void {
     const more = (): void => {
       while (!this.socket.destroyed && this.socket.writable && this.socket.write(chunk));
@@ -62,7 +63,7 @@ export class RawClient {
     more();
   }
 
-  /** Bytes that have left this process. */
+  /** Number of bytes that have left this process. */
   get bytesSent(): number {
     return this.socket.bytesWritten - this.socket.writableLength;
   }
@@ -71,7 +72,7 @@ export class RawClient {
     this.socket.destroy();
   }
 
-  /** What came and was not read as an answer. */
+  /** Received bytes that were not read as an answer. */
   get unread(): string {
     return this.received.toString('latin1');
   }
@@ -81,7 +82,8 @@ export class RawClient {
     return this.ended;
   }
 
-  /** Resolves to what `look` finds, which is asked again after each change of the connection. */
+  /** Resolves to the first result of `look`, which is called again after each change of the
+   *  connection. */
   private next<T>(what: string, look: () => T | undefined): Promise<T> {
     const found = new Promise<T>((resolve, reject) => {
       const attempt = (): void => {
@@ -121,7 +123,7 @@ export class RawClient {
     return { status, headers, body };
   }
 
-  /** The next answer; `head` for one without a body. 100 Continue is an answer of its own. */
+  /** Next answer; `head` for an answer without a body. 100 Continue counts as an answer. */
   answer(options: { readonly head?: boolean } = {}): Promise<RawAnswer> {
     return this.next('answer', () => {
       const answer = this.takeAnswer(options.head === true);
@@ -133,7 +135,7 @@ export class RawClient {
     });
   }
 
-  /** The next answer, or 'ended' when the connection ends without one. */
+  /** Next answer, or 'ended' when the connection ends without one. */
   outcome(): Promise<RawAnswer | 'ended'> {
     return this.next<RawAnswer | 'ended'>(
       'answer and no end of the connection',
@@ -141,17 +143,18 @@ export class RawClient {
     );
   }
 
-  /** The next answer if it is here already, or how the connection stands. */
+  /** Next answer if it has arrived, otherwise the state of the connection. */
   outcomeSoFar(): RawAnswer | 'ended' | 'silent' {
     return this.takeAnswer(false) ?? (this.ended ? 'ended' : 'silent');
   }
 
-  /** Resolves when nothing can be sent any more. */
-  async gone(): Promise<void> {
+  /** Resolves when the connection can send no more bytes. */
+  async disconnected(): Promise<void> {
     await this.next('loss of the connection', () => (this.socket.destroyed ? true : undefined));
   }
 
-  /** Resolves when the server has ended the connection, to what came and was not read as an answer. */
+  /** Resolves when the server has ended the connection, to the bytes that were not read as an
+   *  answer. */
   closed(): Promise<string> {
     return this.next('end of the connection', () =>
       this.ended ? this.received.toString('latin1') : undefined,

@@ -1,5 +1,7 @@
-// A process that writes the same windows to a sink again and again until it is killed: node sink.child.mjs JSON
-// It says what it did as lines on stdout. The compiled sinks run, so that nothing stands between them and the signal.
+// Process that writes the same windows to a sink repeatedly until it is killed: node sink.child.mjs
+// JSON
+// It reports on stdout, a line each. It runs the compiled sinks directly, so that a signal hits
+// their process.
 import { readFileSync } from 'node:fs';
 import { openBroker, openKv, openSql } from '../../dist/src/drivers.js';
 import {
@@ -11,7 +13,7 @@ import {
 } from '../../dist/src/engine/index.js';
 
 const given = JSON.parse(process.argv[2]);
-const say = (line) => process.stdout.write(`${line}\n`);
+const report = (line) => process.stdout.write(`${line}\n`);
 
 const SINKS = {
   async rocksdb({ folder, native }) {
@@ -43,7 +45,7 @@ const rows = new Uint8Array(readFileSync(given.file));
 for (let turn = 0; ; turn++) {
   const window = turn % given.windows;
   const bounds = { kind: 'window', start: window * 1000, end: (window + 1) * 1000 };
-  say(`writing ${turn}`);
+  report(`writing ${turn}`);
   const pages = [{ bounds, rows, rowCount: given.rows[window % 2] }];
   for (let done = false; !done; ) {
     try {
@@ -51,9 +53,9 @@ for (let turn = 0; ; turn++) {
       done = true;
     } catch (error) {
       if (error.row?.kind !== 'unavailable') throw error;
-      say(`failed ${turn} ${error.code}`);
+      report(`failed ${turn} ${error.code}`);
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
-  say(`wrote ${turn}`);
+  report(`wrote ${turn}`);
 }

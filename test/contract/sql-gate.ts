@@ -1,13 +1,14 @@
-/** A way to a database that can fall silent: connections stay open, and nothing goes through them any more, in either direction. */
+/** TCP relay before a database that can become silent: connections stay open, and no byte passes in
+ *  either direction. */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
 export interface SilentGate {
   readonly url: string;
-  /** From now on, also for who comes; what was connected stays silent for good. */
+  /** Silences all connections, also new ones; the current connections stay silent permanently. */
   silence(): void;
-  /** Only the connection on which the client says this, from that moment on. */
+  /** Silences only the connection on which the client sends this text, from that moment on. */
   silenceOn(text: string | undefined): void;
-  /** Lets who comes through. */
+  /** Lets new connections pass. */
   speak(): void;
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** What the contracts of the SQL ports are tested with. */
+/** Kit of the contracts of the SQL ports. */
 import { randomInt } from 'node:crypto';
 import net from 'node:net';
 import { expect } from 'vitest';
@@ -18,14 +18,16 @@ export async function failure(work: Promise<unknown>): Promise<MillraceError> {
 }
 
 export interface HeldLock {
-  /** A statement that gives one row, of an empty text, and does not end before the lock is released. */
+  /** Statement that returns one row of an empty text, and does not end before the lock is released.
+   */
   readonly statement: string;
   /** Resolves when the server executes the statement `count` times. */
   waiting(count?: number): Promise<unknown>;
   release(): Promise<void>;
 }
 
-/** Holds an advisory lock in one transaction of `pool`, which needs a second connection for `waiting`. */
+/** Holds an advisory lock in one transaction of `pool`, which needs a second connection for
+ *  `waiting`. */
 export async function heldLock(pool: SqlPool): Promise<HeldLock> {
   const key = randomInt(2 ** 31);
   const released = gate();
@@ -51,7 +53,7 @@ export async function heldLock(pool: SqlPool): Promise<HeldLock> {
   };
 }
 
-/** A TCP proxy that can cut its connections, at once or when the client sends bytes that hold a given text. */
+/** TCP proxy that can cut its connections, immediately or when the client sends a given text. */
 export async function cuttingProxy(target: URL) {
   let cutOn: string | undefined;
   const listeners = new Map<string, () => void>();
@@ -63,11 +65,11 @@ export async function cuttingProxy(target: URL) {
     let cutting = false;
     inner.on('data', (chunk) => {
       outer.write(chunk);
-      for (const [text, heard] of listeners) if (chunk.includes(text)) heard();
+      for (const [text, received] of listeners) if (chunk.includes(text)) received();
       if (cutOn !== undefined && chunk.includes(cutOn)) cutting = true;
     });
     outer.on('data', (chunk) => {
-      // The server has answered, the client never hears it.
+      // The server has answered, and the client does not receive the answer.
       if (cutting) inner.destroy();
       else inner.write(chunk);
     });
@@ -88,16 +90,16 @@ export async function cuttingProxy(target: URL) {
     cutOn(text: string | undefined): void {
       cutOn = text;
     },
-    /** Settles when the client sends bytes that hold the text from now on. */
-    heard(text: string): Promise<void> {
+    /** Resolves when the client sends the text after this call. */
+    received(text: string): Promise<void> {
       return new Promise((resolve) => {
         listeners.set(text, resolve);
       });
     },
-    /** Settles when this process has read the ends, where it is the client. */
+    /** Cuts all connections; settles when this process, as a client, has read the ends. */
     async cutAll(): Promise<void> {
       for (const pair of pairs) for (const socket of pair) socket.destroy();
-      // The kernel has them at once; the next turns of the event loop read them.
+      // The kernel has the ends immediately; the next turns of the event loop read them.
       await turns(20);
     },
     close(): Promise<void> {

@@ -1,15 +1,16 @@
-/** What a pool promises through either SQL port, SqlPool and TextPool: which errors it throws, and what became of the rows. */
+/** Contract of pools through both SQL ports, SqlPool and TextPool: their errors, and the fate of
+ *  the rows. */
 import { expect, it } from 'vitest';
 import { cuttingProxy, failure } from './sql-kit.ts';
 
-/** One statement without parameters. */
+/** Runs one statement without parameters. */
 type Run = (sql: string) => Promise<unknown>;
 
-/** A port as these tests use it. */
+/** Common part of both ports. */
 export interface PoolFace {
   readonly run: Run;
   transaction<T>(work: (run: Run) => Promise<T>): Promise<T>;
-  /** Of a statement that gives one column of int8. */
+  /** Rows of a statement with one column of int8. */
   ids(sql: string): Promise<readonly bigint[]>;
   close(): Promise<void>;
 }
@@ -17,7 +18,8 @@ export interface PoolFace {
 export interface PoolSubject {
   postgres(): string;
   connect(url: string, connectionsMax: number): Promise<PoolFace>;
-  /** An open pool, and the table that these tests fill and empty: id int8 PRIMARY KEY, constraint t_pkey. */
+  /** Open pool. `table` is the table that these tests fill and empty: id int8 PRIMARY KEY,
+   *  constraint t_pkey. */
   pool(): PoolFace;
   readonly table: string;
 }
@@ -37,7 +39,7 @@ export function poolContract({ postgres, connect, pool, table }: PoolSubject): v
     ]);
     const syntax = await failure(pool().run('SELEC 1'));
     expect([syntax.code, syntax.details['sqlstate']]).toEqual(['sql_failed', '42601']);
-    // Rows came before the error did.
+    // The server sent rows before the error.
     const late = await failure(pool().run('SELECT 1/(n-5) FROM generate_series(1,9) n'));
     expect([late.code, late.details['sqlstate']]).toEqual(['sql_failed', '22012']);
     await empty();
@@ -79,7 +81,8 @@ export function poolContract({ postgres, connect, pool, table }: PoolSubject): v
       Array.from({ length: 9 }, () =>
         small.transaction(async (run) => {
           most = Math.max(most, ++now);
-          // The first waits for the second: a connection may take longer to open than nine short transactions.
+          // The first transaction waits for the second: opening a connection may take longer than
+          // nine short transactions.
           if (now === 2) meet();
           await both;
           for (let i = 0; i < 3; i++) await run('SELECT 1');

@@ -1,4 +1,5 @@
-/** What every SQL driver promises of a server that says nothing any more, run against a real one by test/e2e/sql.test.ts. */
+/** Contract of every SQL driver for a server that becomes silent, run against a real server by
+ *  test/e2e/sql.test.ts. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
@@ -6,7 +7,7 @@ import type { TextDriver, TextStatement } from '../../src/io/postgres/sql/port.t
 import { type SilentGate, silentGate } from './sql-gate.ts';
 import { failure, heldLock } from './sql-kit.ts';
 
-/** Long enough for a busy machine to bring the answers that do come. */
+/** Answer timeout, long enough that a busy machine delivers all answers that do arrive. */
 const ANSWER_MS = 6000;
 
 export function silenceContract(textDrivers: readonly TextDriver[], postgres: () => string): void {
@@ -81,7 +82,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
         const patient = { answerTimeoutMs: 600_000 };
         const slow = pool.query(`${lock.statement}, 7 AS n`, [], patient);
         await lock.waiting();
-        // The answer timeout of the pool has passed for a statement that began later.
+        // The answer timeout of the pool has passed, proven by a statement that began later.
         expect((await failure(hasty.query(lock.statement))).code).toBe('unreachable');
         await lock.release();
         expect((await slow).rows).toMatchObject([{ n: 7 }]);

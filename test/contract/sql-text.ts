@@ -1,4 +1,4 @@
-/** What every driver of TextPool promises, run against a real server by test/e2e/sql.test.ts. */
+/** Contract of every driver of TextPool, run against a real server by test/e2e/sql.test.ts. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pgDriver } from '../../src/io/postgres/sql/pg.ts';
@@ -176,9 +176,9 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       try {
         await proxy.cutAll();
         expect(await through.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
-        const heard = proxy.heard(lock.statement);
+        const received = proxy.received(lock.statement);
         const pending = failure(through.execute(statement(lock.statement), [], count));
-        await heard;
+        await received;
         await proxy.cutAll();
         const lost = await pending;
         expect([lost.code, lost.details['sent'], lost.details['sqlstate']]).toEqual([
@@ -234,7 +234,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
         const error = await waiting;
         expect([error.code, error.details['sqlstate']]).toEqual(['sql_failed', '57014']);
         for (let i = 0; i < 20; i++) {
-          // Long enough for a late cancellation to meet it.
+          // The statement runs long enough for a late cancellation to hit it.
           const long = statement('SELECT count(*) FROM generate_series(1, 50000)');
           expect(await one.execute(long, [], count)).toBe(1);
         }

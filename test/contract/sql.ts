@@ -1,4 +1,4 @@
-/** What every SQL driver promises, run against a real server by test/e2e/sql.test.ts. */
+/** Contract of every SQL driver, run against a real server by test/e2e/sql.test.ts. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/postgres/sql/port.ts';
@@ -169,9 +169,9 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       try {
         await proxy.cutAll();
         expect((await through.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
-        const heard = proxy.heard(lock.statement);
+        const received = proxy.received(lock.statement);
         const pending = failure(through.query(lock.statement));
-        await heard;
+        await received;
         await proxy.cutAll();
         expect((await pending).code).toBe('unreachable');
         expect((await through.query('SELECT 2 AS two')).rows).toEqual([{ two: 2 }]);

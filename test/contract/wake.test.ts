@@ -1,4 +1,5 @@
-/** Wake-ups over Unix sockets: every relay hears of a commit, whichever side started first; calls coalesce; nothing ever fails. */
+/** Wake-ups over Unix sockets: every relay gets a hint of a commit, whichever side started first;
+ *  calls coalesce; no call fails. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
@@ -49,7 +50,7 @@ it('a waker finds a relay that starts later, and one that starts again after it 
   const first = await driver.listen(scope, () => heard++);
   await until('a wake-up', () => heard > 0);
   await first.close();
-  // What a killed relay leaves: a socket that nobody listens on.
+  // A killed relay leaves a socket file without a listener.
   const dead = join(wakeFolder(scope, root), '0123456789abcdef.sock');
   spawnSync(process.execPath, [
     '-e',
@@ -77,7 +78,7 @@ it('the wake-ups of one turn become one message', async () => {
   const calls = 100_000;
   for (let i = 0; i < calls; i++) waker.wake();
   await until('a wake-up', () => heard >= 2);
-  // A second message of that turn would be here before the message of a later one.
+  // A second message of that turn would arrive before the message of a later turn.
   waker.wake();
   await until('a later wake-up', () => heard >= 3);
   await turns(20);
@@ -96,7 +97,7 @@ it('a folder of wake-ups belongs to its user alone, and a missing folder is repo
   mkdirSync(blocked);
   writeFileSync(join(blocked, `millrace-wake-${process.getuid?.() ?? 0}`), '');
   await expect(unixWakeIn(blocked).listen(scope, () => {})).rejects.toMatchObject({ code: 'not_writable' });
-  // The side that commits wakes nobody there, and that is all.
+  // The waker reaches no relay there, and throws no error.
   const waker = await unixWakeIn(blocked).waker(scope);
   waker.wake();
   await waker.close();

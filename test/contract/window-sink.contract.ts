@@ -1,5 +1,5 @@
-/** Contract of every sink: each bit of a result and every key once, through repeated, interrupted and refused
- *  writes. */
+/** Contract of every sink: each bit of a result and every key exactly once, through repeated,
+ *  interrupted and refused writes. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -23,10 +23,10 @@ import {
   windowBounds,
 } from './fired-kit.ts';
 
-/** A sink over a place of its own, which is ready to be written. */
+/** Sink with its own target, ready for writes. */
 export interface OpenSink {
   readonly sink: WindowSink;
-  /** From now on writes fail as they do when the sink is away. */
+  /** Makes writes fail as with an unreachable target. */
   away(): Promise<void>;
   back(): Promise<void>;
   close(): Promise<void>;
@@ -34,9 +34,9 @@ export interface OpenSink {
 
 export interface SinkWorld {
   readonly name: string;
-  /** Opens a place by name; the same name is the same place. */
+  /** Opens a target by name; the same name is the same target. */
   open(place: string): Promise<OpenSink>;
-  /** What sink.child.mjs needs to open it. */
+  /** Parameters with which sink.child.mjs opens it. */
   child(place: string): Readonly<Record<string, string>>;
 }
 
@@ -44,7 +44,7 @@ const U64_MAX = (1n << 64n) - 1n;
 const I64_MIN = -(1n << 63n);
 const LARGE = 120_000;
 const CHILD = fileURLToPath(new URL('./sink.child.mjs', import.meta.url));
-/** Of every other window, and of those between. */
+/** Rows of every other window, and of the windows between. */
 const CHILD_ROWS = [40_000, 5_000] as const;
 const CHILD_WINDOWS = 6;
 
@@ -157,7 +157,8 @@ export function sinkContract(world: SinkWorld): void {
 
     it(`a sink accepts ${LARGE} sessions that fired together, twice`, async () => {
       const { sink } = await open();
-      // Ascending by their ends, a hundred at each; accounts ascend only among those, and come again later.
+      // Sessions ascend by their ends, a hundred at each end; accounts ascend only within an end,
+      // and repeat later.
       const page = pageOf(
         sessionBounds(30),
         Array.from({ length: LARGE }, (_, i) => {
@@ -190,7 +191,7 @@ export function sinkContract(world: SinkWorld): void {
       for await (const line of createInterface({ input: held.stdout })) {
         lines.push(line);
         if (line !== 'writing 3') continue;
-        // Any moment will do: one within the write shows most.
+        // Any moment is valid; a kill during the write tests most.
         await pause(5);
         held.kill('SIGKILL');
       }
@@ -204,7 +205,7 @@ export function sinkContract(world: SinkWorld): void {
         rowCount: CHILD_ROWS[window % 2] as number,
       }));
       const left = new Set(await read(sink));
-      // What was said to be durable is there, and nothing that was never written.
+      // Every row that was reported durable exists, and no row that was never written.
       for (const text of textsOf(pages.slice(0, 3))) if (!left.has(text)) throw new Error(`lost: ${text}`);
       const known = new Set(textsOf(pages));
       for (const text of left) if (!known.has(text)) throw new Error(`made up: ${text}`);

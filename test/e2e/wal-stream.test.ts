@@ -314,7 +314,7 @@ describe('replication driver', () => {
     const silent = await failure(stream.ended);
     expect([silent.code, silent.message]).toEqual([
       'unreachable',
-      expect.stringContaining('nothing came for 300 ms'),
+      expect.stringContaining('no bytes arrived for 300 ms'),
     ]);
     await session.close();
     gate.open();

@@ -1,4 +1,4 @@
-/** Rows in time: what admission hands to accumulation. */
+/** Rows of events in time, passed from admission to accumulation. */
 import { coreError } from '../errors.ts';
 import {
   ADMITTED_BATCH_ID,

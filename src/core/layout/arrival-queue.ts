@@ -1,5 +1,5 @@
-/** Events of a delayed order that wait for their arrival: a timing wheel over a pool of rows that can grow.
- *  The buffers are plain data, so a kernel of either language steps them. */
+/** Hierarchical timing wheel of delayed events, over a pool of rows that can grow. The buffers are
+ *  plain data, so kernels of both languages use them. */
 import { coreError } from '../errors.ts';
 import {
   ARRIVAL_POOL_ID,
@@ -16,7 +16,7 @@ import {
   BATCH_HEADER,
 } from './layouts.gen.ts';
 
-/** Delays stay below what the wheel spans: SLOTS^LEVELS ms less one slot of the highest level. */
+/** Longest delay that the wheel holds: SLOTS^LEVELS ms less one slot of the highest level. */
 export const ARRIVAL_DELAY_MAX_MS =
   (ARRIVAL_WHEEL.SLOTS - 1) * ARRIVAL_WHEEL.SLOTS ** (ARRIVAL_WHEEL.LEVELS - 1);
 const ARRIVAL_POOL_ROWS_MAX = 1 << 27;
@@ -51,7 +51,7 @@ export class ArrivalQueue {
     this.free(0, poolRows);
   }
 
-  /** Events delayed and not yet out. */
+  /** Events that are delayed and not yet emitted. */
   get pending(): number {
     return this.state[ARRIVAL_STATE.PENDING / 8] as number;
   }
@@ -60,7 +60,7 @@ export class ArrivalQueue {
     return this.state[ARRIVAL_STATE.POOL_FULL / 8] === 1;
   }
 
-  /** Doubles the pool; what waits keeps its row. @throws out_of_range */
+  /** Doubles the pool; pending events keep their rows. @throws out_of_range */
   grow(): void {
     const rows = this.poolRows * 2;
     if (rows > ARRIVAL_POOL_ROWS_MAX) {

@@ -1,11 +1,13 @@
-/** How a binary layout is written down: as data, from which the TypeScript accessors, the C++ headers and
- *  docs/reference/layouts.md are generated. Nothing else in the project may know an offset.
+/** Definition language of binary layouts: data from which the TypeScript accessors, the C++ headers
+ *  and docs/reference/layouts.md are generated. No other part of the project may know an offset.
  *
- *  Two shapes exist. A *struct* is one record with fields at fixed offsets. A *batch* is one ArrayBuffer:
+ *  Two shapes exist. A *struct* is one record with fields at fixed offsets. A *batch* is one
+ *  ArrayBuffer whose parts start at multiples of ALIGN bytes:
  *
- *    | header struct | column 0 | column 1 | … | arena |      every part starts at a multiple of ALIGN bytes
+ *    | header struct | column 0 | column 1 | … | arena |
  *
- *  where a column is `rowCapacity` cells of one type. All integers are little-endian unless a field says otherwise.
+ *  A column is `rowCapacity` cells of one type. Integers are little-endian unless a field says
+ *  otherwise.
  */
 
 export const ALIGN = 64;
@@ -26,7 +28,7 @@ export interface Field {
   readonly type: CellType | 'u32be' | 'bytes';
   /** Byte offset from the start of the struct. */
   readonly at: number;
-  /** For `bytes`: the length; absent means to the end. */
+  /** Length of a `bytes` field; absent: to the end of the struct. */
   readonly bytes?: number;
   readonly meaning: string;
 }
@@ -49,7 +51,7 @@ export interface Column {
 export interface BatchLayout {
   readonly shape: 'batch';
   readonly name: string;
-  /** Stands in the header, so that a buffer says what it is. */
+  /** Layout id in the header of a buffer; identifies the layout of the buffer. */
   readonly id: number;
   readonly columns: readonly Column[];
   readonly arena: boolean;

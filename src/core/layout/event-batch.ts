@@ -1,4 +1,4 @@
-/** Events as columns: what the source hands to the window operator and the generator fills. */
+/** Events as columns, filled by the source or the generator and read by the window operator. */
 import { coreError } from '../errors.ts';
 import {
   BATCH,

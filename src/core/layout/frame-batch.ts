@@ -1,4 +1,5 @@
-/** Result of a frame scan over a record batch: where each payload starts and which schema wrote it. */
+/** Result of a frame scan over a record batch: where each payload starts and which schema wrote it.
+ */
 import { coreError } from '../errors.ts';
 import {
   BATCH,

@@ -1,4 +1,5 @@
-/** Every binary layout of Millrace. Change a row here, run `npm run generate`, and both languages follow. */
+/** Every binary layout of Millrace. Change a row here, run `npm run generate`, and both languages
+ *  follow. */
 import type { ConstantGroup, Layout } from './define.ts';
 
 export const LAYOUTS: readonly Layout[] = [
@@ -9,13 +10,13 @@ export const LAYOUTS: readonly Layout[] = [
     meaning: 'First 64 bytes of every batch.',
     fields: [
       { name: 'magic', type: 'u32', at: 0, meaning: 'BATCH.MAGIC' },
-      { name: 'layoutId', type: 'u32', at: 4, meaning: 'Which batch layout follows.' },
+      { name: 'layoutId', type: 'u32', at: 4, meaning: 'Id of the batch layout.' },
       { name: 'rowCount', type: 'u32', at: 8, meaning: 'Rows in use.' },
-      { name: 'rowCapacity', type: 'u32', at: 12, meaning: 'Cells a column has.' },
+      { name: 'rowCapacity', type: 'u32', at: 12, meaning: 'Cells of a column.' },
       { name: 'arenaUsed', type: 'u32', at: 16, meaning: 'Bytes of the arena in use.' },
-      { name: 'arenaCapacity', type: 'u32', at: 20, meaning: 'Bytes the arena has.' },
+      { name: 'arenaCapacity', type: 'u32', at: 20, meaning: 'Bytes of the arena.' },
       { name: 'status', type: 'i32', at: 24, meaning: 'Status word of the last call that filled the batch.' },
-      { name: 'detail', type: 'i32', at: 28, meaning: 'A number that goes with the status.' },
+      { name: 'detail', type: 'i32', at: 28, meaning: 'Number that belongs to the status.' },
     ],
   },
   {
@@ -28,7 +29,11 @@ export const LAYOUTS: readonly Layout[] = [
     columns: [
       { name: 'offset', type: 'i64', meaning: 'Offset in the partition; SPAN.NO_OFFSET before it is known.' },
       { name: 'timestamp', type: 'i64', meaning: 'Milliseconds since the epoch; 0 when producing: now.' },
-      { name: 'topicIndex', type: 'i32', meaning: 'Index into the topic names of whoever filled the batch.' },
+      {
+        name: 'topicIndex',
+        type: 'i32',
+        meaning: 'Index into the topic names of the component that filled the batch.',
+      },
       { name: 'partition', type: 'i32', meaning: 'Partition; -1 when producing: the partitioner decides.' },
       { name: 'keyStart', type: 'u32', meaning: 'Arena offset of the key.' },
       { name: 'keyLength', type: 'i32', meaning: 'Bytes of the key; -1 null.' },
@@ -97,7 +102,7 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'min', type: 'i64', at: 32, meaning: 'Least value.' },
       { name: 'max', type: 'i64', at: 40, meaning: 'Greatest value.' },
       { name: 'lastUpdateTs', type: 'i64', at: 48, meaning: 'Greatest event_ts folded in.' },
-      { name: 'spare', type: 'u64', at: 56, meaning: 'Of a session its first event_ts (i64); else zero.' },
+      { name: 'spare', type: 'u64', at: 56, meaning: 'First event_ts of a session (i64); else zero.' },
     ],
   },
   {
@@ -105,7 +110,7 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'WindowClock',
     bytes: 128,
     meaning:
-      'What decides which events are in time and which windows are due, as 64-bit floats. Whole ms; parameters first, then state.',
+      'Parameters, then state, that decide which events are in time and which windows are due, as 64-bit floats. Whole ms.',
     fields: [
       {
         name: 'global',
@@ -131,14 +136,16 @@ export const LAYOUTS: readonly Layout[] = [
         name: 'maxFutureMs',
         type: 'f64',
         at: 40,
-        meaning: 'How far an event may run ahead of its record and still move the watermark; -1: any.',
+        meaning:
+          'Most ms that an event may be ahead of its record and still move the watermark; -1: no limit.',
       },
       { name: 'nextEnd', type: 'f64', at: 48, meaning: 'Least end of an open window; Infinity: none.' },
       {
         name: 'frontier',
         type: 'f64',
         at: 56,
-        meaning: 'Windows that end at or before it are final; it never falls. -Infinity: none is.',
+        meaning:
+          'Least watermark less lateness: windows that end at or before it are final; it never falls. -Infinity: none is.',
       },
       { name: 'maxSeen', type: 'f64', at: 64, meaning: 'Greatest event_ts that moved a watermark.' },
       { name: 'spare', type: 'bytes', at: 72, bytes: 56, meaning: 'Zero.' },
@@ -151,35 +158,41 @@ export const LAYOUTS: readonly Layout[] = [
     meaning:
       'Position, watermark and counts of one partition, as 64-bit floats. accepted + droppedLate + invalid = consumed.',
     fields: [
-      { name: 'nextOffset', type: 'f64', at: 0, meaning: 'Next offset to take.' },
-      { name: 'limit', type: 'f64', at: 8, meaning: 'Offsets from here on are left alone; Infinity: none.' },
+      { name: 'nextOffset', type: 'f64', at: 0, meaning: 'Next offset to process.' },
+      {
+        name: 'limit',
+        type: 'f64',
+        at: 8,
+        meaning: 'First offset that is not processed; Infinity: no limit.',
+      },
       {
         name: 'maxSeen',
         type: 'f64',
         at: 16,
-        meaning: 'Greatest event_ts, as far as it counts; -Infinity: none.',
+        meaning: 'Greatest event_ts that counts for the watermark; -Infinity: none.',
       },
-      { name: 'consumed', type: 'f64', at: 24, meaning: 'Rows taken.' },
+      { name: 'consumed', type: 'f64', at: 24, meaning: 'Rows processed.' },
       { name: 'accepted', type: 'f64', at: 32, meaning: 'Rows admitted.' },
       { name: 'droppedLate', type: 'f64', at: 40, meaning: 'Rows too late.' },
       {
         name: 'droppedAfterIdle',
         type: 'f64',
         at: 48,
-        meaning: 'Those of them that their own partition would have taken: the frontier was past them.',
+        meaning:
+          'Part of droppedLate: in time for their own partition, but behind the watermark of the windows.',
       },
       { name: 'invalid', type: 'f64', at: 56, meaning: 'Rows without a valid event.' },
       {
         name: 'futureClamped',
         type: 'f64',
         at: 64,
-        meaning: 'Events that were not let to move the watermark all the way.',
+        meaning: 'Events whose effect on the watermark was limited.',
       },
       {
         name: 'idle',
         type: 'f64',
         at: 72,
-        meaning: '1: holds no frontier back until its next valid event; else 0.',
+        meaning: '1: does not hold the watermark back until its next valid event; else 0.',
       },
       { name: 'spare', type: 'bytes', at: 80, bytes: 48, meaning: 'Zero.' },
     ],
@@ -206,7 +219,7 @@ export const LAYOUTS: readonly Layout[] = [
         name: 'bound',
         type: 'i64',
         meaning:
-          'Least event_ts that would have been in time: of an invalid row, that of its partition; -2^62: any.',
+          'Least event_ts that would have been in time, for an invalid row that of its partition; -2^62: any.',
       },
       { name: 'row', type: 'u32', meaning: 'Row of the event batch.' },
       { name: 'reason', type: 'u8', meaning: 'REFUSAL.*' },
@@ -217,13 +230,13 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'WindowDeltas',
     bytes: 32,
     meaning:
-      'Heads the deltas of one batch, pre-aggregated by key and slice. Behind it the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).',
+      'Header of the deltas of one batch, pre-aggregated by key and slice. It precedes the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).',
     fields: [
       { name: 'magic', type: 'u32', at: 0, meaning: 'WINDOW_DELTAS_FORM.MAGIC' },
       { name: 'version', type: 'u32', at: 4, meaning: 'WINDOW_DELTAS_FORM.VERSION' },
-      { name: 'length', type: 'u32', at: 8, meaning: 'Bytes of the whole, this head included.' },
-      { name: 'deltaCount', type: 'u32', at: 12, meaning: 'Deltas.' },
-      { name: 'sliceCount', type: 'u32', at: 16, meaning: 'Slice starts, no two alike.' },
+      { name: 'length', type: 'u32', at: 8, meaning: 'Bytes of header and columns together.' },
+      { name: 'deltaCount', type: 'u32', at: 12, meaning: 'Number of deltas.' },
+      { name: 'sliceCount', type: 'u32', at: 16, meaning: 'Number of distinct slice starts.' },
       { name: 'spare', type: 'u32', at: 20, meaning: 'Zero.' },
       { name: 'sliceMs', type: 'i64', at: 24, meaning: 'Width of a slice.' },
     ],
@@ -233,14 +246,19 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'SessionDeltas',
     bytes: 32,
     meaning:
-      'Heads the partial sessions of one batch. Behind it columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).',
+      'Header of the partial sessions of one batch. It precedes columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).',
     fields: [
       { name: 'magic', type: 'u32', at: 0, meaning: 'SESSION_DELTAS_FORM.MAGIC' },
       { name: 'version', type: 'u32', at: 4, meaning: 'SESSION_DELTAS_FORM.VERSION' },
-      { name: 'length', type: 'u32', at: 8, meaning: 'Bytes of the whole, this head included.' },
-      { name: 'deltaCount', type: 'u32', at: 12, meaning: 'Partial sessions.' },
+      { name: 'length', type: 'u32', at: 8, meaning: 'Bytes of header and columns together.' },
+      { name: 'deltaCount', type: 'u32', at: 12, meaning: 'Number of partial sessions.' },
       { name: 'gapMs', type: 'i64', at: 16, meaning: 'Gap of the sessions.' },
-      { name: 'leastStart', type: 'i64', at: 24, meaning: 'Start of the earliest; 0 without any.' },
+      {
+        name: 'leastStart',
+        type: 'i64',
+        at: 24,
+        meaning: 'Start of the earliest partial session; 0 without any.',
+      },
     ],
   },
   {
@@ -282,16 +300,21 @@ export const LAYOUTS: readonly Layout[] = [
     shape: 'struct',
     name: 'GenParams',
     bytes: 128,
-    meaning: 'What the event generator is asked for, as 64-bit floats. Whole numbers unless said otherwise.',
+    meaning: 'Parameters of the event generator, as 64-bit floats. Whole numbers unless stated otherwise.',
     fields: [
       { name: 'seedLow', type: 'f64', at: 0, meaning: 'Low 32 bits of the seed.' },
       { name: 'seedHigh', type: 'f64', at: 8, meaning: 'High 32 bits of the seed.' },
       { name: 'accountBaseLow', type: 'f64', at: 16, meaning: 'Low 32 bits of the account_id of rank 1.' },
-      { name: 'accountBaseHigh', type: 'f64', at: 24, meaning: 'High 32 bits of the same.' },
+      { name: 'accountBaseHigh', type: 'f64', at: 24, meaning: 'High 32 bits of the account_id of rank 1.' },
       { name: 'powerWhole', type: 'f64', at: 32, meaning: 'Whole part of the Zipf exponent.' },
-      { name: 'powerFraction', type: 'f64', at: 40, meaning: 'The rest of it in units of 2^-30.' },
+      {
+        name: 'powerFraction',
+        type: 'f64',
+        at: 40,
+        meaning: 'Fraction of the Zipf exponent in units of 2^-30.',
+      },
       { name: 'valueMin', type: 'f64', at: 48, meaning: 'Least value.' },
-      { name: 'valueSpan', type: 'f64', at: 56, meaning: 'How many values there are.' },
+      { name: 'valueSpan', type: 'f64', at: 56, meaning: 'Number of different values.' },
       { name: 'baseTs', type: 'f64', at: 64, meaning: 'event_ts of event 0, ms since the epoch.' },
       {
         name: 'perMs',
@@ -304,7 +327,7 @@ export const LAYOUTS: readonly Layout[] = [
         name: 'tailBelow',
         type: 'f64',
         at: 88,
-        meaning: 'Else below this a delay of the tail, else a straggler.',
+        meaning: 'Any other word below this is a delay of the tail; the rest are stragglers.',
       },
       { name: 'typicalMaxMs', type: 'f64', at: 96, meaning: 'Largest typical delay, ms.' },
       { name: 'tailMaxMs', type: 'f64', at: 104, meaning: 'Largest delay of the tail, ms.' },
@@ -336,13 +359,13 @@ export const LAYOUTS: readonly Layout[] = [
     shape: 'struct',
     name: 'ArrivalState',
     bytes: 64,
-    meaning: 'Where the delayed order stands, as 64-bit floats. Times are ms after the first event.',
+    meaning: 'State of the delayed order, as 64-bit floats. Times are ms after the first event.',
     fields: [
-      { name: 'clock', type: 'f64', at: 0, meaning: 'The millisecond whose arrivals leave.' },
+      { name: 'clock', type: 'f64', at: 0, meaning: 'Millisecond whose arrivals are emitted.' },
       { name: 'nextSeq', type: 'f64', at: 8, meaning: 'First event not yet delayed.' },
-      { name: 'pending', type: 'f64', at: 16, meaning: 'Events delayed and not yet out.' },
+      { name: 'pending', type: 'f64', at: 16, meaning: 'Events delayed and not yet emitted.' },
       { name: 'freeHead', type: 'f64', at: 24, meaning: 'First free row of the pool; -1 none.' },
-      { name: 'emitted', type: 'f64', at: 32, meaning: 'Events out.' },
+      { name: 'emitted', type: 'f64', at: 32, meaning: 'Events emitted.' },
       { name: 'poolFull', type: 'f64', at: 40, meaning: '1: the last call stopped for want of pool rows.' },
       { name: 'reserved', type: 'f64', at: 48, meaning: '0.' },
     ],
@@ -366,8 +389,8 @@ export const LAYOUTS: readonly Layout[] = [
     arena: false,
     meaning: 'Events that wait for their arrival, one row each; free rows form a list.',
     columns: [
-      { name: 'seq', type: 'f64', meaning: 'The event.' },
-      { name: 'arrival', type: 'f64', meaning: 'When it arrives, ms after the first event.' },
+      { name: 'seq', type: 'f64', meaning: 'Number of the event.' },
+      { name: 'arrival', type: 'f64', meaning: 'Arrival time, ms after the first event.' },
       { name: 'next', type: 'i32', meaning: 'Next row of its list; -1 last.' },
     ],
   },
@@ -376,10 +399,10 @@ export const LAYOUTS: readonly Layout[] = [
 export const CONSTANTS: readonly ConstantGroup[] = [
   { name: 'BATCH', meaning: 'Identity of a batch buffer.', values: { MAGIC: 0x3142524d } },
   { name: 'SPAN', meaning: 'Sentinels of record columns.', values: { NULL: -1, NO_OFFSET: -1001 } },
-  { name: 'TIMESTAMP_TYPE', meaning: 'Who set the timestamp.', values: { NONE: 0, CREATE: 1, APPEND: 2 } },
+  { name: 'TIMESTAMP_TYPE', meaning: 'Origin of the timestamp.', values: { NONE: 0, CREATE: 1, APPEND: 2 } },
   {
     name: 'RECORD_FLAG',
-    meaning: 'Facts of a record, as bits.',
+    meaning: 'Properties of a record, as bits.',
     values: { KEY_NULL: 1, VALUE_NULL: 2, HAS_HEADERS: 4 },
   },
   {
@@ -404,7 +427,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   },
   {
     name: 'REFUSAL',
-    meaning: 'Why a row was not admitted.',
+    meaning: 'Reason that a row was not admitted.',
     values: { LATE: 1, LATE_AFTER_IDLE: 2, INVALID: 3 },
   },
   {

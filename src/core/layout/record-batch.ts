@@ -1,8 +1,10 @@
-/** A batch of broker records: columns and an arena in one ArrayBuffer, made once and filled again and again.
+/** A batch of broker records: columns and an arena in one ArrayBuffer, made once and filled again
+ *  and again.
  *
- *  Invariants: (1) rowCount <= rowCapacity and arenaUsed <= arenaCapacity; (2) every span lies inside the arena;
- *  (3) views handed out borrow the batch: they are valid until it is filled or cleared.
- *  The class adds no field that is not in the buffer, so a batch may cross threads as its buffer alone.
+ *  Invariants: (1) rowCount <= rowCapacity and arenaUsed <= arenaCapacity; (2) every span lies
+ *  inside the arena;
+ *  (3) views handed out borrow the batch: they are valid until it is filled or cleared. The class
+ *      adds no field that is not in the buffer, so a batch may cross threads as its buffer alone.
  */
 import { coreError } from '../errors.ts';
 import {
@@ -45,7 +47,8 @@ export interface RecordInput {
 const utf8 = new TextEncoder();
 const utf8Decoder = new TextDecoder();
 
-/** Header names in the cache, and characters of one; a program has few, and other names are encoded each time. */
+/** Header names in the cache, and characters of one; a program has few, and other names are encoded
+ *  each time. */
 const NAMES_CACHED_MAX = 256;
 const NAME_CHARS_CACHED_MAX = 128;
 const encodedNames = new Map<string, Uint8Array>();
@@ -132,7 +135,8 @@ export class RecordBatch {
     this.words[ARENA_USED] = 0;
   }
 
-  /** Copies one record to the end. Returns false, and changes nothing, when a row or its bytes do not fit. */
+  /** Copies one record to the end. Returns false, and changes nothing, when a row or its bytes do
+   *  not fit. */
   append(record: RecordInput): boolean {
     const key = record.key ?? null;
     const value = record.value ?? null;

@@ -1,4 +1,4 @@
-/** Rows that admission did not let in, and why. */
+/** Rows that admission refused, each with its reason. */
 import { coreError } from '../errors.ts';
 import {
   BATCH,
@@ -10,7 +10,8 @@ import {
 } from './layouts.gen.ts';
 import { BATCH_ROWS_MAX } from './record-batch.ts';
 
-/** `bound` where nothing had moved a watermark, so that any time would have been in time. */
+/** Value of `bound` when no event had moved the watermark: any event time would have been in time.
+ */
 export const NO_BOUND = -(2n ** 62n);
 
 export class RefusedBatch {

@@ -1,6 +1,6 @@
-/** Clock and progress of the window engine: cells of 64-bit floats that a kernel reads and moves, and that are saved as
- *  they are. Cell numbers are the byte offsets of layouts.gen.ts divided by 8.
- */
+/** Clock and progress of the window engine: cells of 64-bit floats that kernels read and update,
+ *  and that checkpoints save unchanged. Cell numbers are the byte offsets of layouts.gen.ts divided
+ *  by 8. */
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from './layouts.gen.ts';
 
 export interface WindowTimes {
@@ -12,7 +12,8 @@ export interface WindowTimes {
   readonly slideMs: number;
   readonly skewMs: number;
   readonly latenessMs: number;
-  /** How far an event may run ahead of its record and still move the watermark; undefined: as far as it likes. */
+  /** Most ms that an event may be ahead of its record and still move the watermark; undefined: no
+   *  limit. */
   readonly maxFutureMs?: number | undefined;
 }
 
@@ -25,7 +26,7 @@ const cellsOf = <T extends Readonly<Record<string, number>>>(
     readonly [K in keyof T]: number;
   };
 
-/** In which cell of a partition's progress, and of the clock, a field stands. */
+/** Cell number of each field of a partition's progress, and of the clock. */
 export const PROGRESS_AT = cellsOf(PARTITION_PROGRESS);
 export const CLOCK_AT = cellsOf(WINDOW_CLOCK);
 export const PROGRESS_CELLS = PROGRESS_AT.BYTES;
@@ -53,7 +54,7 @@ export function createClock(times: WindowTimes): Float64Array {
   return clock;
 }
 
-/** Progress of partitions that nothing was read from. */
+/** Progress of partitions before the first read. */
 export function createProgress(partitionCount: number): Float64Array {
   const progress = new Float64Array(partitionCount * PROGRESS_CELLS);
   for (let at = 0; at < progress.length; at += PROGRESS_CELLS) {

@@ -1,14 +1,17 @@
-/** Threefry-4x32-20: random words as a pure function of a key and a counter, so event n needs no event before it.
+/** Threefry-4x32-20: random words as a pure function of a key and a counter, so event n needs no
+ *  event before it.
  *
- *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in docs/reference/generator.md.
- *  Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+ *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in
+ *  docs/reference/generator.md. Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2,
+ *  3 (SC 2011).
  */
 import { GEN } from '../layout/layouts.gen.ts';
 
 const PARITY = 0x1bd11bda;
 const TWO_32 = 4_294_967_296;
 
-/** Four random words of a key (k0..k3) and a counter (c0..c3), written to `out`. @shape out u32[4] */
+/** Four random words of a key (k0..k3) and a counter (c0..c3), written to `out`. @shape out u32[4]
+ */
 export function threefry4x32(
   k0: number,
   k1: number,
@@ -107,7 +110,8 @@ export class RandomStream {
     this.stream = stream;
   }
 
-  /** Fills `words` for entry `index` (a whole number below 2^53); `part` and `block` name further fours of it. */
+  /** Fills `words` for entry `index` (a whole number below 2^53); `part` and `block` name further
+   *  fours of it. */
   at(index: number, part = 0, block = 0): Uint32Array {
     const { low, high } = this.seed;
     threefry4x32(

@@ -1,10 +1,12 @@
-/** Zipf ranks, exact to the rounding of a double: rank k of 1..ranks has a probability in proportion to k^-s.
+/** Zipf ranks, exact to the rounding of a double: rank k of 1..ranks has a probability in
+ *  proportion to k^-s.
  *
- *  Ranks stand in runs whose length is a 64th of their first rank, so the table has about 64 ln(ranks) rows at any
- *  size. A draw takes a run from an alias table (Walker 1977, Vose 1991) as if all its ranks weighed as much as the
- *  first, takes a rank of the run evenly, and keeps it with probability (first / rank)^s; else it draws again.
- *  Only + - * / and sqrt are used: k^s is a product of whole powers and repeated square roots, s in units of 2^-30,
- *  because pow, log and exp differ between mathematics libraries.
+ *  Ranks form runs whose length is a 64th of their first rank, so the table has about 64 ln(ranks)
+ *  rows at any size. A draw takes a run from an alias table (Walker 1977, Vose 1991) as if all its
+ *  ranks weighed as much as the first, takes a rank of the run evenly, and keeps it with
+ *  probability (first / rank)^s; else it draws again. Only + - * / and sqrt are used: k^s is a
+ *  product of whole powers and repeated square roots, s in units of 2^-30, because pow, log and exp
+ *  differ between mathematics libraries.
  */
 import { coreError } from '../errors.ts';
 import {
@@ -22,7 +24,8 @@ const FRACTION_BITS = 30;
 const RUN_SHARE = 64;
 const TWO_32 = 4_294_967_296;
 
-/** base^s with s = whole + fraction / 2^30, in an order of operations that is part of the definition. */
+/** base^s with s = whole + fraction / 2^30, in an order of operations that is part of the
+ *  definition. */
 export function powerOf(base: number, whole: number, fraction: number): number {
   let power = 1;
   for (let i = 0; i < whole; i++) power *= base;
@@ -110,7 +113,8 @@ export class ZipfTable {
     }
   }
 
-  /** The rank that four random words lead to, or 0 when they lead to none and the caller draws again. */
+  /** Rank of four random words, or 0: rejection sampling refused the words, and the caller draws
+   *  again. */
   rankOf(words: Uint32Array): number {
     const { cut, alias, first, size, sure, top } = this.columns;
     let run = Math.floor(((words[0] as number) / TWO_32) * this.rowCount);

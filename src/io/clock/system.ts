@@ -1,4 +1,4 @@
-/** The clock and the randomness of this machine: the real driver of the ports in src/core/clock.ts. */
+/** Drivers of the ports in src/core/clock.ts: the clock and the randomness of this machine. */
 import { randomFillSync } from 'node:crypto';
 import type { Cancel, Random, TimerHold, Timers } from '../../core/clock.ts';
 
@@ -17,7 +17,8 @@ export const systemClock: Timers = {
   },
 };
 
-/** Jitter comes from the fast generator, ids from the operating system's. */
+/** Randomness: fractions (jitter) from the fast generator, bytes (ids) from the operating system.
+ */
 export const systemRandom: Random = {
   fraction: () => Math.random(),
   fill: (into) => void randomFillSync(into),

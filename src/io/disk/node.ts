@@ -1,4 +1,4 @@
-/** A folder on this machine. */
+/** Disk driver over node:fs: one folder on this machine. */
 import fs, { constants } from 'node:fs';
 import { access, type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -6,13 +6,14 @@ import { promisify } from 'node:util';
 import { coreError } from '../../core/errors.ts';
 import type { AppendFile, Disk, RandomFile } from './port.ts';
 
-/** A longer write, and the sync of more bytes, is left to another thread. */
+/** Most bytes of a write, or of a sync, that may run on the calling thread. */
 const WRITE_SYNC_BYTES_MAX = 64 << 10;
-/** A sync that takes no longer than this is made in place: handing it to another thread and back takes as long. */
+/** Longest sync that runs on the calling thread: a change to another thread and back costs as much.
+ */
 const SYNC_IN_PLACE_MS_MAX = 0.5;
-/** After a longer sync, syncs are left to another thread for this time. */
+/** Time after a longer sync during which syncs run on another thread. */
 const SYNC_ELSEWHERE_MS = 1_000;
-/** Written under this ending and renamed; what a crash leaves behind is never read. */
+/** Suffix of a file until its rename. Such a file that a crash leaves behind is never read. */
 const UNFINISHED = '.tmp';
 
 const fdatasync = promisify(fs.fdatasync);
@@ -65,7 +66,7 @@ class NodeRandomFile implements RandomFile {
   private readonly file: FileHandle;
   /** Bytes written since the last sync. */
   private unsynced = 0;
-  /** Until then the disk counts as slow. */
+  /** Monotonic time until which the disk counts as slow. */
   private slowUntilMs = 0;
 
   constructor(file: FileHandle, size: number) {
@@ -253,14 +254,16 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** Makes a folder and its parents, each durable by name: a crash must not take away a folder that holds acknowledged data.
- *  Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+/** Makes a folder and its parents, each durable by name: a crash must not lose a folder that holds
+ *  acknowledged data. Node's recursive mkdir never returns when a parent exists and accepts no
+ *  entries, as under /proc. */
 async function makeFolder(path: string): Promise<void> {
   try {
     await mkdir(path);
   } catch (thrown) {
     if (codeOf(thrown) === 'EEXIST' && (await stat(path)).isDirectory()) {
-      // An earlier process may have ended before it synced the name. Not every parent can be opened or synced.
+      // An earlier process may have ended before it synced the name. Some parents cannot be opened
+      // or synced.
       await syncFolder(dirname(path)).catch(() => {});
       return;
     }
@@ -271,7 +274,7 @@ async function makeFolder(path: string): Promise<void> {
   await syncFolder(dirname(path));
 }
 
-/** Makes the folder where it is missing. @throws not_writable */
+/** Opens a folder and makes it when it is missing. @throws not_writable */
 export async function openDisk(where: string): Promise<Disk> {
   try {
     await makeFolder(resolve(where));
@@ -281,7 +284,8 @@ export async function openDisk(where: string): Promise<Disk> {
   return existingDisk(where);
 }
 
-/** The folder of somebody who may remove it: it is never made. @throws not_writable, also where it is missing */
+/** Opens a folder whose owner may remove it, so it is never made here. @throws not_writable, also
+ *  when it is missing */
 export async function existingDisk(where: string): Promise<Disk> {
   try {
     if (!(await stat(where)).isDirectory()) throw new Error('it is not a folder');

@@ -1,17 +1,21 @@
-/** A gRPC server in our words: unary methods over bytes. The product reads and writes its messages itself; drivers:
- *  our own HTTP/2 over node:net, @grpc/grpc-js.
+/** Port of a gRPC server: unary methods over bytes; the product encodes its own messages. Drivers:
+ *  an own HTTP/2 implementation over node:net, and @grpc/grpc-js.
  *
- *  What a driver guarantees: a message is read whole and bounded before the handler runs; a handler's rejection is a
- *  status and never ends the process; a call whose deadline has passed never reaches its handler; a client that
- *  cancels, or whose deadline passes, gets no answer and the handler runs on; what all calls hold in memory is bounded, and
- *  so is how long one waits for its client, with a message that never becomes whole or an answer that is never read; server
- *  reflection (v1, v1alpha) describes the methods; grpc.health.v1 answers what `healthy` says; after `drain` begins
- *  connections are told to go away and what is under way finishes.
+ *  Guarantees of every driver:
+ *  (a) A message is read whole and bounded before the handler runs.
+ *  (b) A handler's rejection is a status and never ends the process.
+ *  (c) A call whose deadline has passed never reaches its handler.
+ *  (d) A client that cancels, or whose deadline passes, gets no answer; its handler continues.
+ *  (e) The memory of all calls together is bounded. So is the time that a call waits for its
+ *  client, with an incomplete message or an unread answer.
+ *  (f) Server reflection (v1, v1alpha) describes the methods; grpc.health.v1 reports `healthy`.
+ *  (g) `drain` sends GOAWAY to every connection, and calls in flight finish.
  */
 import type { ConnectionLimit } from '../../core/connections.ts';
 import type { Logger } from '../../core/log.ts';
 
-/** The canonical codes, by the number that travels. Source: the gRPC documentation, statuscodes. */
+/** Canonical status codes; the index is the number on the wire. Source: the gRPC documentation,
+ *  statuscodes. */
 export const GRPC_CODES = [
   'OK',
   'CANCELLED',
@@ -34,7 +38,7 @@ export const GRPC_CODES = [
 
 export type GrpcCode = (typeof GRPC_CODES)[number];
 
-/** What a failed call says beside its code, as the messages of google.rpc that clients know. */
+/** Details of a failed call beside its code, as google.rpc messages that clients know. */
 export type GrpcDetail =
   | {
       readonly kind: 'bad_request';
@@ -50,124 +54,134 @@ export type GrpcDetail =
   | { readonly kind: 'request_info'; readonly requestId: string };
 
 export interface GrpcCall {
-  /** Values of one ASCII metadata entry in the order they came; the name is case-insensitive and none ends in `-bin`. */
+  /** Values of one ASCII metadata entry in their order; the name is case-insensitive and does not
+   *  end in `-bin`. */
   metadata(name: string): readonly string[];
-  /** The bytes of the one message. */
+  /** Bytes of the request message. */
   readonly message: Uint8Array;
   /** IP address of the client. */
   readonly remoteAddress: string;
-  /** Name in the client's certificate. Only where the server asked for one and its chain was verified. */
+  /** Identity from the client's certificate; only when the server requested one and its chain was
+   *  verified. */
   readonly peer?: GrpcPeer | undefined;
-  /** Whether the client has gone away or its deadline has passed. */
+  /** True when the client disconnected or cancelled, or its deadline has passed. */
   cancelled(): boolean;
 }
 
 export interface GrpcPeer {
-  /** `CN=relay,O=acme`: attributes in the certificate's order, commas between. */
+  /** Subject: attributes in the certificate's order, comma-separated, such as `CN=relay,O=acme`. */
   readonly subject: string;
 }
 
 export interface GrpcReply {
   readonly code: GrpcCode;
-  /** For OK; empty otherwise. */
+  /** Answer message for OK; empty otherwise. */
   readonly message: Uint8Array;
-  /** Metadata that ends the answer. */
+  /** Trailing metadata of the answer. */
   readonly trailers?: Readonly<Record<string, string>>;
-  /** For a person, where the code is not OK. */
+  /** Message for a person when the code is not OK. */
   readonly text?: string;
-  /** Travels as google.rpc.Status in grpc-status-details-bin. */
+  /** Details, sent as google.rpc.Status in grpc-status-details-bin. */
   readonly details?: readonly GrpcDetail[];
 }
 
 export interface GrpcMethod {
-  /** `orders.v1.Orders`. */
+  /** Full name of the service, such as `orders.v1.Orders`. */
   readonly service: string;
   readonly name: string;
   readonly handler: (call: GrpcCall) => GrpcReply | Promise<GrpcReply>;
 }
 
-/** TLS by the server itself. All texts are PEM. */
+/** TLS of the server. All texts are PEM. */
 export interface GrpcTls {
   readonly cert: string;
   readonly key: string;
-  /** Authorities whose client certificates are believed; asked for only where this is given. */
+  /** Trusted authorities of client certificates, which are requested only with this option. */
   readonly clientCa?: string;
-  /** With `clientCa`: a client without a certificate is refused. False: it is let in; one whose certificate does not
-   *  verify is refused either way. */
+  /** With `clientCa`, true (the default): a client without a certificate is refused. False: it is
+   *  admitted. A certificate that does not verify is refused in both cases. */
   readonly clientCertificateRequired?: boolean;
 }
 
-/** Why a call was ended that waited for its client: there was no room for it (RESOURCE_EXHAUSTED), it sent on and on
- *  (RESOURCE_EXHAUSTED), its message was not whole in time (DEADLINE_EXCEEDED), its answer was not read in time (CANCELLED), or
- *  reflection or health was kept open for too long (CANCELLED or DEADLINE_EXCEEDED). */
+/** Reason that a call was ended while it waited for its client. `memory`: no room
+ *  (RESOURCE_EXHAUSTED). `flood`: it sent too many bytes (RESOURCE_EXHAUSTED). `incomplete`: its
+ *  message was not complete in time (DEADLINE_EXCEEDED). `unread`: its answer was not read in time
+ *  (CANCELLED). `kept_open`: reflection or health was open for too long (CANCELLED or
+ *  DEADLINE_EXCEEDED). */
 export type GrpcCallEnd = 'memory' | 'flood' | 'incomplete' | 'unread' | 'kept_open';
 
-/** Where the methods are described. */
+/** Proto files that describe the methods. */
 export interface GrpcProtos {
   readonly folder: string;
-  /** Relative to the folder. */
+  /** File names relative to the folder. */
   readonly files: readonly string[];
 }
 
 export interface GrpcServerOptions {
   readonly host: string;
-  /** 0: any free port. */
+  /** Port; 0: any free port. */
   readonly port: number;
-  /** Absent: plain text (h2c with prior knowledge). */
+  /** TLS; absent: plain text (h2c with prior knowledge). */
   readonly tls?: GrpcTls;
   readonly methods: readonly GrpcMethod[];
   readonly protos: GrpcProtos;
-  /** Asked every `healthIntervalMs`; the answer is the status of the server and of every service in `methods`. */
+  /** Health check, run every `healthIntervalMs`; its result is the status of the server and of
+   *  every service in `methods`. */
   readonly healthy: () => Promise<boolean>;
   readonly healthIntervalMs: number;
   readonly messageBytesMax: number;
-  /** Open connections; another one gets GOAWAY with ENHANCE_YOUR_CALM, under TLS it is closed before its handshake. */
+  /** Most open connections; a further connection gets GOAWAY with ENHANCE_YOUR_CALM, or is closed
+   *  before its TLS handshake. */
   readonly connectionsMax: number;
-  /** Open connections of one client address, refused alike; an IPv6 client is its /64. 0 or absent: no limit. */
+  /** Most open connections of one client address, refused in the same way; an IPv6 client is its
+   *  /64. 0 or absent: no limit. */
   readonly connectionsPerAddressMax?: number;
-  /** Calls under way on one connection. */
+  /** Most calls in flight on one connection. */
   readonly streamsMax: number;
-  /** What the calls of all connections together may hold in memory; another one is refused. */
+  /** Most bytes of all calls in memory; a call above the limit is refused. */
   readonly heldBytesMax: number;
-  /** A call's message must be complete this long after its headers, its answer read this long after it was given, and TLS
-   *  stand this long after the connection. */
+  /** Timeout of three waits: from a call's headers to its complete message, from its answer to the
+   *  client's read, and from a connection to the end of its TLS handshake. */
   readonly requestTimeoutMs: number;
-  /** A connection without a call for so long is told to go away. */
+  /** Time without a call after which a connection gets GOAWAY. */
   readonly idleTimeoutMs: number;
-  /** A connection is asked for a sign of life after so long, and closed when none comes within `requestTimeoutMs`. */
+  /** Silence after which a connection gets a PING; without an answer within `requestTimeoutMs` it
+   *  is closed. */
   readonly keepAliveMs: number;
   readonly log: Logger;
-  /** After each answer of a method; for metrics. */
+  /** Called after each answer of a method; for metrics. */
   readonly onAnswer?: (answer: {
     readonly method: string;
     readonly code: GrpcCode;
     readonly seconds: number;
   }) => void;
   readonly onEnd?: (why: GrpcCallEnd) => void;
-  /** A connection was refused; for metrics. */
+  /** Called after a connection was refused; for metrics. */
   readonly onConnectionRefused?: (limit: ConnectionLimit) => void;
 }
 
 export interface GrpcServer {
   readonly host: string;
   readonly port: number;
-  /** Calls that reached their handler and are not answered yet. */
+  /** Number of calls whose handler has not answered. */
   inFlight(): number;
   connections(): number;
-  /** What all calls are counted to hold. */
+  /** Counted bytes of all calls in memory. */
   heldBytes(): number;
-  /** New connections are served with these files from now on. The server keeps whether it asks for client certificates.
-   *  @throws bad_value for what does not fit, or where the server speaks no TLS; the old ones stay in force */
+  /** Uses these files for new connections. Whether client certificates are requested does not
+   *  change.
+   *  @throws bad_value for a faulty part, or when the server has no TLS; the old files then remain
+   *  in use */
   reloadTls(tls: GrpcTls): void;
-  /** Asks `healthy` at once. */
+  /** Runs `healthy` immediately. */
   askHealth(): Promise<void>;
-  /** Says NOT_SERVING, stops accepting, sends GOAWAY, lets calls under way finish for at most `timeoutMs`, then closes
-   *  all. */
+  /** Reports NOT_SERVING, stops accepting, sends GOAWAY, waits up to `timeoutMs` for calls in
+   *  flight, then closes all connections. */
   drain(timeoutMs: number): Promise<void>;
 }
 
 export interface GrpcDriver {
   readonly name: string;
-  /** @throws busy_port, bad_value for `tls` that does not fit */
+  /** Starts a server. @throws busy_port; bad_value for a faulty `tls` */
   listen(options: GrpcServerOptions): Promise<GrpcServer>;
 }

@@ -1,4 +1,5 @@
-/** An HTTP client in our words: one request, one whole reply, connections kept and bounded in number. */
+/** Port of an HTTP client: one request, one whole reply, over kept connections of a bounded number.
+ */
 
 export interface HttpClientRequest {
   readonly method: string;
@@ -16,26 +17,27 @@ export interface HttpClientReply {
 }
 
 export interface HttpClient {
-  /** Waits for a free connection, then for the whole reply.
-   *  @throws unreachable, timeout; nobody knows then whether the server acted */
+  /** Sends over a free connection and waits for the whole reply.
+   *  @throws unreachable, timeout; it is then unknown whether the server acted */
   send(request: HttpClientRequest): Promise<HttpClientReply>;
-  /** Ends every connection; requests under way fail. */
+  /** Closes every connection; requests in flight fail. */
   close(): void;
 }
 
 export interface HttpClientOptions {
-  /** `http://host:port` or `https://host:port`; a path in it stands before every request's path. */
+  /** Server address: `http://host:port` or `https://host:port`; a path in it is put before every
+   *  request's path. */
   readonly target: string;
-  /** PEM of the authorities to believe, for https; absent: those of the system. */
+  /** PEM of the trusted authorities, for https; absent: those of the system. */
   readonly ca?: string;
   readonly connectionsMax: number;
-  /** From the hand-over of the request to the end of the reply. */
+  /** Timeout from the call to the end of the reply. */
   readonly timeoutMs: number;
   readonly bodyBytesMax: number;
 }
 
 export interface HttpClientDriver {
   readonly name: string;
-  /** @throws bad_value for a target that is no http address */
+  /** Opens a client. @throws bad_value for a target that is no http address */
   open(options: HttpClientOptions): HttpClient;
 }

@@ -1,11 +1,12 @@
-/** The HTTP client over node:http and node:https with keep-alive connections. */
+/** HTTP client over node:http and node:https with keep-alive connections. */
 import { Agent, type ClientRequest, type IncomingMessage, request as startPlain } from 'node:http';
 import { request as startTls, Agent as TlsAgent } from 'node:https';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientOptions, HttpClientReply } from './client-port.ts';
 
-/** A connection without a request is closed after this long, before servers do it: a request that meets their close on its
- *  way has no reply, and nobody knows whether it was taken. Node's own server waits 5 s. */
+/** Idle time after which a connection is closed. It is shorter than the timeout of servers (5 s in
+ *  Node): a request that crosses the server's close gets no reply, and it is unknown whether the
+ *  server took it. */
 const IDLE_MS = 4000;
 
 function targetOf(text: string): URL {
@@ -35,15 +36,15 @@ export const nodeHttpClientDriver: HttpClientDriver = {
     const url = targetOf(options.target);
     const prefix = url.pathname.replace(/\/$/, '');
     const tls = url.protocol === 'https:';
-    const kept = {
+    const agentOptions = {
       keepAlive: true,
       maxSockets: options.connectionsMax,
       scheduling: 'fifo',
       timeout: IDLE_MS,
     } as const;
     const agent = tls
-      ? new TlsAgent({ ...kept, ...(options.ca === undefined ? {} : { ca: options.ca }) })
-      : new Agent(kept);
+      ? new TlsAgent({ ...agentOptions, ...(options.ca === undefined ? {} : { ca: options.ca }) })
+      : new Agent(agentOptions);
     const startRequest = tls ? startTls : startPlain;
     const defaultPort = tls ? 443 : 80;
     return {
@@ -72,7 +73,9 @@ export const nodeHttpClientDriver: HttpClientDriver = {
                 request?.destroy(new Error(`a reply over ${options.bodyBytesMax} bytes`));
               else chunks.push(chunk);
             });
-            response.on('aborted', () => fail(new Error('the reply was cut short')));
+            response.on('aborted', () =>
+              fail(new Error('the connection closed before the end of the reply')),
+            );
             response.on('end', () => {
               clearTimeout(timer);
               const first = Object.entries(response.headers).map(([name, value]) => [

@@ -1,14 +1,16 @@
-/** Refuses requests that a web page of another site sends through the browser of a user of this machine or network.
+/** Refuses requests that a web page of another site sends through the browser of a user of this
+ *  machine or network.
  *
- *  A browser names the page's origin in Origin, and the name it resolved in Host. So (1) an Origin is admitted where it is
- *  listed, or where it is this server under a name that DNS rebinding cannot take: an IP address, `localhost`, the name of
- *  -listen; (2) on a loopback address a Host under any other name is refused, unless it is the host of a listed origin.
- *  Clients that are no browser send no Origin and are not affected by (1).
+ *  A browser sends the page's origin in Origin and the name it resolved in Host. So: (1) An Origin
+ *  is admitted when it is listed, or when it is this server under a name that DNS rebinding cannot
+ *  use: an IP address, `localhost`, the name of -listen. (2) On a loopback address a Host with
+ *  another name is refused, unless it is the host of a listed origin. Clients that are no browser
+ *  send no Origin; (1) does not affect them.
  */
 import { isLoopback } from '../../core/connections.ts';
 import { headerValues } from './request.ts';
 
-/** Names and ports are few; a client that invents them gets no memory. */
+/** Bound of the cache of admitted Host headers; a client with invented names must not fill it. */
 const HOSTS_KNOWN_MAX = 64;
 
 const HOST = /^(\[[\da-f:.]+\]|[^:[\]]+)(?::\d*)?$/;
@@ -21,9 +23,9 @@ const HOST_REFUSED =
 
 export interface CrossSiteOptions {
   readonly allowedOrigins: readonly string[];
-  /** As given with -listen. */
+  /** Host of -listen, as given. */
   readonly listenHost: string;
-  /** The address that is bound. */
+  /** Address of the listening socket. */
   readonly address: string;
 }
 
@@ -37,7 +39,7 @@ export class CrossSiteGuard {
   private readonly all: boolean;
   private readonly listenName: string;
   private readonly isOnLoopback: boolean;
-  /** Host headers that were admitted. */
+  /** Cache of admitted Host headers. */
   private readonly hostsKnown = new Set<string>();
 
   constructor({ allowedOrigins, listenHost, address }: CrossSiteOptions) {
@@ -51,23 +53,23 @@ export class CrossSiteGuard {
     this.isOnLoopback = isLoopback(address);
   }
 
-  /** The reason to refuse; undefined: the request is admitted. */
+  /** Reason to refuse the request, or undefined. */
   refusal(rawHeaders: readonly string[]): string | undefined {
     if (this.all) return undefined;
     const host = headerValues(rawHeaders, 'host')[0];
-    if (this.isOnLoopback && host !== undefined && !this.isOurs(host)) return HOST_REFUSED;
+    if (this.isOnLoopback && host !== undefined && !this.isOwnHost(host)) return HOST_REFUSED;
     for (const origin of headerValues(rawHeaders, 'origin'))
       if (!this.admits(origin.toLowerCase(), host?.toLowerCase() ?? '')) return ORIGIN_REFUSED;
     return undefined;
   }
 
-  private isOurs(host: string): boolean {
+  private isOwnHost(host: string): boolean {
     if (this.hostsKnown.has(host)) return true;
     const name = nameOf(host.toLowerCase());
-    const ours =
+    const isOwn =
       name !== undefined && (isLoopback(name) || name === this.listenName || this.listedNames.has(name));
-    if (ours && this.hostsKnown.size < HOSTS_KNOWN_MAX) this.hostsKnown.add(host);
-    return ours;
+    if (isOwn && this.hostsKnown.size < HOSTS_KNOWN_MAX) this.hostsKnown.add(host);
+    return isOwn;
   }
 
   private admits(origin: string, host: string): boolean {

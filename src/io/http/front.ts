@@ -1,5 +1,5 @@
-/** What every HTTP driver decides the same way: which route a head means, what it answers where no handler does, and
- *  what an answer looks like in bytes. */
+/** Decisions that all HTTP drivers share: the route of a head, the answers of the server itself,
+ *  and the memory limit of requests. */
 import { STATUS_CODES } from 'node:http';
 import { type ConnectionLimit, ConnectionLimits } from '../../core/connections.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
@@ -28,17 +28,17 @@ const plainFallbacks: HttpFallbacks = {
 
 /** Default of `heldBytesMax`. */
 const HELD_BYTES_MAX = 64 * 1024 * 1024;
-/** With a 503 of the server itself. */
+/** Retry-After of the server's own 503, in seconds. */
 const RETRY_AFTER_S = '1';
 const CONNECTIONS_REFUSED: Readonly<Record<ConnectionLimit, string>> = {
-  total: 'the server has as many connections as it may (-connections-max); try again later',
+  total: 'the server has reached its limit of connections (-connections-max); try again later',
   address:
-    'this client address has as many connections as it may (-connections-per-address); close some, or reuse them',
+    'this client address has reached its limit of connections (-connections-per-address); close some, or reuse them',
 };
 const OVERFULL =
-  'the server holds as many bytes of requests as it may (-held-max); send the request again later';
+  'the requests in memory have reached their limit of bytes (-held-max); send the request again later';
 
-/** Bytes of unanswered requests in memory, against the limit of the server. */
+/** Counter of the bytes of unanswered requests in memory, with the limit of the server. */
 export class HeldBytes {
   readonly max: number;
   used = 0;
@@ -47,29 +47,31 @@ export class HeldBytes {
     this.max = Math.max(heldBytesMax, bodyBytesMax);
   }
 
-  /** Counts bytes, or with a negative number releases them. False: the server holds more than it may; they are counted
-   *  all the same, until their connection releases them. */
+  /** Counts bytes, or releases them with a negative number. False: the server is over its limit;
+   *  the bytes are counted all the same, until their connection releases them. */
   hold(bytes: number): boolean {
     this.used += bytes;
     return bytes <= 0 || this.used <= this.max;
   }
 }
 
-const BEHIND_BYTES_MIN = 64 * 1024;
+const BUFFERED_BYTES_MIN = 64 * 1024;
 
-/** Bytes of pipelined requests that may wait behind one under way: those of one largest request. */
-export const behindBytesMax = (options: Pick<HttpServerOptions, 'headerBytesMax' | 'bodyBytesMax'>): number =>
-  Math.max(BEHIND_BYTES_MIN, options.headerBytesMax + options.bodyBytesMax);
+/** Most bytes of requests that are pipelined behind a request in flight: the bytes of one largest
+ *  request. */
+export const bufferedBytesMax = (
+  options: Pick<HttpServerOptions, 'headerBytesMax' | 'bodyBytesMax'>,
+): number => Math.max(BUFFERED_BYTES_MIN, options.headerBytesMax + options.bodyBytesMax);
 
 export const bytesOf = (response: HttpResponse): Uint8Array =>
   typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
 
-/** What a request gets before its handler is asked. */
+/** Decision about a request before its handler runs. */
 export type Decision =
   | {
       readonly kind: 'answer';
       readonly response: HttpResponse;
-      /** The route that did not admit the request. */
+      /** Route whose `admit` refused the request. */
       readonly route?: HttpRoute;
     }
   | {
@@ -86,11 +88,11 @@ export class Front {
   private readonly options: HttpServerOptions;
   private readonly routes: RouteTable;
   private readonly fallbacks: HttpFallbacks;
-  /** What a target that is a route's path, letter by letter, means: nothing needs to be made for it. */
-  private readonly usual = new Map<string, Map<string, Decision>>();
+  /** Decisions for targets that equal a route's path, made in advance. */
+  private readonly exact = new Map<string, Map<string, Decision>>();
   private readonly guard: CrossSiteGuard | undefined;
 
-  /** @param address the address that is bound */
+  /** @param address address of the listening socket */
   constructor(options: HttpServerOptions, address: string) {
     this.options = options;
     this.held = new HeldBytes(options);
@@ -109,25 +111,26 @@ export class Front {
       const match = this.routes.match(method, path);
       if (path.includes('{') || path.includes('%') || match.kind !== 'found') continue;
       const target = { path, query: '' };
-      const byMethod = this.usual.get(path) ?? new Map<string, Decision>();
+      const byMethod = this.exact.get(path) ?? new Map<string, Decision>();
       byMethod.set(method, { kind: 'handle', route: match.route, target, params: match.params });
-      this.usual.set(path, byMethod);
+      this.exact.set(path, byMethod);
     }
   }
 
-  /** `hostsMin`: how many Host lines there must be; there is never more than one. */
+  /** Decides about a head. @param hostsMin least number of Host lines; more than one is always
+   *  refused */
   decide(method: string, url: string, rawHeaders: readonly string[], hostsMin: 0 | 1): Decision {
     const hosts = headerLines(rawHeaders, 'host');
-    const foreign = this.guard?.refusal(rawHeaders);
-    if (foreign === undefined && !this.draining && hosts <= 1 && hosts >= hostsMin) {
-      const usual = this.usual.get(url)?.get(method);
-      if (usual !== undefined) return usual;
+    const crossSite = this.guard?.refusal(rawHeaders);
+    if (crossSite === undefined && !this.draining && hosts <= 1 && hosts >= hostsMin) {
+      const exact = this.exact.get(url)?.get(method);
+      if (exact !== undefined) return exact;
     }
     const answer = (response: HttpResponse): Decision => ({ kind: 'answer', response });
     const target = targetOf(url);
     if (target === undefined || hosts < hostsMin || hosts > 1) return answer(this.refusal(400, method, url));
     const { path } = target;
-    if (foreign !== undefined) return answer(this.refusal(403, method, path, foreign));
+    if (crossSite !== undefined) return answer(this.refusal(403, method, path, crossSite));
     if (this.draining) return answer(this.refusal(503, method, path));
     if (path === '*') {
       return answer(
@@ -158,7 +161,7 @@ export class Front {
     return { ...response, headers: { 'retry-after': RETRY_AFTER_S, ...response.headers } };
   }
 
-  /** The answer where the server holds as many bytes as it may. */
+  /** Answer when the server is over its memory limit. */
   overfull(method: string, url: string): HttpResponse {
     return this.refusal(503, method, targetOf(url)?.path ?? '', OVERFULL);
   }
@@ -171,7 +174,7 @@ export class Front {
     return this.refusal(503, '', '', CONNECTIONS_REFUSED[limit]);
   }
 
-  /** What `admit` of the route says of the head; never throws or rejects. */
+  /** Runs `admit` of the route; an error becomes the answer. Never throws or rejects. */
   admit(route: Pick<HttpRoute, 'admit'>, head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> {
     const failed = (thrown: unknown): HttpResponse => this.failed(head.method, head.path, thrown);
     try {
@@ -186,14 +189,14 @@ export class Front {
     return this.refusal(413, method, targetOf(url)?.path ?? '');
   }
 
-  /** What a handler that threw is answered with; the cause is for the log alone. */
+  /** Answer after a handler threw; the cause is logged only. */
   failed(method: string, path: string, thrown: unknown): HttpResponse {
     const error = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
     this.options.log.error({ method, path, error }, 'http handler failed');
     return this.refusal(500, method, path);
   }
 
-  /** @param nowMs where the driver has just asked for it */
+  /** Reports an answer to `onAnswer`. @param nowMs the current time, if the driver has read it */
   report(method: string, route: string, status: number, startMs: number, nowMs = performance.now()): void {
     const { onAnswer } = this.options;
     if (onAnswer === undefined) return;
@@ -205,7 +208,7 @@ export class Front {
   }
 }
 
-/** Why a server cannot listen. */
+/** Error of a server that cannot listen. */
 export function busyPort(
   options: Pick<HttpServerOptions, 'host' | 'port'>,
   error: NodeJS.ErrnoException,
@@ -216,7 +219,7 @@ export function busyPort(
       `${where} is in use by another process`,
       'give another port with -listen, or port 0 for any free one',
     ],
-    EACCES: [`${where} may not be opened by this user`, 'give a port above 1023 with -listen'],
+    EACCES: [`this user may not listen on ${where}`, 'give a port above 1023 with -listen'],
   };
   const [why, next] = reasons[error.code ?? ''] ?? [
     `cannot listen on ${where}: ${error.message}`,

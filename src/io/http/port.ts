@@ -1,11 +1,16 @@
-/** An HTTP server in our words. Drivers: node:http, uWebSockets.js and our own parser over node:net, behind the same tests.
+/** Port of an HTTP server. Drivers: node:http, uWebSockets.js, and an own parser over node:net; all
+ *  pass the same contract tests.
  *
- *  Guarantees of every driver: a request with a foreign Origin or Host is refused where the options say so; `admit` of
- *  a route judges the head before a byte of the body is kept; a body is read whole and bounded before the handler runs,
- *  and the bodies of all requests together are bounded too; the body of a request that no handler gets is discarded as
- *  it arrives; connections are bounded in total and by client; a handler's rejection is a 500 and never ends the process; a client that goes away aborts `signal`; answers on one connection leave in the
- *  order of their requests, or the connection closes; after `drain` no new request is accepted and those under way
- *  finish.
+ *  Guarantees of every driver:
+ *  - A request with a foreign Origin or Host is refused when the options require it.
+ *  - `admit` of a route decides about the head before a byte of the body is kept.
+ *  - A body is read whole and bounded before the handler runs. The bodies of all requests together
+ *    are bounded too. The body of a request that no handler gets is discarded on arrival.
+ *  - Connections are bounded in total and by client.
+ *  - A handler's rejection is a 500 and never ends the process.
+ *  - A client that disconnects aborts `signal`.
+ *  - Answers on one connection are sent in the order of their requests, or the connection closes.
+ *  - After `drain` no new request is accepted, and requests in flight finish.
  */
 import type { ConnectionLimit } from '../../core/connections.ts';
 import type { Logger } from '../../core/log.ts';
@@ -13,19 +18,20 @@ import type { Logger } from '../../core/log.ts';
 /** A request without its body. */
 export interface HttpRequestHead {
   readonly method: string;
-  /** Path as sent, percent-encoding untouched, without the query. */
+  /** Path as sent, still percent-encoded, without the query. */
   readonly path: string;
-  /** Named parts of the matched route, percent-decoded. */
+  /** Named segments of the matched route, percent-decoded. */
   readonly params: Readonly<Record<string, string>>;
-  /** First value of each query parameter, percent-decoded, and all of them on demand. */
+  /** Query parameters, percent-decoded. */
   readonly query: URLSearchParams;
-  /** All values of a header in the order they came, each decoded as Latin-1, surrounding blanks removed; the name is
-   *  case-insensitive. Several lines of one name stay apart. */
+  /** All values of a header in their order, decoded as Latin-1, without surrounding blanks; the
+   *  name is case-insensitive. Several lines of one name remain separate. */
   header(name: string): readonly string[];
-  /** Aborted when the client closes before the answer is sent. */
+  /** Signal that is aborted when the client closes before the answer is sent. */
   readonly signal: AbortSignal;
   readonly remoteAddress: string;
-  /** Who the client's certificate names. Only where the server asked for one and its chain was verified. */
+  /** Identity from the client's certificate; only when the server requested one and its chain was
+   *  verified. */
   readonly peer?: HttpPeer;
 }
 
@@ -34,18 +40,18 @@ export interface HttpRequest extends HttpRequestHead {
 }
 
 export interface HttpPeer {
-  /** `CN=relay,O=acme`: attributes in the certificate's order, commas between. */
+  /** Subject: attributes in the certificate's order, comma-separated, such as `CN=relay,O=acme`. */
   readonly subject: string;
-  /** `DNS:relay.acme`, `URI:spiffe://…`. */
+  /** Alternative names, such as `DNS:relay.acme` or `URI:spiffe://…`. */
   readonly altNames: readonly string[];
-  /** Of the whole certificate, hex digits in pairs with colons between. */
+  /** Fingerprint of the whole certificate: pairs of hex digits with colons between. */
   readonly fingerprint256: string;
 }
 
 export interface HttpResponse {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Text is sent as UTF-8. Absent: an empty body. */
+  /** Body; text is sent as UTF-8. Absent: empty. */
   readonly body?: string | Uint8Array;
 }
 
@@ -53,65 +59,70 @@ export type HttpHandler = (request: HttpRequest) => HttpResponse | Promise<HttpR
 
 export interface HttpRoute {
   readonly method: string;
-  /** Segments after slashes; `{name}` matches one segment, percent-decoded after the split. */
+  /** Path pattern: segments after slashes; `{name}` matches one segment, percent-decoded after the
+   *  split. */
   readonly path: string;
-  /** Judges the head before the body is read: undefined lets the request in, a response is its answer, and its body is
-   *  discarded. The handler is called with the same object. A rejection is a 500. */
+  /** Decides about the head before the body is read: undefined admits the request; a response is
+   *  its answer, and its body is discarded. The handler gets the same object. A rejection is a 500.
+   */
   readonly admit?: (head: HttpRequestHead) => HttpAdmission | Promise<HttpAdmission>;
   readonly handler: HttpHandler;
 }
 
 export type HttpAdmission = HttpResponse | undefined;
 
-/** The answers a server gives by itself, so that each product keeps its own error shape. */
+/** Answers of the server itself, so that each product has its own error format. */
 export interface HttpFallbacks {
-  /** 404 (unknown path), 405 (known path, other method; `allow` is set by the driver), 400 (malformed), 408 (slow),
-   *  403 (foreign Origin or Host), 413 (body over the limit), 417 (an expectation that is none of ours), 431 (head over the
-   *  limit), 500 (handler threw), 503 (draining, too many connections or held bytes).
-   *  @param detail the reason and what to do next, where the status alone does not say it */
+  /** Answers 404 (unknown path), 405 (known path, other method; the driver sets `allow`), 400
+   *  (malformed), 403 (foreign Origin or Host), 408 (slow), 413 (body over the limit), 417
+   *  (unsupported expectation), 431 (head over the limit), 500 (handler threw), 503 (draining, too
+   *  many connections or bytes in memory).
+   *  @param detail the reason and the next step, when the status alone does not give them */
   error(status: number, request: Pick<HttpRequest, 'method' | 'path'>, detail?: string): HttpResponse;
 }
 
-/** TLS by the server itself. All texts are PEM. */
+/** TLS of the server. All texts are PEM. */
 export interface HttpTls {
   readonly cert: string;
   readonly key: string;
-  /** Authorities whose client certificates are believed; asked for only where this is given. */
+  /** Trusted authorities of client certificates, which are requested only with this option. */
   readonly clientCa?: string;
-  /** With `clientCa`: a client without a certificate is refused. False: it is let in and has no `peer`; one whose
-   *  certificate does not verify is refused either way. */
+  /** With `clientCa`, true (the default): a client without a certificate is refused. False: it is
+   *  admitted and has no `peer`. A certificate that does not verify is refused in both cases. */
   readonly clientCertificateRequired?: boolean;
 }
 
 export interface HttpServerOptions {
-  /** Absent: plain HTTP. */
+  /** TLS; absent: plain HTTP. */
   readonly tls?: HttpTls;
   readonly host: string;
-  /** 0: any free port. */
+  /** Port; 0: any free port. */
   readonly port: number;
   readonly routes: readonly HttpRoute[];
   readonly fallbacks?: HttpFallbacks;
   readonly bodyBytesMax: number;
   readonly headerBytesMax: number;
-  /** A request must be complete this long after its first byte. */
+  /** Time from the first byte of a request to its last. */
   readonly requestTimeoutMs: number;
   readonly keepAliveTimeoutMs: number;
-  /** Bytes that unanswered requests of all connections may hold in memory: unread heads, bodies until the answer,
-   *  pipelined requests. At least `bodyBytesMax`; a request that would hold more is answered 503 with Retry-After, and
-   *  its connection closes. Default HELD_BYTES_MAX. */
+  /** Most bytes of unanswered requests in memory over all connections: unparsed heads, bodies until
+   *  the answer, pipelined requests. At least `bodyBytesMax`. A request above the limit is answered
+   *  503 with Retry-After, and its connection closes. Default HELD_BYTES_MAX. */
   readonly heldBytesMax?: number;
-  /** Open connections; another one is answered 503 and closed, under TLS closed before its handshake. Default: no limit. */
+  /** Most open connections; a further connection is answered 503 and closed, under TLS before its
+   *  handshake. Default: no limit. */
   readonly connectionsMax?: number;
-  /** Open connections of one client address, refused alike; an IPv6 client is its /64. 0 or absent: no limit. */
+  /** Most open connections of one client address, refused in the same way; an IPv6 client is its
+   *  /64. 0 or absent: no limit. */
   readonly connectionsPerAddressMax?: number;
-  /** Origins (`https://app.acme`, `*` for all) whose pages may use this server; a request with another Origin is answered
-   *  403. On a loopback address the Host must be this machine's own name or the host of a listed origin. Absent: neither
-   *  header is checked. */
+  /** Origins (`https://app.acme`, `*` for all) whose pages may use this server; a request with
+   *  another Origin is answered 403. On a loopback address the Host must be a name of this machine
+   *  or the host of a listed origin. Absent: neither header is checked. */
   readonly allowedOrigins?: readonly string[];
   readonly log: Logger;
-  /** A connection was refused; for metrics. */
+  /** Called after a connection was refused; for metrics. */
   readonly onConnectionRefused?: (limit: ConnectionLimit) => void;
-  /** After each answer; for metrics. */
+  /** Called after each answer; for metrics. */
   readonly onAnswer?: (answer: {
     readonly method: string;
     readonly route: string;
@@ -125,54 +136,59 @@ export interface HttpServer {
   readonly port: number;
   /** Requests accepted and not yet answered. */
   inFlight(): number;
-  /** Open connections; a driver without `connection_limits` counts those that have a request in flight. */
+  /** Number of open connections; a driver without `connection_limits` counts connections with a
+   *  request in flight. */
   connections(): number;
-  /** Bytes counted against `heldBytesMax`. */
+  /** Bytes that count against `heldBytesMax`. */
   heldBytes(): number;
-  /** New connections are served with these files from now on. The server keeps whether it asks for client certificates.
-   *  @throws bad_value for what does not fit, or where the server speaks no TLS; the old ones stay in force */
+  /** Uses these files for new connections. Whether client certificates are requested does not
+   *  change.
+   *  @throws bad_value for a faulty part, or when the server has no TLS; the old files then remain
+   *  in use */
   reloadTls(tls: HttpTls): void;
-  /** Stops accepting, lets requests under way finish for at most `timeoutMs`, then closes all. */
+  /** Stops accepting, waits up to `timeoutMs` for requests in flight, then closes all connections.
+   */
   drain(timeoutMs: number): Promise<void>;
 }
 
-/** What a backend may lack. A command names those it cannot do without; the contract tests demand of a driver that
- *  lacks one what its `limits` say instead. Whatever it lacks, a driver never answers the wrong request, and never
- *  hands a handler a request that another parser could read as two. */
+/** Capabilities that a backend may lack. A command names the ones it requires; the contract tests
+ *  check the text in `limits` for a missing one. Independent of these, a driver never answers the
+ *  wrong request, and never passes a handler a request that another parser could interpret as two.
+ */
 export type HttpCapability =
-  /** A client that shut down its sending side gets the answers under way. */
+  /** A client that shut down its sending side gets the answers in flight. */
   | 'half_close'
   /** Requests pipelined on one connection are handled at the same time. */
   | 'parallel_pipeline'
-  /** Requests pipelined behind one whose handler takes long wait for it. */
+  /** Requests that are pipelined behind a slow handler wait for it. */
   | 'pipeline_waits'
   /** A malformed head is answered with 400. */
   | 'malformed_answered'
-  /** Bytes above ASCII in header values arrive as they were sent. */
+  /** Bytes above ASCII in header values arrive unchanged. */
   | 'header_bytes'
   /** HTTP/1.0, targets in absolute form, `OPTIONS *`, methods that no HTTP library lists (405). */
   | 'rare_forms'
-  /** Heads up to `headerBytesMax`, however they are cut and however many lines they have. */
+  /** Heads up to `headerBytesMax` arrive in any chunks and with any number of lines. */
   | 'long_heads'
-  /** A chunked body is read exactly as RFC 9112 says. */
+  /** A chunked body is parsed exactly by RFC 9112. */
   | 'exact_chunks'
   /** `Expect: 100-continue` of a request that will be refused is not granted. */
   | 'continue_refused'
-  /** The answer to a refused upload reaches a client that sends on without end. */
+  /** The answer to a refused upload reaches a client that continues to send without end. */
   | 'refusal_arrives'
-  /** `requestTimeoutMs` for heads and answers that stall and `keepAliveTimeoutMs` hold. */
+  /** `requestTimeoutMs` applies to stalled heads and answers, and `keepAliveTimeoutMs` applies. */
   | 'own_timeouts'
   /** Idle connections end when a drain begins, not when it ends. */
   | 'drain_ends_idle'
   /** `connectionsMax` and `connectionsPerAddressMax` count idle connections too. */
   | 'connection_limits'
-  /** `tls` */
+  /** The option `tls` is supported. */
   | 'tls';
 
 export interface HttpDriver {
   readonly name: string;
-  /** What this backend cannot do, and in words what it does instead. */
+  /** Missing capabilities of this backend, each with its behavior instead. */
   readonly limits: Readonly<Partial<Record<HttpCapability, string>>>;
-  /** @throws busy_port, bad_value for `tls` that does not fit or that the driver cannot do */
+  /** Starts a server. @throws busy_port; bad_value for a `tls` that is faulty or not supported */
   listen(options: HttpServerOptions): Promise<HttpServer>;
 }

@@ -1,11 +1,13 @@
-/** Answers a connection over a limit without reading a request, and closes it. */
+/** Answers connections over a limit without reading a request, and closes them. */
 import type { Socket } from 'node:net';
 import { wireAnswer } from './http1/answer.ts';
 import type { HttpResponse } from './port.ts';
 
-/** A refused connection is read and dropped this long: closing over unread bytes would take the answer away. */
+/** Time for which a refused connection is read and its bytes dropped: closing over unread bytes
+ *  would destroy the answer. */
 const LINGER_MS = 500;
-/** Refused connections that wait for their client to read; above it they are closed without an answer. */
+/** Most refused connections that wait for their client to read; further ones are closed without an
+ *  answer. */
 const LINGERING_MAX = 256;
 
 export class ConnectionRefuser {

@@ -1,4 +1,4 @@
-/** What every driver hands to a handler, and how it reads a request's head. */
+/** Request object of all HTTP drivers, and functions that read a request's head. */
 import type { HttpPeer, HttpRequest } from './port.ts';
 
 export interface Target {
@@ -8,8 +8,8 @@ export interface Target {
 
 const NOT_IN_A_TARGET = /[^\x21-\x7e]|#/;
 
-/** Path and query of a request target: origin form, absolute form or `*`. Undefined for anything else, raw bytes that
- *  should have been percent-encoded included. */
+/** Path and query of a request target: origin form, absolute form or `*`. Undefined for anything
+ *  else, including raw bytes that need percent-encoding. */
 export function targetOf(url: string): Target | undefined {
   if (NOT_IN_A_TARGET.test(url)) return undefined;
   let rest = url;
@@ -26,7 +26,7 @@ export function targetOf(url: string): Target | undefined {
 
 const isBlank = (char: number): boolean => char === 0x20 || char === 0x09;
 
-/** Without the blanks around it; most values have none. */
+/** Value without surrounding blanks; most values have none. */
 function trimmed(value: string): string {
   let from = 0;
   let to = value.length;
@@ -35,7 +35,7 @@ function trimmed(value: string): string {
   return to - from === value.length ? value : value.slice(from, to);
 }
 
-/** All lines of one header, in the order sent; `raw` has names and values in turn. */
+/** All values of a header in their order; `raw` has names and values in turn. */
 export function headerValues(raw: readonly string[], name: string): readonly string[] {
   const wanted = name.toLowerCase();
   let values: string[] | undefined;
@@ -52,7 +52,7 @@ export function headerValues(raw: readonly string[], name: string): readonly str
 const NO_VALUES: readonly string[] = Object.freeze([]);
 export const EMPTY = new Uint8Array(0);
 
-/** How many lines a header has. */
+/** Number of lines of a header. */
 export function headerLines(raw: readonly string[], lowerName: string): number {
   let lines = 0;
   for (let i = 0; i + 1 < raw.length; i += 2) {
@@ -65,14 +65,15 @@ export function headerLines(raw: readonly string[], lowerName: string): number {
 export interface RequestHead {
   readonly method: string;
   readonly target: Target;
-  /** Names and values in turn, as sent. */
+  /** Header names and values in turn, as sent. */
   readonly rawHeaders: readonly string[];
-  /** Asked once at most, while the connection stands: when a handler wants to know, or by `keepAddress`. */
+  /** Reads the client's address; called at most once and while the connection is open: by a
+   *  handler's access or by `keepAddress`. */
   readonly remoteAddress: () => string;
   readonly peer: HttpPeer | undefined;
 }
 
-/** A request; its body is empty until it has arrived. */
+/** Request; its body is empty until it has arrived. */
 export class WholeRequest implements HttpRequest {
   readonly method: string;
   readonly path: string;
@@ -85,7 +86,7 @@ export class WholeRequest implements HttpRequest {
   private readonly rawHeaders: readonly string[];
   private parsedQuery: URLSearchParams | undefined;
   private controller: AbortController | undefined;
-  private gone = false;
+  private isAborted = false;
 
   constructor(head: RequestHead, params: Readonly<Record<string, string>>) {
     this.method = head.method;
@@ -102,7 +103,7 @@ export class WholeRequest implements HttpRequest {
     return this.address;
   }
 
-  /** Before a handler waits: its connection may be gone when it asks. */
+  /** Saves the address before a handler waits: the connection may be closed at a later access. */
   keepAddress(): void {
     this.address ??= this.askAddress();
   }
@@ -112,11 +113,11 @@ export class WholeRequest implements HttpRequest {
     return this.parsedQuery;
   }
 
-  /** Made on first use: most handlers never ask. */
+  /** Created at first use: most handlers do not need it. */
   get signal(): AbortSignal {
     if (this.controller === undefined) {
       this.controller = new AbortController();
-      if (this.gone) this.controller.abort();
+      if (this.isAborted) this.controller.abort();
     }
     return this.controller.signal;
   }
@@ -125,9 +126,9 @@ export class WholeRequest implements HttpRequest {
     return headerValues(this.rawHeaders, name);
   }
 
-  /** The client has gone. */
+  /** Aborts the signal: the client disconnected. */
   abort(): void {
-    this.gone = true;
+    this.isAborted = true;
     this.controller?.abort();
   }
 }

@@ -1,7 +1,8 @@
-/** Routes as a tree of segments, for any HTTP driver.
+/** Route table: a tree of path segments, for any HTTP driver.
  *
- *  Invariants: (1) the path is split at its slashes before anything is decoded, so `%2F` stays inside its segment;
- *  (2) a literal segment wins over `{name}`; (3) one trailing slash means nothing; (4) `{name}` is never empty.
+ *  Invariants: (1) the path is split at its slashes before it is decoded, so `%2F` stays inside its
+ *  segment; (2) a literal segment wins over `{name}`; (3) one trailing slash is ignored; (4)
+ *  `{name}` is never empty.
  */
 import { invariant } from '../../core/errors.ts';
 import type { HttpRoute } from './port.ts';
@@ -19,10 +20,11 @@ interface Node {
 
 export type RouteMatch =
   | { readonly kind: 'found'; readonly route: HttpRoute; readonly params: Readonly<Record<string, string>> }
-  /** The path is known, the method is not; or OPTIONS, which every known path answers with `allow`. */
+  /** The path is known but not the method; or the method is OPTIONS, answered with `allow` on every
+   *  known path. */
   | { readonly kind: 'method'; readonly allow: readonly string[] }
   | { readonly kind: 'unknown' }
-  /** A percent sign that begins no UTF-8 character. */
+  /** The path has an invalid percent encoding. */
   | { readonly kind: 'malformed' };
 
 const emptyNode = (): Node => ({ literal: new Map(), any: undefined, leaves: new Map() });
@@ -49,7 +51,7 @@ const NO_PARAMS: Readonly<Record<string, string>> = Object.freeze(
 
 export class RouteTable {
   private readonly root = emptyNode();
-  /** Routes without a name in their path, by path and method: a literal wins everywhere, so these need no search. */
+  /** Routes without `{name}`, by path and method: a literal always wins, so they need no search. */
   private readonly literal = new Map<string, Map<string, Found>>();
 
   constructor(routes: readonly HttpRoute[]) {
@@ -79,8 +81,8 @@ export class RouteTable {
     this.literal.set(route.path, byMethod);
   }
 
-  /** HEAD is answered by GET's route where it has none of its own. @cost O(segments), times 2 at worst a segment
-   *  where a literal and `{name}` stand side by side */
+  /** Finds the route. HEAD falls back to the route of GET. @cost O(segments), at worst times 2 for
+   *  each segment with both a literal and `{name}` */
   match(method: string, path: string): RouteMatch {
     const literal = this.literal.get(path)?.get(method);
     if (literal !== undefined) return literal;
@@ -107,7 +109,8 @@ export class RouteTable {
     return { kind: 'method', allow: [...allowed].sort() };
   }
 
-  /** Without a method it finds none, and collects those that the path allows. */
+  /** Searches the tree. Without a method it returns no route and collects the methods of the path.
+   */
   private find(
     node: Node,
     segments: readonly string[],

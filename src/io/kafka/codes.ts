@@ -1,7 +1,7 @@
-/** Error codes of librdkafka, as its own table states them: name and description by number.
+/** Error codes of librdkafka from its own table: name and description by number.
  *
- *  Both drivers name errors from here; node-rdkafka hands over some errors as their description alone, so the table
- *  is read backwards too. A test compares it with the library.
+ *  Both drivers name errors from this table. node-rdkafka reports some errors by their description
+ *  only, so codes are found by description too. A test compares the table with the library.
  */
 
 type ErrorCodeRow = readonly [code: number, name: string, description: string];

@@ -1,36 +1,39 @@
-/** Commits that meet a rebalance on its way through. A broker takes one request of a connection after the other, and what a member
- *  asks of its group shares one: while it has joined again and others have not, a commit waits behind that, at worst until this
- *  member reads again. And for a moment the group's generation is new at the broker and old at the client. So who commits waits
- *  for a bounded time, and is then told to go on. */
+/** Offset commits during a rebalance. A broker handles the requests of a connection in order, and
+ *  all requests of a member to its group share one connection. After a member has rejoined and
+ *  while others have not, its commit waits behind that request, at worst until its own next
+ *  consume. A new generation is also known to the broker before the client. So a commit waits for a
+ *  bounded time and then returns `not_now`. */
 import { ERR, errorOfEvent } from './errors.ts';
 import type { BrokerEvent, CommitOutcome, TopicPartition } from './port.ts';
 
 const ILLEGAL_GENERATION = 22;
 const REBALANCE_IN_PROGRESS = 27;
-const PASSING: ReadonlySet<number> = new Set([ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, ERR.TIMED_OUT]);
+const TRANSIENT: ReadonlySet<number> = new Set([ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, ERR.TIMED_OUT]);
 const RETRY_MS = 25;
 
-/** Others of the group wait for the next read of a member that waits here. */
+/** Time that a member waits: the rest of the group waits for its next consume. */
 const MEMBER_ANSWER_MS = 1000;
 const ANSWER_MS = 30_000;
 
-/** How long an answer of the group is waited for. */
+/** Timeout of a request to the group. */
 export const groupAnswerMs = (isMember: boolean): number => (isMember ? MEMBER_ANSWER_MS : ANSWER_MS);
 
-/** A member tries again within its time while the partitions stay its own. @param once gives up after its time
+/** Commits; a member retries transient refusals within its timeout while the partitions remain its
+ *  own. @param once sends one commit with a timeout
  *  @throws group_fenced, broker_unavailable, broker_refused, timeout */
 export async function commitToGroup(
   isMember: boolean,
   once: (timeoutMs: number) => Promise<BrokerEvent | undefined>,
   partitions: readonly TopicPartition[],
-  ours: (at: TopicPartition) => boolean,
+  isOwn: (at: TopicPartition) => boolean,
 ): Promise<CommitOutcome> {
   const waitMs = groupAnswerMs(isMember);
   const endMs = performance.now() + waitMs;
   for (let leftMs = waitMs; leftMs > 0; leftMs = endMs - performance.now()) {
     const event = await once(Math.ceil(leftMs));
     if (event === undefined) return 'committed';
-    if (!isMember || !PASSING.has(event.code) || !partitions.every(ours)) throw errorOfEvent('commit', event);
+    if (!isMember || !TRANSIENT.has(event.code) || !partitions.every(isOwn))
+      throw errorOfEvent('commit', event);
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
   return 'not_now';

@@ -1,7 +1,7 @@
-/** What goes wrong at the broker, as values and as errors.
+/** Broker failures, as values (BrokerEvent) and as errors.
  *
- *  A driver reports what it can go on from as a BrokerEvent; it throws only where the call itself has no answer. The
- *  event then travels in `details.event`.
+ *  A driver reports a failure after which it can continue as a BrokerEvent. It throws only when a
+ *  call has no result; the event is then in `details.event`.
  */
 import { coreError, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
 import { ERROR_CODES } from './codes.ts';
@@ -9,20 +9,21 @@ import type { BrokerEvent, BrokerOptions, TransactionFailure } from './port.ts';
 import { SHOWN_PROPERTIES, secretsOf } from './properties.ts';
 
 export const BROKER_ERRORS = {
-  /** The broker said no. */
+  /** The broker refused the request. */
   broker_refused: errorRow('conflict', { exit: 2 }),
-  /** The broker did not answer, or said to try again. */
+  /** The broker did not answer, or asked for a retry. */
   broker_unavailable: errorRow('unavailable'),
-  /** The group has given these partitions to another member. */
+  /** The group assigned these partitions to another member. */
   group_fenced: errorRow('fenced'),
   bad_broker_property: errorRow('invalid'),
-  /** A call that this driver cannot answer where it runs. */
+  /** The driver does not support the call in this thread. */
   driver_unusable: errorRow('internal'),
 } as const;
 
 export const brokerError = errorsOf(BROKER_ERRORS);
 
-/** Code of a record that is larger than the whole arena of the batch; outside librdkafka's range. */
+/** Code of a record that is larger than the whole arena of the batch; outside librdkafka's range.
+ */
 export const OVERSIZE_CODE = -10_000;
 const OVERSIZE_NAME = 'MILLRACE_OVERSIZE';
 
@@ -51,20 +52,20 @@ const NAME_BY_CODE = new Map(ERROR_CODES.map(([code, name]) => [code, name]));
 const TEXT_BY_CODE = new Map(ERROR_CODES.map(([code, , text]) => [code, text]));
 const CODE_BY_TEXT = new Map(ERROR_CODES.map(([code, , text]) => [text.toLowerCase(), code]));
 
-/** Errors that go away by themselves: connections, elections, coordinators, timeouts, full queues. */
+/** Codes of transient errors: connections, elections, coordinators, timeouts, full queues. */
 const RETRIABLE = new Set([
   -196, -195, -193, -192, -187, -185, -184, -180, -178, -177, -166, -164, -153, 3, 5, 6, 7, 8, 9, 13, 14, 15,
   16, 19, 20, 56, 70, 71, 72, 74, 75, 88, 89,
 ]);
 
-/** Answers that mean: another member of the group owns what was committed. */
+/** Codes that mean: another member of the group owns the committed partitions. */
 const FENCED = new Set([-144, -142, 22, 25, 27, 82, 110, 113]);
 
-/** Answers that mean: a newer producer has the transactional id (_FENCED, INVALID_PRODUCER_EPOCH,
+/** Codes that mean: a newer producer has the transactional id (_FENCED, INVALID_PRODUCER_EPOCH,
  *  INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). */
 const PRODUCER_FENCED = new Set([-144, 47, 49, 90]);
 
-/** What a failed step of a transaction means to its caller. */
+/** Classifies the failure of a transaction step for its caller. */
 export function transactionFailure(
   event: BrokerEvent,
   { retriable, abortable }: { readonly retriable: boolean; readonly abortable: boolean },
@@ -80,7 +81,7 @@ function errorName(code: number): string {
   return NAME_BY_CODE.get(code) ?? `ERR_${code}`;
 }
 
-/** The code of an error that is known by its description only; -1 where the text is none of the table's. */
+/** Code of an error description; -1 when the table does not contain it. */
 function codeOfText(text: string): number {
   return CODE_BY_TEXT.get(text.toLowerCase()) ?? -1;
 }
@@ -107,7 +108,7 @@ export function brokerEvent(
   };
 }
 
-/** The error of a call that the broker, or the way to it, answered with `event`. */
+/** Error of a call that failed with `event`. @param what the call, for the message */
 export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
   const details = { event };
   const line = `${what}: ${event.message}`;
@@ -123,39 +124,40 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
     return coreError('timeout', line, { next: 'see whether the broker runs, then try again', details });
   if (event.retriable) return brokerError('broker_unavailable', line, { next: 'try again', details });
   return brokerError('broker_refused', line, {
-    next: 'mend what the broker names; it was reached and will answer the same again',
+    next: 'mend what the broker names; a retry gets the same answer',
     details,
   });
 }
 
-/** What node-rdkafka threw or told. */
+/** Event of an error that node-rdkafka threw or emitted. */
 export function thrownEvent(thrown: unknown): BrokerEvent {
   const { code: given, message } = thrown as { readonly code?: unknown; readonly message?: string };
   let code = typeof given === 'number' ? given : -1;
   const text = message ?? String(thrown);
-  // Events carry the description only, cut at its origin and in lower case.
+  // node-rdkafka's events have only the description, in lower case and without its origin.
   if (code === -1) {
     for (const origin of ['local: ', 'broker: ', '']) if (code === -1) code = codeOfText(`${origin}${text}`);
   }
   return brokerEvent(code, code === -1 ? text : undefined);
 }
 
-/** What the client remarks on its own settings where it has nothing to say of a connection. */
-const REMARK = /^CONFWARN\b/;
+/** Prefix of a configuration warning, which node-rdkafka may give instead of the connection error.
+ */
+const CONFIG_WARNING = /^CONFWARN\b/;
 
 export function unreachable(
   { brokers, properties }: Pick<BrokerOptions, 'brokers' | 'properties'>,
   why: string,
 ): MillraceError {
-  const cause = REMARK.test(why) ? '' : `: ${secretsOf(properties).hide(why)}`;
+  const cause = CONFIG_WARNING.test(why) ? '' : `: ${secretsOf(properties).hide(why)}`;
   return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
     next: 'check the address and that the broker runs',
     details: { brokers },
   });
 }
 
-/** The error of properties that librdkafka refuses. Its words quote values, or pieces of them: they are passed on only where
- *  they are about no secret property. */
+/** Error of properties that librdkafka refuses. Its message quotes values or parts of them, so it
+ *  is forwarded only when it does not name a secret property. */
 export function badProperty(properties: BrokerOptions['properties'] = {}, why: string): MillraceError {
   const secret = Object.keys(properties).filter((name) => !SHOWN_PROPERTIES.has(name) && why.includes(name));
   const unknown = /^No such configuration property/i.test(why);

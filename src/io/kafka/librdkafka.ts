@@ -1,7 +1,9 @@
-/** The librdkafka driver: the addon reads and writes whole batches on threads of its own. Runs in any thread.
+/** Driver over librdkafka: the addon reads and writes whole batches on its own threads. Works in
+ *  any thread.
  *
- *  One call a batch crosses into C++; librdkafka is the copy that node-rdkafka built, so a process has one of it.
- *  Topics are administered through node-rdkafka, which runs on the main thread only.
+ *  One call into C++ handles a whole batch. The process has one librdkafka: the copy that
+ *  node-rdkafka built. Topics are administered through node-rdkafka, which works on the main thread
+ *  only.
  */
 
 import type {
@@ -55,7 +57,7 @@ import {
   QUEUE_BYTES_MAX,
   transactionalProperties,
 } from './properties.ts';
-import { whilePassing } from './retry.ts';
+import { retryTransient } from './retry.ts';
 
 const SEEK_TIMEOUT_MS = 5000;
 const FLUSH_AT_CLOSE_MS = 30_000;
@@ -93,7 +95,8 @@ function demand(what: string, [failure, places]: NativeAnswer): readonly NativeP
 
 const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
 
-/** Opens a native client; what librdkafka refuses is the caller's mistake. */
+/** Opens a native client. A property that librdkafka refuses is an error of the caller. @throws
+ *  bad_broker_property */
 function open<H>({ properties }: BrokerOptions, make: () => H): H {
   try {
     return callAddon(make);
@@ -109,7 +112,7 @@ class NativeConsumer implements BatchConsumer {
   private readonly addon: Addon;
   private readonly options: ConsumerOptions;
   private readonly handle: ConsumerHandle;
-  /** The addon refers to it weakly. */
+  /** Callback that must stay referenced here: the addon holds a weak reference. */
   private readonly onRebalance: Parameters<Addon['brokerConsumerOpen']>[1];
   private ended = false;
   private isMember = false;
@@ -118,7 +121,7 @@ class NativeConsumer implements BatchConsumer {
   private fatal: BrokerEvent | undefined;
   private failures: BrokerEvent[] = [];
   private closing: Promise<void> | undefined;
-  /** Above zero while onRebalance runs; it may commit even though close has begun. */
+  /** Above zero while onRebalance runs, which may commit although close has begun. */
   private rebalanceDepth = 0;
 
   constructor(addon: Addon, options: ConsumerOptions) {
@@ -149,7 +152,7 @@ class NativeConsumer implements BatchConsumer {
     this.checkOpen();
     demand('assign', await this.addon.brokerConsumerAssign(this.handle, ...flat(partitions)));
     this.assigned.clear();
-    for (const at of partitions) this.enter(at);
+    for (const at of partitions) this.addAssigned(at);
   }
 
   async subscribe(topics: readonly string[]): Promise<void> {
@@ -169,16 +172,16 @@ class NativeConsumer implements BatchConsumer {
         this.addon.brokerConsumerConsume(this.handle, batchBytes(into), Math.max(0, Math.ceil(waitMs))),
       );
       this.topics.push(...topics);
-      const noted = [...this.failures, ...events.map(eventOf)];
+      const reported = [...this.failures, ...events.map(eventOf)];
       this.failures = [];
-      this.fatal ??= noted.find((event) => event.fatal);
+      this.fatal ??= reported.find((event) => event.fatal);
       if (this.fatal !== undefined && rowCount === 0)
-        throw errorOfEvent('the consumer cannot go on', this.fatal);
+        throw errorOfEvent('the consumer cannot continue', this.fatal);
       const receipts = Array.from({ length: runs.length / 2 }, (_, i) => ({
         rows: runs[2 * i] as number,
         ageMs: runs[2 * i + 1] as number,
       }));
-      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs, receipts };
+      return { rowCount, ends: ends.map(placeOf), events: reported, tookMs, receipts };
     } finally {
       this.consuming = false;
     }
@@ -208,8 +211,8 @@ class NativeConsumer implements BatchConsumer {
       const [failure] = await this.addon.brokerConsumerCommit(this.handle, ...flat(offsets), timeoutMs);
       return failure === null ? undefined : eventOf(failure);
     };
-    const ours = (at: TopicPartition): boolean => this.assigned.has(`${at.partition}@${at.topic}`);
-    return commitToGroup(this.isMember, once, offsets, ours);
+    const isOwn = (at: TopicPartition): boolean => this.assigned.has(`${at.partition}@${at.topic}`);
+    return commitToGroup(this.isMember, once, offsets, isOwn);
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
@@ -246,7 +249,7 @@ class NativeConsumer implements BatchConsumer {
     timeoutMs: number,
   ): Promise<{ readonly low: bigint; readonly high: bigint }> {
     this.checkOpen();
-    return whilePassing(timeoutMs, async (leftMs) => {
+    return retryTransient(timeoutMs, async (leftMs) => {
       this.checkOpen();
       const answer = await this.addon.brokerConsumerWatermarks(this.handle, ...flat([at]), leftMs);
       const [low, high] = demand(`offsets of ${at.topic}/${at.partition}`, answer) as [
@@ -278,7 +281,7 @@ class NativeConsumer implements BatchConsumer {
       throw brokerError('bad_broker_property', `${what} needs a group`, { next: 'give -group' });
   }
 
-  private enter(at: TopicPartition): void {
+  private addAssigned(at: TopicPartition): void {
     this.assigned.set(`${at.partition}@${at.topic}`, { topic: at.topic, partition: at.partition });
   }
 
@@ -294,10 +297,10 @@ class NativeConsumer implements BatchConsumer {
       this.rebalanceDepth--;
     }
     for (const at of partitions) {
-      if (kind === 'assigned') this.enter(at);
+      if (kind === 'assigned') this.addAssigned(at);
       else this.assigned.delete(`${at.partition}@${at.topic}`);
     }
-    // The close gives up on a handler that takes too long.
+    // The client may be closed already when the handler took too long.
     if (!this.ended) this.addon.brokerConsumerAnswer(this.handle);
   }
 }
@@ -307,14 +310,14 @@ class NativeProducer implements BatchProducer {
   private readonly options: ProducerOptions;
   protected readonly handle: ProducerHandle;
   private readonly queueBytesMax: number;
-  private readonly flights = new Set<Promise<unknown>>();
+  private readonly inFlight = new Set<Promise<unknown>>();
   private turn: Promise<void> = Promise.resolve();
   private bytes = 0;
-  /** Called when bytes have left. */
+  /** Resolves the wait for queue space when bytes have left the queue. */
   private wake: (() => void) | undefined;
   private closing: Promise<void> | undefined;
-  /** Calls that wait for room have waited long enough. */
-  private cut = false;
+  /** True once calls that wait for queue space must fail with `closed`. */
+  private stopsWaiting = false;
 
   constructor(addon: Addon, options: ProducerOptions, properties = producerProperties(options)) {
     this.addon = addon;
@@ -343,17 +346,17 @@ class NativeProducer implements BatchProducer {
     const rows = batch.rowCount;
     const report = { status: new Int32Array(rows), offset: new BigInt64Array(rows).fill(NO_OFFSET) };
     const bytes = batch.arenaUsed;
-    let flight: ReturnType<Addon['brokerProducerProduce']>;
+    let delivery: ReturnType<Addon['brokerProducerProduce']>;
     try {
       await before;
       while (this.bytes >= this.queueBytesMax) {
-        if (this.cut) throw closedError('producer');
+        if (this.stopsWaiting) throw closedError('producer');
         await new Promise<void>((resolve) => {
           this.wake = resolve;
         });
       }
       this.checkUsable(true);
-      flight = callAddon(() =>
+      delivery = callAddon(() =>
         this.addon.brokerProducerProduce(
           this.handle,
           batchBytes(batch),
@@ -363,15 +366,15 @@ class NativeProducer implements BatchProducer {
         ),
       );
       this.bytes += bytes;
-      this.flights.add(flight);
+      this.inFlight.add(delivery);
     } finally {
       next();
     }
     try {
-      const [failed, events] = await flight;
+      const [failed, events] = await delivery;
       return { delivered: rows - failed, failed, ...report, events: events.map(eventOf) };
     } finally {
-      this.flights.delete(flight);
+      this.inFlight.delete(delivery);
       this.bytes -= bytes;
       this.wake?.();
     }
@@ -397,27 +400,28 @@ class NativeProducer implements BatchProducer {
 
   private async leave(flushMs: number): Promise<void> {
     await Promise.race([this.turn, new Promise((resolve) => setTimeout(resolve, flushMs).unref())]);
-    this.cut = true;
+    this.stopsWaiting = true;
     this.wake?.();
     await this.turn;
     await this.addon.brokerProducerLeave(this.handle, Math.max(1, Math.ceil(flushMs)));
     this.addon.brokerProducerClose(this.handle);
-    await Promise.allSettled(this.flights);
+    await Promise.allSettled(this.inFlight);
   }
 
   protected checkNotClosed(): void {
     if (this.closing !== undefined) throw closedError('producer');
   }
 
-  /** A call that waited for its turn may still go out while close waits for it. */
+  /** Checks that the producer works. @param waited the call began before close, which waits for it
+   */
   private checkUsable(waited = false): void {
     if (!waited) this.checkNotClosed();
     const fatal = this.addon.brokerProducerFatal(this.handle);
-    if (fatal !== null) throw errorOfEvent('the producer cannot go on', eventOf(fatal));
+    if (fatal !== null) throw errorOfEvent('the producer cannot continue', eventOf(fatal));
   }
 }
 
-/** The steps block the producer's own thread in the addon, never the event loop. */
+/** Transactional producer; its steps block a thread of the addon, never the event loop. */
 class NativeTransactionalProducer extends NativeProducer implements TransactionalProducer {
   init(timeoutMs: number): Promise<TransactionFailure | undefined> {
     return this.step(0, timeoutMs);

@@ -1,4 +1,5 @@
-/** Properties of both drivers: defaults, then the options, then whatever the caller gives by librdkafka's own names. */
+/** Properties of both drivers: defaults, then the options, then the caller's librdkafka properties.
+ */
 import { coreError } from '../../core/errors.ts';
 import { Secrets } from '../../core/secrets.ts';
 import type {
@@ -12,15 +13,15 @@ import type {
 /** Time a new client waits for the first answer of a broker before it is `unreachable`. */
 export const CONNECT_TIMEOUT_MS = 5000;
 
-/** Bytes in flight above which produce waits, where the options name none. */
+/** Default of the bytes in flight above which produce waits. */
 export const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
 
-/** An open transaction that nobody ends is aborted by the broker after this long, where the options say nothing. */
+/** Default time after which the broker aborts an open transaction. */
 const TRANSACTION_TIMEOUT_MS = 10_000;
 
 const SHARED: BrokerProperties = {
   'socket.keepalive.enable': true,
-  // The default of ten seconds would make a restarted broker look away for as long.
+  // With the default of ten seconds, a restarted broker would stay disconnected for that long.
   'reconnect.backoff.max.ms': 1000,
   'log.connection.close': false,
 };
@@ -44,7 +45,8 @@ const PRODUCER: BrokerProperties = {
   'queue.buffering.max.messages': 1_000_000,
 };
 
-/** Properties whose values may be printed; none of these values has a comma in it. Every other value is secret. */
+/** Properties whose values may be printed; none of these values contains a comma. Every other value
+ *  is secret. */
 export const SHOWN_PROPERTIES: ReadonlySet<string> = new Set([
   'acks',
   'api.version.request',
@@ -100,7 +102,7 @@ export const SHOWN_PROPERTIES: ReadonlySet<string> = new Set([
   'transaction.timeout.ms',
 ]);
 
-/** The secret values among a caller's properties, which messages of librdkafka may quote. */
+/** Secret values of a caller's properties, which messages of librdkafka may quote. */
 export const secretsOf = (properties: BrokerProperties = {}): Secrets =>
   new Secrets(
     Object.entries(properties).flatMap(([name, value]) =>
@@ -126,9 +128,10 @@ export function clientProperties(options: BrokerOptions): Properties {
   return texts(SHARED, common(options), options.properties);
 }
 
-/** A reader of explicit partitions joins no group, but librdkafka wants a name for one all the same. */
+/** Properties of a consumer. A consumer with explicit partitions joins no group, but librdkafka
+ *  requires a group name. */
 export function consumerProperties(options: ConsumerOptions): Properties {
-  // librdkafka gives a consumer of the group "" no queue to read from.
+  // librdkafka opens no consumer queue for the group "".
   if (options.group === '') {
     throw coreError('bad_value', 'the name of a consumer group is empty', { next: 'give -group=NAME' });
   }
@@ -146,7 +149,7 @@ export function consumerProperties(options: ConsumerOptions): Properties {
   );
 }
 
-/** Idempotence is on unless the options say acks 0 or 1, with which it cannot be. */
+/** Properties of a producer. Idempotence is on unless acks is 0 or 1, which exclude it. */
 export function producerProperties(options: ProducerOptions): Properties {
   const acks = options.acks ?? -1;
   return texts(

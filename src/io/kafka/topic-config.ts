@@ -1,13 +1,13 @@
-/** The settings of a topic, asked of a broker over its own protocol: node-rdkafka has no call for them.
+/** Configuration of a topic, requested over Kafka's protocol: node-rdkafka has no call for it.
  *
  *  DescribeConfigs request, version 1 (Source: Kafka protocol guide):
  *    size i32 | key i16 = 32 | version i16 = 1 | correlation i32 | client id: i16 length, bytes
  *    | resources i32 x (type i8 = 2 for a topic, name str, names i32 = -1 for all) | synonyms i8
  *  Response:
- *    size i32 | correlation i32 | throttle i32 | results i32 x (error i16, message nullable str, type i8, name str,
- *    configs i32 x (name str, value nullable str, read only i8, source i8, sensitive i8,
- *    synonyms i32 x (name str, value nullable str, source i8)))
- *  Limit: a broker that wants TLS or a login is not asked.
+ *    size i32 | correlation i32 | throttle i32
+ *    | results i32 x (error i16, message nullable str, type i8, name str, configs i32 x (name str,
+ *    value nullable str, read only i8, source i8, sensitive i8, synonyms i32 x (name str, value
+ *    nullable str, source i8)))
  */
 import { connect } from 'node:net';
 import type { BrokerOptions } from './port.ts';
@@ -45,10 +45,10 @@ export function encodeDescribeTopic(clientId: string, topic: string): Buffer {
   return Buffer.concat([int32(body.length), body]);
 }
 
-/** Reads the response after its size field; undefined when it is not one, or says no. */
+/** Decodes the response after its size field; undefined for a malformed response or an error. */
 export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> | undefined {
   let at = 0;
-  /** Moves on by so many bytes and tells where they stood. */
+  /** Advances by this many bytes and returns the position before them. */
   const skip = (bytes: number): number => {
     at += bytes;
     if (at > body.length) throw new RangeError('the answer is cut short');
@@ -121,7 +121,7 @@ function askOne(
   });
 }
 
-/** Undefined where no broker of the list can be asked, or none answers. */
+/** Configuration of a topic; undefined when no broker of the list can be reached or answers. */
 export async function topicConfig(
   options: BrokerOptions,
   topic: string,

@@ -1,12 +1,13 @@
 /** Folder locks by flock(2) on the file `lock` in the folder.
  *
- *  A lock of flock(2) belongs to the open file description. The addon takes it by a call. Without the addon a child process
- *  `flock -n FD` takes it: the child inherits the descriptor, so it locks this process's own open file description, and ends.
- *  In both cases only this process holds the description afterwards. Node opens files close-on-exec, so a child that
- *  outlives this process does not keep the lock.
+ *  A lock of flock(2) belongs to the open file description. The addon acquires it by a system call.
+ *  Without the addon a child process `flock -n FD` acquires it: the child inherits the descriptor,
+ *  so it locks this process's own open file description, and ends. In both cases only this process
+ *  holds the description afterwards. Node opens files close-on-exec, so a child that outlives this
+ *  process does not keep the lock.
  *
- *  The lock file is never removed: a process that opened it just before would lock a file that no later process sees.
- *  Its content (pid and host of the owner) is information for messages.
+ *  The lock file is never removed: a process that opened it just before would lock a file that no
+ *  later process sees. Its content (pid and host of the owner) is only used in messages.
  */
 import { spawn } from 'node:child_process';
 import {
@@ -27,16 +28,19 @@ import { coreError } from '../../core/errors.ts';
 import type { FolderLock, LockDriver, LockOutcome } from './port.ts';
 
 const LOCK_FILE = 'lock';
-/** Bytes of a lock file that are read. */
+/** Most bytes of a lock file, or of the error output of flock(1), that are read. */
 const HOLDER_BYTES_MAX = 1024;
-/** The lock file is replaced only by hand or with its folder, so a second attempt is rare. */
+/** Attempts when the lock file is replaced meanwhile, which happens only by hand or with its
+ *  folder. */
 const ATTEMPTS_MAX = 10;
-/** Exit code of flock(1) when another process holds the lock; errors of its own have other codes or say why. */
+/** Exit code of flock(1) when another process holds the lock. Errors of flock(1) have other codes
+ *  or an error output. */
 const FLOCK_BUSY = 1;
 
-/** Takes the lock of an open file without waiting. @returns false where another open file description holds it
+/** Acquires the lock of an open file without waiting. @returns false when another open file
+ *  description holds it
  *  @throws lock_unavailable */
-type TakeLock = (fd: number, path: string) => Promise<boolean>;
+type AcquireLock = (fd: number, path: string) => Promise<boolean>;
 
 function unavailable(path: string, why: string, next: string): Error {
   return coreError('lock_unavailable', `cannot lock ${path}: ${why}`, { next });
@@ -44,7 +48,7 @@ function unavailable(path: string, why: string, next: string): Error {
 
 const LOCAL_FOLDER = 'use a folder on a file system that supports flock(2)';
 
-const takeByAddon: TakeLock = async (fd, path) => {
+const lockByAddon: AcquireLock = async (fd, path) => {
   const errno = loadAddon().tryLockFile(fd);
   if (errno === 0) return true;
   if (errno === os.errno.EWOULDBLOCK) return false;
@@ -52,14 +56,14 @@ const takeByAddon: TakeLock = async (fd, path) => {
 };
 
 /** @param program flock(1) of util-linux or BusyBox */
-function takeByCommand(program: string): TakeLock {
+function lockByCommand(program: string): AcquireLock {
   return (fd, path) =>
     new Promise((resolve, reject) => {
       // Descriptor 3 of the child is this process's open file description.
       const child = spawn(program, ['-n', '-x', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd] });
-      let said = '';
+      let errorOutput = '';
       child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-        if (said.length < HOLDER_BYTES_MAX) said += text;
+        if (errorOutput.length < HOLDER_BYTES_MAX) errorOutput += text;
       });
       child.once('error', (thrown: NodeJS.ErrnoException) => {
         const why = `the program ${program} does not start: ${thrown.code ?? thrown.message}`;
@@ -67,9 +71,11 @@ function takeByCommand(program: string): TakeLock {
       });
       child.once('close', (code, signal) => {
         if (code === 0) resolve(true);
-        else if (code === FLOCK_BUSY && said === '') resolve(false);
+        else if (code === FLOCK_BUSY && errorOutput === '') resolve(false);
         else
-          reject(unavailable(path, `${program} ended with ${code ?? signal}: ${said.trim()}`, LOCAL_FOLDER));
+          reject(
+            unavailable(path, `${program} ended with ${code ?? signal}: ${errorOutput.trim()}`, LOCAL_FOLDER),
+          );
       });
     });
 }
@@ -100,7 +106,8 @@ function owned(fd: number): FolderLock {
     ftruncateSync(fd, 0);
     writeSync(fd, `${JSON.stringify({ pid: process.pid, host: hostname() })}\n`, 0);
   } catch {
-    // A full disk costs the message of the next process its names, not this one its lock.
+    // Without the content, as on a full disk, messages of other processes do not name this owner;
+    // the lock is held.
   }
   let isHeld = true;
   return {
@@ -132,10 +139,10 @@ function openLockFile(path: string): number {
 }
 
 class FlockDriver implements LockDriver {
-  private readonly take: TakeLock;
+  private readonly acquire: AcquireLock;
 
-  constructor(take: TakeLock) {
-    this.take = take;
+  constructor(acquire: AcquireLock) {
+    this.acquire = acquire;
   }
 
   async tryLock(folder: string): Promise<LockOutcome> {
@@ -144,8 +151,8 @@ class FlockDriver implements LockDriver {
       const fd = openLockFile(path);
       let isKept = false;
       try {
-        if (!(await this.take(fd, path))) return { holder: holderOf(fd) };
-        // Otherwise the folder was removed and made again after the file was opened.
+        if (!(await this.acquire(fd, path))) return { holder: holderOf(fd) };
+        // False when the folder was removed and made again after the file was opened.
         isKept = isNamed(fd, path);
         if (isKept) return { lock: owned(fd) };
       } finally {
@@ -157,7 +164,7 @@ class FlockDriver implements LockDriver {
 }
 
 /** Locks through the addon, or through flock(1).
- *  @param program flock(1), where it is not in PATH under its name */
+ *  @param program path of flock(1) when PATH does not contain it under its name */
 export function flockDriver(mode: NativeMode, program = 'flock'): LockDriver {
-  return new FlockDriver(mode === 'native' ? takeByAddon : takeByCommand(program));
+  return new FlockDriver(mode === 'native' ? lockByAddon : lockByCommand(program));
 }

@@ -1,8 +1,8 @@
 /** Exposition of the process's metrics in the Prometheus text format, through prom-client.
  *
- *  prom-client counts nothing of ours: at a scrape the typed arrays are copied out into the shapes that its registry
- *  writes. Its own collectors give the metrics of the Node.js process. A text is kept for CACHE_MS, so that a scraper
- *  gone wild costs no more than a few copies a second.
+ *  prom-client keeps no values of Millrace: a scrape copies the typed arrays into the shapes that
+ *  its registry writes. Its default collectors add the metrics of the Node.js process. A text is
+ *  cached for CACHE_MS, so frequent scrapes cost at most a few copies a second.
  */
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { Clock } from '../../core/clock.ts';
@@ -41,7 +41,7 @@ function histogramValues(snapshot: MetricSnapshot): ExposedValue[] {
   return values;
 }
 
-/** One metric in the shape a prom-client registry asks of its members. */
+/** One metric in the shape that a prom-client registry expects of its members. */
 function exposed(snapshot: MetricSnapshot): object {
   const values: ExposedValue[] =
     snapshot.kind === 'histogram'
@@ -64,7 +64,7 @@ export interface Exposition {
 export interface ExpositionOptions {
   /** Adds the metric build_info. */
   readonly build?: BuildInfo;
-  /** false: leaves out the metrics of the Node.js process, which another registry of the process serves. */
+  /** False when another registry of the process serves the metrics of the Node.js process. */
   readonly process?: boolean;
 }
 
@@ -85,14 +85,14 @@ export function promExposition(metrics: Metrics, clock: Clock, options: Expositi
   let cachedAtMs = Number.NEGATIVE_INFINITY;
 
   const render = async (): Promise<string> => {
-    const ours = new Registry();
+    const own = new Registry();
     for (const snapshot of metrics.snapshot()) {
       const shape = exposed(snapshot);
-      ours.registerMetric({ ...shape, get: () => Promise.resolve(shape) } as unknown as Parameters<
+      own.registerMetric({ ...shape, get: () => Promise.resolve(shape) } as unknown as Parameters<
         Registry['registerMetric']
       >[0]);
     }
-    return `${await ours.metrics()}\n${await processRegistry.metrics()}`;
+    return `${await own.metrics()}\n${await processRegistry.metrics()}`;
   };
 
   return {

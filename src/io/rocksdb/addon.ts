@@ -1,4 +1,5 @@
-/** The RocksDB driver: the state addon does the work on threads of its own, one call a batch. */
+/** RocksDB driver over the state addon, which works on threads of its own with one call for each
+ *  batch. */
 import { resolve } from 'node:path';
 import { callAddon } from '../../addon/load.ts';
 import { loadStateAddon } from '../../addon/state.ts';
@@ -38,7 +39,7 @@ const USES = { runs: 0, rows: 1 } as const;
 const LOGS = { off: 0, on: 1, sync: 2 } as const satisfies Record<KvLog, number>;
 const SHAPES = { spans: 0, fixed: 1, records: 2 } as const;
 
-/** By the numbers of native/state/status.h. */
+/** Error codes by the numbers of native/state/status.h. */
 const CODES: ReadonlyArray<KvErrorCode | 'out_of_range' | 'internal'> = [
   'internal',
   'kv_corrupt',
@@ -81,10 +82,10 @@ function rowsArguments(rows: Rows): RowsArguments {
   }
 }
 
-/** Calls of one store: none after close, and close can wait for those under way. */
+/** Calls of one store in flight. `end` refuses new calls and waits for these. */
 class Calls {
   private readonly where: string;
-  private readonly underWay = new Set<Promise<unknown>>();
+  private readonly inFlight = new Set<Promise<unknown>>();
   private closed = false;
 
   constructor(where: string) {
@@ -98,19 +99,19 @@ class Calls {
   async run<T>(what: string, start: () => Promise<StateAnswer<T>>): Promise<T> {
     this.demandOpen();
     const call = callAddon(start);
-    this.underWay.add(call);
+    this.inFlight.add(call);
     try {
       const [error, payload] = await call;
       if (error !== null) throw errorOf(`${what} in ${this.where}`, error);
       return payload;
     } finally {
-      this.underWay.delete(call);
+      this.inFlight.delete(call);
     }
   }
 
   async end(): Promise<void> {
     this.closed = true;
-    await Promise.allSettled(this.underWay);
+    await Promise.allSettled(this.inFlight);
   }
 }
 
@@ -174,7 +175,7 @@ class RocksRun implements KvRun {
   async finish(): Promise<KvRunReport> {
     if (this.closed) throw coreError('closed', 'the run is closed');
     try {
-      const [rows, bytes, files] = await this.calls.run('take in a run', () =>
+      const [rows, bytes, files] = await this.calls.run('ingest a run', () =>
         this.addon.stateRunFinish(this.handle),
       );
       return { rows, bytes, files };
@@ -198,7 +199,7 @@ class RocksStore implements KvStore {
   private readonly families: readonly string[];
   private readonly calls: Calls;
   private readonly open = new Set<RocksScan | RocksRun>();
-  private readonly onClose = (one: RocksScan | RocksRun): void => void this.open.delete(one);
+  private readonly onClose = (resource: RocksScan | RocksRun): void => void this.open.delete(resource);
   private closing: Promise<void> | undefined;
 
   constructor(addon: StateAddon, handle: StoreHandle, folder: string, families: readonly string[]) {
@@ -310,13 +311,13 @@ class RocksStore implements KvStore {
   }
 
   close(): Promise<void> {
-    this.closing ??= this.leave();
+    this.closing ??= this.shutDown();
     return this.closing;
   }
 
-  private async leave(): Promise<void> {
+  private async shutDown(): Promise<void> {
     await this.calls.end();
-    for (const one of this.open) one.close();
+    for (const resource of this.open) resource.close();
     try {
       const [error] = await callAddon(() => this.addon.stateLeave(this.handle));
       if (error !== null) throw errorOf(`close the store in ${this.folder}`, error);
@@ -325,7 +326,7 @@ class RocksStore implements KvStore {
     }
   }
 
-  /** After a failed start. */
+  /** Frees the store after a failed start. */
   drop(): void {
     this.addon.stateClose(this.handle);
   }

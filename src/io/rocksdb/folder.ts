@@ -1,21 +1,21 @@
-/** What the drivers keep in a store's folder beside the library's files: a mark of what made it, and room for runs that
- *  are being written. */
+/** Files that the drivers keep in a store's folder beside the library's files: a mark that names
+ *  the driver and version, and a folder for runs that are being written. */
 import { existsSync, readdirSync } from 'node:fs';
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { type KvFile, type KvOptions, kvError } from './port.ts';
 
-/** Grows when a store of before can no longer be read. */
+/** Format version; grows when stores of earlier versions become unreadable. */
 const VERSION = 1;
 const MARK = 'MILLRACE-KV';
-/** The library's own: names the manifest, so a folder without it holds no store. */
+/** File of the library that names the manifest; a folder without it holds no store. */
 const CURRENT = 'CURRENT';
 const INCOMING = 'incoming';
 
 const markOf = (driver: string): string => `millrace-kv ${VERSION} ${driver}\n`;
 
-/** Durable under its name or not there. */
+/** Writes the mark atomically and durably. */
 async function writeMark(folder: string, driver: string): Promise<void> {
   const path = join(folder, MARK);
   const file = await open(`${path}.tmp`, 'w');
@@ -26,7 +26,7 @@ async function writeMark(folder: string, driver: string): Promise<void> {
     await file.close();
   }
   await rename(`${path}.tmp`, path);
-  for (const one of [folder, dirname(folder)]) await syncFolder(one);
+  for (const changed of [folder, dirname(folder)]) await syncFolder(changed);
 }
 
 /** Makes the names in a folder durable. */
@@ -35,8 +35,8 @@ async function syncFolder(path: string): Promise<void> {
   await handle.sync().finally(() => handle.close());
 }
 
-/** Makes a folder and its parents, each durable by name. Node's own recursive mkdir never returns where a parent exists and takes
- *  no entries. */
+/** Makes a folder and its parents, each durable by name. Node's recursive mkdir never returns when
+ *  a parent exists and accepts no entries. */
 async function makeFolder(path: string): Promise<void> {
   try {
     await mkdir(path);
@@ -50,28 +50,29 @@ async function makeFolder(path: string): Promise<void> {
   await syncFolder(dirname(path));
 }
 
-/** Whether the folder holds a store that this version and driver can open; makes and marks it where there is none.
+/** Checks that the folder holds a store which this version and driver can open; makes and marks an
+ *  absent one.
  *  @throws kv_missing, kv_version, kv_corrupt, not_writable */
 export async function prepareFolder(
   folder: string,
   driver: string,
   missing: KvOptions['missing'],
-): Promise<'fresh' | 'there'> {
+): Promise<'fresh' | 'existing'> {
   const names = existsSync(folder) ? readdirSync(folder) : [];
-  const there = names.includes(CURRENT);
+  const hasStore = names.includes(CURRENT);
   if (names.includes(MARK)) {
     const mark = await readFile(join(folder, MARK), 'latin1');
     if (mark !== markOf(driver)) {
       const is = JSON.stringify(mark.slice(0, 80).trimEnd());
       throw kvError('kv_version', `${folder} was made by ${is}, not by "${markOf(driver).trimEnd()}"`);
     }
-  } else if (there) {
-    throw kvError('kv_version', `${folder} holds a store that is not one of ours: it has no ${MARK}`);
+  } else if (hasStore) {
+    throw kvError('kv_version', `${folder} holds a store of another program: it has no ${MARK}`);
   }
-  if (there) return 'there';
+  if (hasStore) return 'existing';
   const orphan = names.find((name) => /\.(sst|ldb)$/.test(name));
   if (orphan !== undefined)
-    throw kvError('kv_corrupt', `${join(folder, CURRENT)} is gone, though ${orphan} is there`);
+    throw kvError('kv_corrupt', `${join(folder, CURRENT)} is missing, although ${orphan} exists`);
   if (missing === 'refuse') throw kvError('kv_missing', `there is no store in ${folder}`);
   try {
     await makeFolder(folder);
@@ -86,13 +87,14 @@ export async function prepareFolder(
   return 'fresh';
 }
 
-/** Room for runs; what an earlier process left unfinished goes. Only after the folder is locked. */
+/** Empties the folder of runs: removes unfinished runs of an earlier process. Call it only after
+ *  the folder is locked. */
 export async function clearIncoming(folder: string): Promise<void> {
   await rm(join(folder, INCOMING), { recursive: true, force: true });
   await mkdir(join(folder, INCOMING));
 }
 
-/** Marks a checkpoint, which is complete from then on, and lists what it consists of. */
+/** Marks a checkpoint, which makes it complete, and lists its files. */
 export async function sealCheckpoint(folder: string, driver: string): Promise<readonly KvFile[]> {
   await writeMark(folder, driver);
   const files: KvFile[] = [];

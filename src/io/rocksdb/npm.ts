@@ -1,7 +1,6 @@
-/** The driver over the npm package `rocksdb`, where the state addon cannot be built. The package has rows alone: families
- *  are prefixes of keys, a run is one batch held in memory, a checkpoint copies every row. It logs whatever it is given,
- *  so `off` is as good as `on`.
- */
+/** Driver over the npm package `rocksdb`, for machines that cannot build the state addon. The
+ *  package supports rows only: families are prefixes of keys, a run is one batch in memory, a
+ *  checkpoint copies every row. The package logs every change, so `off` is as durable as `on`. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
@@ -38,13 +37,13 @@ import {
 } from './port.ts';
 
 const NAME = 'rocksdb-npm';
-/** What the rows of one run may have; they wait in memory. */
+/** Most bytes of the rows of one run, which are held in memory. */
 const RUN_BYTES_MAX = 256 * 1024 * 1024;
 /** Newest major of Node.js on which the package runs. */
 const NODE_MAX = 20;
 const COPY_BYTES = 1024 * 1024;
 const READ_AHEAD_BYTES = 256 * 1024;
-/** No family begins with it. */
+/** Prefix of the driver's own keys; no family begins with it. */
 const OWN = '\0';
 
 type Done<T = void> = (error: Error | null | undefined, value?: T) => void;
@@ -68,8 +67,9 @@ interface Rocks {
   getProperty(name: string): string;
 }
 
-/** Why the package cannot run on this Node.js, undefined where it can. Its binary of 2022 was linked against an older C++ library, whose
- *  symbols the executables of Node.js 22 and 24 replace: it aborts the process while it loads (std::bad_alloc in std::regex). */
+/** Reason that the package cannot run on this Node.js, or undefined. Its binary of 2022 was linked
+ *  against an older C++ library, whose symbols the executables of Node.js 22 and 24 replace: it
+ *  aborts the process while it loads (std::bad_alloc in std::regex). */
 export function npmObstacle(version: string = process.versions.node): string | undefined {
   const major = Number(version.split('.')[0]);
   return major > NODE_MAX ? `it aborts the process on Node.js ${version}` : undefined;
@@ -94,20 +94,21 @@ function loadPackage(): (folder: string) => Rocks {
 
 function errorOf(what: string, thrown: unknown): MillraceError {
   const { message } = thrown as Error;
-  // The package wraps what the library said when a store does not open.
-  const said = `${message} ${((thrown as Error).cause as Error | undefined)?.message ?? ''}`;
-  const text = `cannot ${what}: ${said.trim()}`;
+  // The package wraps the library's error when a store does not open.
+  const reason = `${message} ${((thrown as Error).cause as Error | undefined)?.message ?? ''}`;
+  const text = `cannot ${what}: ${reason.trim()}`;
   const options = { cause: thrown };
-  if (/No space left|quota exceeded|File too large/.test(said)) return kvError('kv_full', text, options);
-  // Before its lock it puts the LOG aside, and several who do so at once take it from each other.
-  if (/lock hold by|While lock file|\/LOG(\.old\.\d+)?: No such file/.test(said))
+  if (/No space left|quota exceeded|File too large/.test(reason)) return kvError('kv_full', text, options);
+  // Before it locks, the library renames the LOG; concurrent openers then fail on each other's
+  // rename.
+  if (/lock hold by|While lock file|\/LOG(\.old\.\d+)?: No such file/.test(reason))
     return kvError('kv_locked', text, options);
-  if (/Corruption|No such file.*(sst|MANIFEST|CURRENT)/.test(said))
+  if (/Corruption|No such file.*(sst|MANIFEST|CURRENT)/.test(reason))
     return kvError('kv_corrupt', text, options);
   return kvError('kv_io', text, options);
 }
 
-/** A view, where the package asks for a Buffer. */
+/** View of the bytes as a Buffer, which the package requires. */
 const buffer = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 
 class NpmScan implements KvScan {
@@ -256,7 +257,7 @@ class NpmStore implements KvStore {
   private readonly db: Rocks;
   private readonly open: (folder: string) => Rocks;
   private readonly families: ReadonlySet<string>;
-  private readonly underWay = new Set<Promise<unknown>>();
+  private readonly inFlight = new Set<Promise<unknown>>();
   private closing: Promise<void> | undefined;
 
   constructor(db: Rocks, open: (folder: string) => Rocks, folder: string, families: readonly string[]) {
@@ -279,13 +280,13 @@ class NpmStore implements KvStore {
 
   private async call<T>(what: string, start: (done: Done<T>) => void): Promise<T> {
     const call = promisify(start)();
-    this.underWay.add(call);
+    this.inFlight.add(call);
     try {
       return (await call) as T;
     } catch (thrown) {
       throw errorOf(`${what} in ${this.folder}`, thrown);
     } finally {
-      this.underWay.delete(call);
+      this.inFlight.delete(call);
     }
   }
 
@@ -323,8 +324,8 @@ class NpmStore implements KvStore {
       if (value !== undefined) length[i] = value.length;
       used += value?.length ?? 0;
     });
-    const there = found.filter((value) => value !== undefined);
-    return { bytes: new Uint8Array(Buffer.concat(there)), start, length };
+    const values = found.filter((value) => value !== undefined);
+    return { bytes: new Uint8Array(Buffer.concat(values)), start, length };
   }
 
   openRun(family: string): KvRun {
@@ -368,7 +369,7 @@ class NpmStore implements KvStore {
 
   async flush(): Promise<void> {
     this.demandOpen();
-    // A write that is synced takes the log before it along.
+    // A synced write also makes the log before it durable.
     await this.call('flush', (done: Done) =>
       this.db.put(Buffer.from(`${OWN}flushed`), Buffer.from('1'), { sync: true }, done),
     );
@@ -377,7 +378,7 @@ class NpmStore implements KvStore {
   async checkpoint(folder: string): Promise<readonly KvFile[]> {
     this.demandOpen();
     const to = resolve(folder);
-    if (existsSync(to)) throw kvError('kv_exists', `${to} is there already`);
+    if (existsSync(to)) throw kvError('kv_exists', `${to} exists already`);
     await prepareFolder(to, NAME, 'make');
     const copy = this.open(to);
     await this.call<void>('make a checkpoint', (done) => copy.open({}, done));
@@ -420,7 +421,8 @@ class NpmStore implements KvStore {
     };
   }
 
-  /** Families that earlier opens named and this one does not. */
+  /** Checks that this open names all families of earlier opens, and stores the new list. @throws
+   *  kv_version */
   async checkFamilies(): Promise<void> {
     const key = Buffer.from(`${OWN}families`);
     const [known] = await this.call<Array<Buffer | undefined>>('open', (done) =>
@@ -435,12 +437,12 @@ class NpmStore implements KvStore {
   }
 
   close(): Promise<void> {
-    this.closing ??= this.leave();
+    this.closing ??= this.shutDown();
     return this.closing;
   }
 
-  private async leave(): Promise<void> {
-    await Promise.allSettled(this.underWay);
+  private async shutDown(): Promise<void> {
+    await Promise.allSettled(this.inFlight);
     await Promise.all([...this.scans].map((scan) => scan.end()));
     await this.call<void>('close', (done) => this.db.close(done));
   }

@@ -1,19 +1,21 @@
-/** An embedded key-value store in our words: families of rows in the order of their keys, everything in batches.
+/** Port of an embedded key-value store: families of rows sorted by key, all operations in batches.
  *
- *  Ownership: rows, keys and pages belong to the caller and are lent until the promise of the call settles. Calls run
- *  side by side; who needs an order waits for the first before the second.
- *  Order: keys compare by unsigned bytes, a prefix before what it begins.
- *  Errors: MillraceErrors with a code of KV_ERRORS; `closed` after close; wrong calls are `out_of_range`.
+ *  Ownership: rows, keys and pages belong to the caller; a call borrows them until its promise
+ *  settles. Calls run concurrently; a caller that needs an order awaits the first call before the
+ *  second.
+ *  Order: keys compare by unsigned bytes, a prefix before its extensions.
+ *  Errors: MillraceErrors with a code of KV_ERRORS; `closed` after close; wrong calls are
+ *  `out_of_range`.
  */
 import { coreError, type ErrorOptions, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
 import { KEY_BYTES_MAX, type Keys, type Rows } from '../../core/rows.ts';
 
 export const KV_ERRORS = {
-  /** A file is damaged, cut or gone; the message names it. */
+  /** A file is damaged, truncated or missing; the message names it. */
   kv_corrupt: errorRow('corrupt'),
   kv_full: errorRow('unavailable'),
   kv_locked: errorRow('unavailable'),
-  /** Made by another version, or with families that are not asked for. */
+  /** The store was made by another version, or has families that the caller did not name. */
   kv_version: errorRow('invalid'),
   kv_io: errorRow('unavailable'),
   kv_missing: errorRow('not_found'),
@@ -31,7 +33,7 @@ const NEXT: Readonly<Record<KvErrorCode, string>> = {
   kv_version: 'open it with the version that made it, or use an empty folder',
   kv_io: 'check the folder, its owner and its disk',
   kv_missing: 'check the path, or let the store be made',
-  kv_exists: 'use a folder that is not there yet',
+  kv_exists: 'use a folder that does not exist yet',
   kv_unsorted: 'sort the rows of a run by their keys, no key twice',
   kv_row_too_large: 'read it into a larger page',
 };
@@ -41,35 +43,37 @@ const make = errorsOf(KV_ERRORS);
 export const kvError = (code: KvErrorCode, message: string, options: ErrorOptions = {}): MillraceError =>
   make(code, message, { next: NEXT[code], ...options });
 
-/** `runs`: sorted runs that are ingested, scanned and dropped by range; never compacted, and a single key is slow to
- *  find. `rows`: put or ingested, looked up by key, compacted as they are overwritten. */
+/** Use of a family. `runs`: sorted runs that are ingested, scanned and dropped by range; never
+ *  compacted, and slow to search for a single key. `rows`: put or ingested, searched by key,
+ *  compacted when overwritten. */
 export type KvFamilyUse = 'runs' | 'rows';
 
 export interface KvOptions {
-  /** Bound of blocks, indexes and filters that are cached and of rows that wait to be written, all families together.
-   *  At least KV_BUDGET_MIN_BYTES. */
+  /** Most bytes of cached blocks, indexes and filters and of rows that wait to be written, over all
+   *  families. At least KV_BUDGET_MIN_BYTES. */
   readonly budgetBytes: number;
-  /** All families that the folder has; new ones are made. */
+  /** All families of the folder; new families are created. */
   readonly families: Readonly<Record<string, KvFamilyUse>>;
-  /** What a folder without a store means: start an empty one (the default), or kv_missing. */
+  /** Reaction to a folder without a store: create an empty store (the default), or kv_missing. */
   readonly missing?: 'make' | 'refuse';
 }
 
 export const KV_BUDGET_MIN_BYTES = 8 * 1024 * 1024;
 const KV_FAMILIES_MAX = 16;
 
-/** What a change leaves behind when the process dies before the next flush: `off` nothing (the caller has a log of its
- *  own), `on` everything unless the machine dies too, `sync` everything. */
+/** Durability of a change before the next flush. `off`: lost when the process ends (the caller has
+ *  its own log). `on`: lost only when the machine fails too. `sync`: durable. */
 export type KvLog = 'off' | 'on' | 'sync';
 
-/** Keys from `from` on and below `to`; null is no edge. */
+/** Keys from `from` (inclusive) to `to` (exclusive); null: no edge. */
 export interface KvRange {
   readonly from: Uint8Array | null;
   readonly to: Uint8Array | null;
 }
 
-/** What a scan puts into a page: `spans` keys and values with their ends; `fixed` rows that all have one size; `records`
- *  the values alone, one after the other, whatever number of records each holds. */
+/** Content of a scan's page. `spans`: keys and values with their ends. `fixed`: rows that all have
+ *  one size. `records`: values without keys, one after the other, with any number of records each.
+ */
 export type KvScanShape =
   | { readonly shape: 'spans' }
   | { readonly shape: 'fixed'; readonly keyBytes: number; readonly valueBytes: number }
@@ -81,29 +85,29 @@ export interface KvPage {
   readonly ends?: Uint32Array;
 }
 
-/** A range as it was when the scan began, page by page. One `next` at a time. */
+/** Scan of a range as of its beginning, page by page. One `next` at a time. */
 export interface KvScan {
-  /** Fills the page; the number of rows or records in it, 0 at the end.
+  /** Fills the page and returns its number of rows or records; 0 at the end.
    *  @throws kv_row_too_large when the page cannot hold the next row alone; kv_corrupt */
   next(page: KvPage): Promise<number>;
-  /** Lets go of the snapshot; more than once is fine. */
+  /** Releases the snapshot. Further calls have no effect. */
   close(): void;
 }
 
-/** A run that is being written. The first failure ends it. */
+/** Sorted run that is being written. The first failure ends it. */
 export interface KvRun {
-  /** Rows above all those before. @throws kv_unsorted, kv_full, kv_io */
+  /** Appends rows whose keys are above all earlier keys. @throws kv_unsorted, kv_full, kv_io */
   append(rows: Rows): Promise<void>;
-  /** Every row is visible and durable once this settles, and none before; over rows with the same keys they win. */
+  /** Makes all rows visible and durable atomically. They replace rows with the same keys. */
   finish(): Promise<KvRunReport>;
-  /** Gives up what is not finished; more than once, and after finish, is fine. */
+  /** Discards an unfinished run. Further calls, also after finish, have no effect. */
   close(): void;
 }
 
 export interface KvRunReport {
-  /** Rows, or records where the rows were records. */
+  /** Number of rows, or of records when the rows are records. */
   readonly rows: number;
-  /** On disk. */
+  /** Bytes on disk. */
   readonly bytes: number;
   readonly files: number;
 }
@@ -122,13 +126,13 @@ export interface KvFile {
   readonly bytes: number;
 }
 
-/** Bytes unless said otherwise. */
+/** Sizes are in bytes unless stated otherwise. */
 export interface KvStats {
   readonly cacheBytes: number;
   /** Part of the cache that cannot be evicted now. */
   readonly pinnedBytes: number;
   readonly memtableBytes: number;
-  /** Held by open files outside the cache. */
+  /** Memory of open files outside the cache. */
   readonly tableReaderBytes: number;
   readonly diskBytes: number;
   readonly pendingCompactionBytes: number;
@@ -137,26 +141,30 @@ export interface KvStats {
 
 export interface KvStore {
   readonly folder: string;
-  /** Later rows of a batch win over earlier ones. @throws kv_full, kv_io */
+  /** Writes rows; later rows of a batch win over earlier ones. @throws kv_full, kv_io */
   put(family: string, rows: Rows, log: KvLog): Promise<void>;
   get(family: string, keys: Keys): Promise<KvValues>;
   openRun(family: string): KvRun;
-  /** Fails when the first row cannot be read. `keepBlocks`: what is read goes into the cache; left out: false. */
+  /** Starts a scan; rejects when the first row cannot be read. `keepBlocks`: scanned blocks enter
+   *  the cache; default false. */
   scan(
     family: string,
     range: KvRange,
     shape: KvScanShape,
     options?: { readonly keepBlocks?: boolean },
   ): Promise<KvScan>;
-  /** Removes the rows: files that lie in the range as a whole at once, the rest by a mark that `log` is about. */
+  /** Removes the rows of a range: files inside the range immediately, the rest by a tombstone.
+   *  `log` is the durability of the tombstone. */
   deleteRange(family: string, range: KvRange, log: KvLog): Promise<void>;
-  /** What was put or deleted is durable once this settles. */
+  /** Makes all puts and deletes durable. */
   flush(): Promise<void>;
-  /** A durable store of its own in a folder that is not there yet, sharing files that never change.
+  /** Creates a durable, independent copy of the store in a folder that does not exist yet; shares
+   *  immutable files.
    *  @throws kv_exists */
   checkpoint(folder: string): Promise<readonly KvFile[]>;
   stats(): Promise<KvStats>;
-  /** Ends scans and runs, waits for the calls under way, makes durable what was put, lets go of the folder. */
+  /** Ends scans and runs, waits for the calls in flight, makes puts durable and releases the
+   *  folder. */
   close(): Promise<void>;
 }
 
@@ -166,7 +174,7 @@ export interface KvDriver {
   open(folder: string, options: KvOptions): Promise<KvStore>;
 }
 
-/** What every driver asks of its options. @throws out_of_range */
+/** Checks the options that every driver accepts. @throws out_of_range */
 export function demandOptions(options: KvOptions): void {
   const names = Object.keys(options.families);
   if (names.length < 1 || names.length > KV_FAMILIES_MAX)
@@ -186,7 +194,7 @@ export function demandOptions(options: KvOptions): void {
 
 /** @throws out_of_range */
 export function demandRange({ from, to }: KvRange): void {
-  // One more than a key may have: the key that follows the longest.
+  // An edge may have one byte more than a key: the successor of the longest key.
   for (const edge of [from, to])
     if (edge !== null && edge.length > KEY_BYTES_MAX + 1)
       throw coreError('out_of_range', `an edge of ${edge.length} bytes is longer than a key`);

@@ -1,20 +1,21 @@
-/** Telling the relays of an outbox, on the same host, that rows were committed. Only ever a hint: whoever is not reached looks again
- *  after its poll interval. Never NOTIFY, which takes a lock of the whole database through commit. */
+/** Wake-up hints for the relays of an outbox on the same host: rows were committed. A relay that
+ *  gets no hint polls at its interval. NOTIFY is not used: it takes a lock of the whole database
+ *  through commit. */
 
-/** The side that commits rows. */
+/** Sender of hints: a process that commits rows. */
 export interface Waker {
-  /** Wakes every relay that listens, those that start later too. Costs a few µs, coalesces calls of one turn of the event loop,
-   *  never throws and never waits. */
+  /** Wakes every listening relay, also relays that start later. Costs a few µs, coalesces calls of
+   *  one turn of the event loop, never throws and never waits. */
   wake(): void;
   close(): Promise<void>;
 }
 
-/** The side of a relay. */
+/** Receiver of hints: a relay. */
 export interface WakeListener {
   close(): Promise<void>;
 }
 
-/** Which outbox: the same on both sides. */
+/** Identity of an outbox, the same on both sides. */
 export interface WakeScope {
   /** system_identifier of the database cluster (SqlPool.systemIdentifier). */
   readonly systemIdentifier: string;
@@ -25,8 +26,9 @@ export interface WakeScope {
 
 export interface WakeDriver {
   readonly name: string;
-  /** Never rejects: without a place to look at it wakes nobody. */
+  /** Opens a sender. Never rejects; without a socket folder it wakes no relay. */
   waker(scope: WakeScope): Promise<Waker>;
-  /** `woken` is called once a turn of the event loop at most. @throws not_writable when no socket can be opened */
+  /** Opens a receiver that calls `woken` at most once a turn of the event loop. @throws
+   *  not_writable when no socket can be opened */
   listen(scope: WakeScope, woken: () => void): Promise<WakeListener>;
 }

@@ -1,8 +1,9 @@
-/** The Unix socket driver: each relay listens on a socket of its own in a folder that follows from the database; whoever commits
- *  connects to all sockets there and writes one byte a wake-up.
+/** Unix socket driver: each relay listens on its own socket, in a folder whose name is derived from
+ *  the database. A process that commits rows connects to all sockets of the folder and writes one
+ *  byte for each wake-up.
  *
- *  The folder lies under the temporary directory and belongs to the user: a relay of another user, or one in another mount
- *  namespace, is not found and looks on its own ticker.
+ *  The folder lies under the temporary directory and belongs to the user. A relay of another user
+ *  or in another mount namespace is not found, and polls.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { chmodSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
@@ -13,16 +14,17 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { WakeDriver, WakeListener, Waker, WakeScope } from './port.ts';
 
-/** How often a waker looks for relays that have started since. */
-const LOOK_EVERY_MS = 500;
-/** Wakers one relay listens to, and relays one waker wakes. */
+/** Interval at which a waker searches for relays that started since. */
+const DISCOVERY_INTERVAL_MS = 500;
+/** Most wakers of one relay, and most relays of one waker. */
 const PEERS_MAX = 64;
-/** Bytes that a relay which reads nothing may leave in our socket's buffer; a byte that waits wakes as well as ten. */
+/** Most unsent bytes for a relay that reads nothing. More pending bytes wake no better than one. */
 const BACKLOG_BYTES_MAX = 64;
 const SOCKET = /^[0-9a-f]{16}\.sock$/;
 const BYTE = Buffer.of(1);
 
-/** The folder of an outbox's sockets; short, because a socket's path has about a hundred bytes at most. */
+/** Folder of an outbox's sockets; its path is short, because the path of a socket has about 100
+ *  bytes at most. */
 export function wakeFolder(scope: WakeScope, root = tmpdir(), user = process.getuid?.() ?? 0): string {
   const name = createHash('sha256')
     .update(`${scope.systemIdentifier}\n${scope.database}\n${scope.table}`)
@@ -31,21 +33,25 @@ export function wakeFolder(scope: WakeScope, root = tmpdir(), user = process.get
   return join(root, `millrace-wake-${user}`, name);
 }
 
-/** Makes the folder, which nobody else may write. @throws not_writable */
+/** Makes the folder, which only this user may write. @throws not_writable */
 function ownFolder(folder: string): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     for (const path of [join(folder, '..'), folder]) {
       const found = lstatSync(path);
       if (!found.isDirectory() || (process.getuid !== undefined && found.uid !== process.getuid()))
-        throw new Error(`${path} belongs to somebody else`);
+        throw new Error(`${path} belongs to another user`);
       chmodSync(path, 0o700);
     }
   } catch (thrown) {
-    throw coreError('not_writable', `no folder for wake-ups at ${folder}: ${(thrown as Error).message}`, {
-      next: 'the relay looks every -poll-interval without it; or mend the folder',
-      cause: thrown,
-    });
+    throw coreError(
+      'not_writable',
+      `cannot open the folder of wake-up sockets ${folder}: ${(thrown as Error).message}`,
+      {
+        next: 'check the folder and its owner; without it the relay polls every -poll-interval',
+        cause: thrown,
+      },
+    );
   }
 }
 
@@ -53,13 +59,13 @@ class UnixWaker implements Waker {
   private readonly folder: string;
   private readonly peers = new Map<string, Socket>();
   private readonly timer: NodeJS.Timeout;
-  private looking: Promise<void> | undefined;
+  private discovery: Promise<void> | undefined;
   private scheduled = false;
   private closed = false;
 
   constructor(folder: string) {
     this.folder = folder;
-    this.timer = setInterval(() => void this.look(), LOOK_EVERY_MS);
+    this.timer = setInterval(() => void this.discover(), DISCOVERY_INTERVAL_MS);
     this.timer.unref();
   }
 
@@ -76,17 +82,17 @@ class UnixWaker implements Waker {
   }
 
   /** Connects to every socket of the folder that is not connected. */
-  look(): Promise<void> {
-    this.looking ??= this.connectAll().finally(() => {
-      this.looking = undefined;
+  discover(): Promise<void> {
+    this.discovery ??= this.connectAll().finally(() => {
+      this.discovery = undefined;
     });
-    return this.looking;
+    return this.discovery;
   }
 
   async close(): Promise<void> {
     this.closed = true;
     clearInterval(this.timer);
-    await this.looking;
+    await this.discovery;
     for (const socket of this.peers.values()) socket.destroy();
     this.peers.clear();
   }
@@ -95,10 +101,10 @@ class UnixWaker implements Waker {
     // Without the folder there is no relay.
     const names = await readdir(this.folder).catch(() => []);
     const fresh = names.filter((name) => SOCKET.test(name) && !this.peers.has(name));
-    await Promise.all(fresh.slice(0, PEERS_MAX - this.peers.size).map((name) => this.reach(name)));
+    await Promise.all(fresh.slice(0, PEERS_MAX - this.peers.size).map((name) => this.connectTo(name)));
   }
 
-  private reach(name: string): Promise<void> {
+  private connectTo(name: string): Promise<void> {
     const path = join(this.folder, name);
     return new Promise((resolve) => {
       const socket = connect({ path });
@@ -106,12 +112,12 @@ class UnixWaker implements Waker {
       socket.unref();
       this.peers.set(name, socket);
       socket.once('connect', () => {
-        // What was committed between the relay's first look and this connection.
+        // Rows may have been committed between the relay's first poll and this connection.
         socket.write(BYTE);
         resolve();
       });
       socket.on('error', (error: NodeJS.ErrnoException) => {
-        // The file of a relay that was killed.
+        // Socket file that a killed relay left behind.
         if (error.code === 'ECONNREFUSED') unlink(path).catch(() => {});
       });
       socket.once('close', () => {
@@ -131,7 +137,7 @@ class UnixListener implements WakeListener {
 
   constructor(path: string, woken: () => void) {
     this.path = path;
-    let told = false;
+    let notified = false;
     this.server = createServer((socket) => {
       if (this.sockets.size >= PEERS_MAX) {
         socket.destroy();
@@ -139,10 +145,10 @@ class UnixListener implements WakeListener {
       }
       this.sockets.add(socket);
       socket.on('data', () => {
-        if (told) return;
-        told = true;
+        if (notified) return;
+        notified = true;
         setImmediate(() => {
-          told = false;
+          notified = false;
         });
         woken();
       });
@@ -174,13 +180,13 @@ class UnixListener implements WakeListener {
   }
 }
 
-/** The driver with its folders under `root`. */
+/** Driver with its folders under `root`. */
 export function unixWakeIn(root: string): WakeDriver {
   return {
     name: 'unix',
     async waker(scope) {
       const made = new UnixWaker(wakeFolder(scope, root));
-      await made.look();
+      await made.discover();
       return made;
     },
     async listen(scope, woken) {
@@ -191,10 +197,14 @@ export function unixWakeIn(root: string): WakeDriver {
       try {
         await made.open();
       } catch (thrown) {
-        throw coreError('not_writable', `no socket for wake-ups at ${path}: ${(thrown as Error).message}`, {
-          next: 'the relay looks every -poll-interval without it',
-          cause: thrown,
-        });
+        throw coreError(
+          'not_writable',
+          `cannot open the wake-up socket ${path}: ${(thrown as Error).message}`,
+          {
+            next: 'check the folder; without the socket the relay polls every -poll-interval',
+            cause: thrown,
+          },
+        );
       }
       return made;
     },

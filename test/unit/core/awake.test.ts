@@ -1,11 +1,11 @@
-/** Time limits that exclude the time during which this process was stopped. */
+/** Timeouts that exclude the time during which this process was suspended. */
 import { describe, expect, test, vi } from 'vitest';
 import { afterAwake } from '../../../src/core/awake.ts';
 import { systemClock } from '../../../src/io/clock/system.ts';
 import { turn, until } from '../../wait.ts';
 import { resumeAfterStall } from '../stall.ts';
 
-/** Stops this thread: no timer runs and nothing is read. */
+/** Blocks this thread: no timer runs and no data is read. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
@@ -47,7 +47,7 @@ describe('limit for answers', () => {
     stall(1200);
     await turn();
     await turn();
-    // A turn runs the timer at most once, and the limit has four of its steps.
+    // A turn runs the timer at most once, and the timeout has four of its steps.
     expect(over).not.toHaveBeenCalled();
     await until('the end of the limit', () => over.mock.calls.length > 0);
     expect(over).toHaveBeenCalledTimes(1);

@@ -1,4 +1,4 @@
-/** The order of use, against a list; and a cost that does not grow with the size. */
+/** LRU map: its order of use against a list, and a cost that does not grow with the size. */
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
 import { LruMap } from '../../../src/core/lru-map.ts';
@@ -53,7 +53,8 @@ describe('recency map', () => {
         }
       });
     };
-    // V8 steps over the gaps of deleted keys in these, which no step counts.
+    // V8 steps over the gaps of deleted keys in these methods, which the count of steps does not
+    // include.
     const walks = (['keys', 'values', 'entries', 'forEach'] as const).map((name) =>
       vi.spyOn(Map.prototype, name),
     );

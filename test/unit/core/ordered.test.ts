@@ -1,4 +1,5 @@
-/** Numbers as bytes: equal when read back, and ordered as the numbers are. */
+/** Order-preserving encoding: numbers are equal when read back, and their bytes sort as the
+ *  numbers. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { getOrdered, putOrdered } from '../../../src/core/ordered.ts';

@@ -38,7 +38,7 @@ const TABLE = {
 const parse = (argv: readonly string[], more: Partial<SettingInputs> = {}) =>
   parseSettings(TABLE, { argv, env: {}, ...more });
 
-/** The error a call throws; fails the test when it throws none or a foreign one. */
+/** Error that a call throws; fails the test when it throws none or a foreign error. */
 function errorOf(call: () => unknown): MillraceError {
   try {
     call();

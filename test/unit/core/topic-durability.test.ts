@@ -1,4 +1,5 @@
-/** Acknowledged records outlive the loss of one broker: how topics are created, and when an existing one is warned of. */
+/** Acknowledged records outlive the loss of one broker: the configuration of new topics, and the
+ *  warning about existing ones. */
 import type { IAdminClient, Producer } from 'node-rdkafka';
 import { describe, expect, it } from 'vitest';
 import { newTopicConfig, warnOfThinTopic } from '../../../src/core/topics.ts';

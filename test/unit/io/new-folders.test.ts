@@ -1,4 +1,4 @@
-/** Folders that are made for data: their names must survive a crash of the machine, or the data in them is gone. */
+/** New data folders: their names must survive a crash of the machine, or their data is lost. */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { openDisk } from '../../../src/io/disk/node.ts';
 import { prepareFolder } from '../../../src/io/rocksdb/folder.ts';
 import { fileLog } from '../registry/store/file-kit.ts';
 
-/** Folders made and folders synced, in this order. */
+/** Created and synced folders, in this order. */
 const { steps } = vi.hoisted(() => ({ steps: [] as string[] }));
 
 vi.mock('node:fs/promises', async (original) => {

@@ -1,17 +1,27 @@
-/** One connection: reads its frames, keeps the rules of HTTP/2, and ends when it is told to or when they are broken.
+/** HTTP/2 connection: handles frames by the rules of RFC 9113, and ends when it is drained or a
+ *  rule is broken.
  *
- *      open ──► leaving ──► last ──► over        GOAWAY for all that comes, then for all that has not come; then its calls end
- *      open ──► over                             an error of the connection: GOAWAY with its code, and what came is not acted on
+ *      open ──► leaving ──► last ──► over
+ *      open ──► over
  *
- *  An error of a stream resets that stream alone. Nothing is done for a client that does not read: while bytes wait to be written
- *  nothing is read. Source: RFC 9113.
+ *  `leaving`: GOAWAY was sent, and every stream is still accepted. `last`: a second GOAWAY was
+ *  sent; new streams are ignored. `over` follows the end of the last call, or an error of the
+ *  connection: GOAWAY with its code was sent, and received bytes are dropped.
+ *
+ *  An error of a stream resets only that stream. For a client that does not read, nothing more is
+ *  done: while bytes wait to be written, the socket is not read. Source: RFC 9113.
  */
 import type { Socket } from 'node:net';
 import type { WireCall, WireClient } from '../service/call.ts';
 import { DRAIN_PATIENCE_MS } from '../service/common.ts';
-import { type CallsLine, callWindow, LineCalls, type LineOwner } from '../service/connection-calls.ts';
+import {
+  type CallsConnection,
+  callWindow,
+  Http2Calls,
+  type Http2Owner,
+} from '../service/connection-calls.ts';
 import { AbuseLimiter, ClosedStreams } from './abuse-limiter.ts';
-import { ALIVE, goAway, LEAVING, ourSettings, SETTING_BYTES, SETTINGS_ACK } from './control.ts';
+import { ALIVE, goAway, LEAVING, localSettings, SETTING_BYTES, SETTINGS_ACK } from './control.ts';
 import {
   ACK,
   COMPRESSION_ERROR,
@@ -23,7 +33,7 @@ import {
   FLOW_CONTROL_ERROR,
   FRAME_SIZE_ERROR,
   FrameReader,
-  type FrameTaker,
+  type FrameSink,
   frame,
   GOAWAY,
   HEADERS,
@@ -52,16 +62,18 @@ import { HEADER_BYTES_MAX, HeaderList, HpackDecoder } from './hpack.ts';
 import { type OutOwner, WireOut } from './out.ts';
 import { peerOf } from './socket.ts';
 
-/** What a client may send on all calls together before we have read it. */
+/** Flow-control window of the connection: bytes that a client may send on all calls before an
+ *  update. */
 const CONNECTION_WINDOW = 2 ** 20;
 const SETTINGS_IN_A_FRAME_MAX = 32;
 const FRAME_BYTES_LIMIT = 2 ** 24 - 1;
 const CONTINUATIONS_MAX = 64;
-/** A connection that is over is listened to for so long, and for so many bytes, so that its last frames arrive. */
+/** Time, and bytes, for which a connection in state `over` is read, so that its last frames arrive.
+ */
 const LINGER_MS = 1000;
 const LINGER_BYTES_MAX = 1024 * 1024;
 
-/** The beginning of a header block whose end has not come. */
+/** Header block whose end has not arrived. */
 interface Block {
   readonly stream: number;
   readonly ended: boolean;
@@ -70,55 +82,55 @@ interface Block {
   readonly sinceMs: number;
 }
 
-export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall> {
+export class Http2Connection implements FrameSink, CallsConnection, OutOwner<WireCall> {
   readonly socket: Socket;
-  readonly owner: LineOwner;
+  readonly owner: Http2Owner;
   readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed = new ClosedStreams();
-  readonly calls: LineCalls;
-  private readonly onGone: (line: Http2Connection) => void;
+  readonly calls: Http2Calls;
+  private readonly onClosed: (source: Http2Connection) => void;
   private readonly reader = new FrameReader(this);
   private readonly decoder = new HpackDecoder();
-  private readonly strains = new AbuseLimiter();
+  private readonly abuse = new AbuseLimiter();
   private phase: 'open' | 'leaving' | 'last' | 'over' = 'open';
-  /** Its first SETTINGS came. */
-  private settled = false;
+  /** True after the client's first SETTINGS. */
+  private hasSettings = false;
   private block: Block | undefined;
-  /** The highest stream that began. */
+  /** Highest stream that began. */
   private lastId = 0;
-  /** The highest stream at the last PING. */
-  private pingOfCall = 0;
+  /** Highest stream at the last PING. */
+  private pingAtStream = 0;
   private receiveLeft = CONNECTION_WINDOW;
-  /** Counted with the account. */
+  /** Bytes counted with the account. */
   private held = 0;
   private discarded = 0;
-  private readonly bornMs = performance.now();
-  private heardMs = this.bornMs;
-  /** A sign of life was asked for, and none has come. */
-  private askedMs = 0;
-  /** Without a call since then. */
-  private restsMs = this.bornMs;
-  /** The client does not read since then; 0: it does. */
-  private unreadMs = 0;
-  /** Of `leaving` and `over`. */
+  private readonly openedMs = performance.now();
+  private receivedMs = this.openedMs;
+  /** Time of an unanswered keepalive PING; 0: none. */
+  private pingSentMs = 0;
+  /** Time of the end of the last call. */
+  private idleSinceMs = this.openedMs;
+  /** Time since which the client does not read; 0: it reads. */
+  private blockedSinceMs = 0;
+  /** Deadline of the states `leaving` and `over`. */
   private untilMs = 0;
 
-  constructor(owner: LineOwner, socket: Socket, onGone: (line: Http2Connection) => void) {
+  constructor(owner: Http2Owner, socket: Socket, onClosed: (source: Http2Connection) => void) {
     this.owner = owner;
     this.socket = socket;
     this.client = { remoteAddress: socket.remoteAddress ?? '', peer: peerOf(socket) };
-    this.onGone = onGone;
+    this.onClosed = onClosed;
     this.out = new WireOut<WireCall>(socket, this);
-    this.calls = new LineCalls(this);
+    this.calls = new Http2Calls(this);
     const { streamsMax, messageBytesMax } = owner.options;
-    this.out.push(ourSettings(streamsMax, callWindow(messageBytesMax)));
+    this.out.push(localSettings(streamsMax, callWindow(messageBytesMax)));
     this.out.push(numberFrame(WINDOW_UPDATE, 0, CONNECTION_WINDOW - WINDOW_INITIAL));
     socket.on('data', (chunk: Buffer) => this.receive(chunk));
-    socket.on('drain', () => this.readAgain());
-    // What broke it is told by `close`.
+    socket.on('drain', () => this.resumeReading());
+    // The event `close` follows and handles the end.
     socket.on('error', () => {});
-    socket.on('close', () => this.gone());
+    socket.on('close', () => this.onClose());
   }
 
   private receive(chunk: Buffer): void {
@@ -127,47 +139,48 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
       if (this.discarded > LINGER_BYTES_MAX) this.socket.destroy();
       return;
     }
-    this.heardMs = performance.now();
-    this.askedMs = 0;
+    this.receivedMs = performance.now();
+    this.pingSentMs = 0;
     this.out.hold();
     this.reader.read(chunk);
     this.out.release();
     this.count();
   }
 
-  sent(call: WireCall): void {
-    this.calls.sent(call);
+  onSent(call: WireCall): void {
+    this.calls.onSent(call);
   }
 
-  full(): void {
+  onBackpressure(): void {
     if (this.phase === 'over') return;
-    if (this.unreadMs === 0) this.unreadMs = performance.now();
+    if (this.blockedSinceMs === 0) this.blockedSinceMs = performance.now();
     this.socket.pause();
     this.count();
   }
 
-  private readAgain(): void {
-    this.unreadMs = 0;
+  private resumeReading(): void {
+    this.blockedSinceMs = 0;
     this.count();
     this.socket.resume();
   }
 
-  /** Counts what waits to be read whole or to be written. */
+  /** Updates the count of bytes that wait to be complete or to be written. */
   private count(): void {
     const { account } = this.owner;
-    const unread = this.unreadMs === 0 ? 0 : this.socket.writableLength;
+    const unread = this.blockedSinceMs === 0 ? 0 : this.socket.writableLength;
     const held = this.phase === 'over' ? 0 : this.reader.heldBytes + (this.block?.bytes ?? 0) + unread;
     const more = held - this.held;
     if (more === 0) return;
     this.held = held;
     account.hold(more, false);
-    if (more > 0 && account.isOverfull) this.fail(ENHANCE_YOUR_CALM, 'the server holds as much as it may');
+    if (more > 0 && account.isOverfull)
+      this.fail(ENHANCE_YOUR_CALM, 'the server has reached its memory limit');
   }
 
-  takeFrame(type: number, flags: number, stream: number, bytes: Buffer, from: number, to: number): boolean {
-    if (!this.settled) {
+  onFrame(type: number, flags: number, stream: number, bytes: Buffer, from: number, to: number): boolean {
+    if (!this.hasSettings) {
       if (type !== SETTINGS || (flags & ACK) !== 0) return this.fail(PROTOCOL_ERROR, 'SETTINGS come first');
-      this.settled = true;
+      this.hasSettings = true;
     }
     if (this.block !== undefined && (type !== CONTINUATION || stream !== this.block.stream))
       return this.fail(PROTOCOL_ERROR, 'a header block is not finished');
@@ -202,16 +215,16 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
       case CONTINUATION:
         this.onContinuation(flags, bytes, from, to);
         break;
-      // A type that nobody knows means nothing.
+      // Frames of unknown types are ignored (RFC 9113, 4.1).
     }
     return this.phase !== 'over';
   }
 
-  refuseBytes(code: number, why: string): void {
+  onBadBytes(code: number, why: string): void {
     this.fail(code, why);
   }
 
-  /** A stream that was never begun. */
+  /** True for a stream that never began. */
   private isIdle(stream: number): boolean {
     return stream % 2 === 0 || (stream > this.lastId && this.phase !== 'last');
   }
@@ -219,7 +232,8 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
   private onData(flags: number, stream: number, bytes: Buffer, from: number, to: number): void {
     const length = to - from;
     this.receiveLeft -= length;
-    // What comes is read at once, so the windows never fill up; what calls hold has bounds of its own.
+    // Received bytes are consumed immediately, so the window never fills; the memory of calls has
+    // its own bounds.
     if (this.receiveLeft < CONNECTION_WINDOW / 2) {
       this.out.push(numberFrame(WINDOW_UPDATE, 0, CONNECTION_WINDOW - this.receiveLeft));
       this.receiveLeft = CONNECTION_WINDOW;
@@ -234,40 +248,40 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
       }
     }
     const call = this.calls.get(stream);
-    if (call === undefined) this.onStray(stream);
+    if (call === undefined) this.onUnknownStream(stream);
     else if (call.remoteEnded) this.calls.reset(call, STREAM_CLOSED);
     else {
       call.receiveLeft -= length;
       const ended = (flags & END_STREAM) !== 0;
-      // A frame that brings nothing is work for nothing.
-      if (at === end && !ended) this.strain();
-      this.calls.take(call, bytes, at, end);
+      // An empty frame is work without effect.
+      if (at === end && !ended) this.countAbuse();
+      this.calls.accept(call, bytes, at, end);
       if (call.over) return;
       if (ended) this.calls.ended(call);
-      else this.openCall(call);
+      else this.openCallWindow(call);
     }
   }
 
-  /** Padding and the messages of a stream use its window up. */
-  private openCall(call: WireCall): void {
+  /** Refills the window of a stream, which padding and messages consume. */
+  private openCallWindow(call: WireCall): void {
     const window = callWindow(this.owner.options.messageBytesMax);
     if (call.receiveLeft >= window / 2) return;
     this.out.push(numberFrame(WINDOW_UPDATE, call.id, window - call.receiveLeft));
     call.receiveLeft = window;
   }
 
-  /** DATA of no call. */
-  private onStray(stream: number): void {
+  /** Handles DATA without a call. */
+  private onUnknownStream(stream: number): void {
     if (this.isIdle(stream)) this.fail(PROTOCOL_ERROR, `DATA on stream ${stream}, which has not begun`);
     else if (stream <= this.lastId && !this.closed.wasReset(stream)) {
       this.out.push(numberFrame(RST_STREAM, stream, STREAM_CLOSED));
-      this.strain();
+      this.countAbuse();
     }
   }
 
   private onHeaders(flags: number, stream: number, bytes: Buffer, from: number, to: number): void {
     if (stream % 2 === 0) {
-      this.fail(PROTOCOL_ERROR, `stream ${stream} is none of a client`);
+      this.fail(PROTOCOL_ERROR, `stream ${stream} is not a client stream`);
       return;
     }
     let at = from;
@@ -275,7 +289,7 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     if ((flags & PADDED) !== 0 && at < to) end -= bytes[at] as number;
     at += ((flags & PADDED) === 0 ? 0 : 1) + ((flags & WITH_PRIORITY) === 0 ? 0 : 5);
     if (at > to) {
-      this.fail(FRAME_SIZE_ERROR, 'HEADERS are shorter than their flags say');
+      this.fail(FRAME_SIZE_ERROR, 'HEADERS are shorter than their flags require');
       return;
     }
     if (at > end) {
@@ -310,7 +324,8 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     this.onBlock(block.stream, block.ended, Buffer.concat(block.parts), 0, block.bytes);
   }
 
-  /** A whole header block. It is read even where nothing is to come of it: the next one builds on its table. */
+  /** Handles a whole header block. The block is decoded even when it is ignored: later blocks
+   *  depend on its table entries. */
   private onBlock(stream: number, ended: boolean, bytes: Buffer, from: number, to: number): void {
     const list = new HeaderList();
     if (!this.decoder.read(bytes, from, to, list)) {
@@ -320,7 +335,7 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     const call = this.calls.get(stream);
     if (call !== undefined) this.onTrailers(call, ended, list);
     else if (stream > this.lastId) {
-      // The client knows that nobody listens to it.
+      // The client has received GOAWAY for this stream.
       if (this.phase === 'last') return;
       this.lastId = stream;
       this.calls.begin(stream, ended, list);
@@ -336,7 +351,7 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     else this.calls.ended(call);
   }
 
-  /** What it says is of no use here (RFC 9113, section 5.3.2). */
+  /** Validates PRIORITY and ignores its content (RFC 9113, section 5.3.2). */
   private onPriority(stream: number, length: number): void {
     if (stream === 0) this.fail(PROTOCOL_ERROR, 'PRIORITY on no stream');
     else if (length !== 5) this.fail(FRAME_SIZE_ERROR, `PRIORITY of ${length} bytes`);
@@ -357,12 +372,12 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     if (stream !== 0) this.fail(PROTOCOL_ERROR, 'SETTINGS on a stream');
     else if ((flags & ACK) !== 0) {
       if (length !== 0) this.fail(FRAME_SIZE_ERROR, 'SETTINGS that acknowledge and set');
-      else this.strain();
+      else this.countAbuse();
     } else if (length % SETTING_BYTES !== 0) this.fail(FRAME_SIZE_ERROR, `SETTINGS of ${length} bytes`);
     else if (length > SETTING_BYTES * SETTINGS_IN_A_FRAME_MAX)
       this.fail(ENHANCE_YOUR_CALM, `more than ${SETTINGS_IN_A_FRAME_MAX} settings in a frame`);
     else {
-      this.strain();
+      this.countAbuse();
       for (let at = from; at < to && this.phase !== 'over'; at += SETTING_BYTES)
         this.onSetting(bytes.readUInt16BE(at), bytes.readUInt32BE(at + 2));
       this.out.push(SETTINGS_ACK);
@@ -372,7 +387,7 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
   private onSetting(id: number, value: number): void {
     switch (id) {
       case SETTINGS_HEADER_TABLE_SIZE:
-        this.out.tableOffered(value);
+        this.out.setTableOffer(value);
         break;
       case SETTINGS_ENABLE_PUSH:
         if (value > 1) this.fail(PROTOCOL_ERROR, `ENABLE_PUSH is ${value}`);
@@ -392,19 +407,20 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     if (stream !== 0) this.fail(PROTOCOL_ERROR, 'PING on a stream');
     else if (to - from !== 8) this.fail(FRAME_SIZE_ERROR, `PING of ${to - from} bytes`);
     else if ((flags & ACK) === 0) {
-      // A client that measures its bandwidth sends one PING a call at most; more than that is strain.
-      if (this.pingOfCall === this.lastId) this.strain();
-      this.pingOfCall = this.lastId;
+      // A client that measures its bandwidth sends at most one PING a call; more PINGs count as
+      // abuse.
+      if (this.pingAtStream === this.lastId) this.countAbuse();
+      this.pingAtStream = this.lastId;
       this.out.push(frame(PING, ACK, 0, bytes.subarray(from, to)));
-    } else if (this.phase === 'leaving' && LEAVING.equals(bytes.subarray(from, to))) this.lastCall();
-    else this.strain();
+    } else if (this.phase === 'leaving' && LEAVING.equals(bytes.subarray(from, to))) this.refuseNewCalls();
+    else this.countAbuse();
   }
 
   private onGoAway(stream: number, length: number): void {
     if (stream !== 0) this.fail(PROTOCOL_ERROR, 'GOAWAY on a stream');
     else if (length < 8) this.fail(FRAME_SIZE_ERROR, `GOAWAY of ${length} bytes`);
-    // It begins no other call.
-    else if (this.phase === 'open' || this.phase === 'leaving') this.lastCall();
+    // The client begins no further calls.
+    else if (this.phase === 'open' || this.phase === 'leaving') this.refuseNewCalls();
   }
 
   private onWindowUpdate(stream: number, bytes: Buffer, from: number, to: number): void {
@@ -415,7 +431,7 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     const more = bytes.readUInt32BE(from) & STREAM_MAX;
     if (stream === 0) {
       if (more === 0) this.fail(PROTOCOL_ERROR, 'WINDOW_UPDATE of nothing');
-      else if (!this.out.openConnection(more))
+      else if (!this.out.openConnectionWindow(more))
         this.fail(FLOW_CONTROL_ERROR, 'the window of the connection is too large');
       return;
     }
@@ -424,14 +440,14 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
       if (this.isIdle(stream))
         this.fail(PROTOCOL_ERROR, `WINDOW_UPDATE on stream ${stream}, which has not begun`);
     } else if (more === 0) this.calls.reset(call, PROTOCOL_ERROR);
-    else if (!this.out.openCall(call, more)) this.calls.reset(call, FLOW_CONTROL_ERROR);
+    else if (!this.out.openCallWindow(call, more)) this.calls.reset(call, FLOW_CONTROL_ERROR);
   }
 
-  strain(): void {
-    if (!this.strains.add()) this.fail(ENHANCE_YOUR_CALM, 'too much of what comes to nothing');
+  countAbuse(): void {
+    if (!this.abuse.add()) this.fail(ENHANCE_YOUR_CALM, 'too many frames without effect');
   }
 
-  /** The connection cannot go on. */
+  /** Ends the connection with GOAWAY and this error code. */
   fail(code: number, why: string): false {
     if (this.phase === 'over') return false;
     this.owner.options.log.debug({ code, why }, 'gRPC connection ended');
@@ -451,20 +467,21 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     this.socket.resume();
   }
 
-  private gone(): void {
+  private onClose(): void {
     this.phase = 'over';
     this.calls.abandon();
     this.count();
-    this.onGone(this);
+    this.onClosed(this);
   }
 
-  atRest(): void {
-    this.restsMs = performance.now();
+  onIdle(): void {
+    this.idleSinceMs = performance.now();
     if (this.phase === 'last') this.finish();
   }
 
-  /** Tells the client to go away: at first no stream is refused, because calls are on their way. */
-  leave(): void {
+  /** Starts a graceful GOAWAY: first without a limit of streams, because calls may be in flight to
+   *  the server. */
+  startGoAway(): void {
     if (this.phase !== 'open') return;
     this.phase = 'leaving';
     this.untilMs = performance.now() + DRAIN_PATIENCE_MS;
@@ -472,14 +489,14 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     this.out.push(frame(PING, 0, 0, LEAVING));
   }
 
-  /** What comes after this is not acted on. */
-  private lastCall(): void {
+  /** Sends the final GOAWAY: later streams are ignored. */
+  private refuseNewCalls(): void {
     this.phase = 'last';
     this.out.push(goAway(this.lastId, NO_ERROR, ''));
     if (this.calls.size === 0) this.finish();
   }
 
-  /** Ends what has waited too long. */
+  /** Checks the deadlines of the connection and its calls. */
   sweep(nowMs: number): void {
     const { requestTimeoutMs, keepAliveMs, idleTimeoutMs } = this.owner.options;
     if (this.phase === 'over') {
@@ -488,16 +505,16 @@ export class Http2Connection implements FrameTaker, CallsLine, OutOwner<WireCall
     }
     this.calls.sweep(nowMs);
     const patienceMs = nowMs - requestTimeoutMs;
-    const unread = this.unreadMs !== 0 && this.unreadMs <= patienceMs;
-    const silent = this.askedMs !== 0 && this.askedMs <= patienceMs;
-    const stranger = !this.settled && this.bornMs <= patienceMs;
-    if (unread || silent || stranger) this.socket.destroy();
+    const unread = this.blockedSinceMs !== 0 && this.blockedSinceMs <= patienceMs;
+    const pingUnanswered = this.pingSentMs !== 0 && this.pingSentMs <= patienceMs;
+    const noSettings = !this.hasSettings && this.openedMs <= patienceMs;
+    if (unread || pingUnanswered || noSettings) this.socket.destroy();
     else if (this.block !== undefined && this.block.sinceMs <= patienceMs)
       this.fail(ENHANCE_YOUR_CALM, 'a header block does not end');
-    else if (this.phase === 'leaving' && nowMs >= this.untilMs) this.lastCall();
-    else if (this.calls.size === 0 && nowMs - this.restsMs >= idleTimeoutMs) this.leave();
-    else if (this.askedMs === 0 && nowMs - this.heardMs >= keepAliveMs) {
-      this.askedMs = nowMs;
+    else if (this.phase === 'leaving' && nowMs >= this.untilMs) this.refuseNewCalls();
+    else if (this.calls.size === 0 && nowMs - this.idleSinceMs >= idleTimeoutMs) this.startGoAway();
+    else if (this.pingSentMs === 0 && nowMs - this.receivedMs >= keepAliveMs) {
+      this.pingSentMs = nowMs;
       this.out.push(frame(PING, 0, 0, ALIVE));
     }
   }

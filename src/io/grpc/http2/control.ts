@@ -1,4 +1,4 @@
-/** The frames of a connection itself. Source: RFC 9113, sections 6.5, 6.7 and 6.8. */
+/** Frames of the connection itself. Source: RFC 9113, sections 6.5, 6.7 and 6.8. */
 import {
   ACK,
   frame,
@@ -11,15 +11,16 @@ import {
 import { HEADER_BYTES_MAX } from './hpack.ts';
 
 export const SETTING_BYTES = 6;
-/** The preface of a server that changes no setting. */
+/** Preface of a server without settings of its own. */
 export const NO_SETTINGS = frame(SETTINGS, 0, 0, Buffer.alloc(0));
 export const SETTINGS_ACK = frame(SETTINGS, ACK, 0, Buffer.alloc(0));
-/** What our PINGs carry: whether somebody is there, and whether GOAWAY was read. */
+/** Payloads of the server's PINGs: keepalive, and the check that GOAWAY was read. */
 export const ALIVE = Buffer.from('alive???', 'latin1');
 export const LEAVING = Buffer.from('leaving?', 'latin1');
 
-/** @param window what a client may send of one call before it waits */
-export function ourSettings(streamsMax: number, window: number): Buffer {
+/** First SETTINGS of the server. @param window bytes that a client may send on a call before an
+ *  update */
+export function localSettings(streamsMax: number, window: number): Buffer {
   const settings: ReadonlyArray<readonly [id: number, value: number]> = [
     [SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax],
     [SETTINGS_INITIAL_WINDOW_SIZE, window],
@@ -31,7 +32,7 @@ export function ourSettings(streamsMax: number, window: number): Buffer {
   return frame(SETTINGS, 0, 0, payload);
 }
 
-/** @param last the highest stream that is acted on */
+/** GOAWAY frame. @param last the highest stream that is handled */
 export function goAway(last: number, code: number, why: string): Buffer {
   const text = Buffer.from(why, 'utf8');
   const payload = Buffer.alloc(8 + text.length);

@@ -1,4 +1,4 @@
-/** HTTP/2 frames as bytes: cut out of what a socket gives, and written. Source: RFC 9113, sections 3.4, 4.1, 6 and 7. */
+/** Reader and writer of HTTP/2 frames. Source: RFC 9113, sections 3.4, 4.1, 6 and 7. */
 
 export const DATA = 0;
 export const HEADERS = 1;
@@ -11,11 +11,11 @@ export const GOAWAY = 7;
 export const WINDOW_UPDATE = 8;
 export const CONTINUATION = 9;
 
-/** Of DATA and HEADERS. */
+/** Flag of DATA and HEADERS. */
 export const END_STREAM = 0x1;
-/** Of SETTINGS and PING. */
+/** Flag of SETTINGS and PING. */
 export const ACK = 0x1;
-/** Of HEADERS and CONTINUATION. */
+/** Flag of HEADERS and CONTINUATION. */
 export const END_HEADERS = 0x4;
 export const PADDED = 0x8;
 export const WITH_PRIORITY = 0x20;
@@ -38,15 +38,16 @@ export const SETTINGS_MAX_FRAME_SIZE = 5;
 export const SETTINGS_MAX_HEADER_LIST_SIZE = 6;
 
 export const HEAD_BYTES = 9;
-/** Payload of a frame: what every endpoint takes, and we do not ask for more. */
+/** Largest payload of a frame: the default, which the server does not raise. */
 export const FRAME_BYTES_MAX = 16_384;
 export const WINDOW_INITIAL = 65_535;
 export const WINDOW_MAX = 2 ** 31 - 1;
 export const STREAM_MAX = 2 ** 31 - 1;
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
-/** What is kept of a frame grows from here, with what came and never with what was only announced. */
+/** Initial size of the buffer of an incomplete frame; it grows by received bytes, never by
+ *  announced ones. */
 const KEPT_BYTES_MIN = 256;
-/** A larger buffer is let go as soon as its frame is read. */
+/** Larger buffers are released when their frame is complete. */
 const KEPT_BYTES_IDLE_MAX = 1024;
 
 export function writeHead(
@@ -71,14 +72,14 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
   return bytes;
 }
 
-/** A frame whose payload is one number of 32 bits: RST_STREAM, WINDOW_UPDATE. */
+/** Frame whose payload is one 32-bit number: RST_STREAM, WINDOW_UPDATE. */
 export function numberFrame(type: number, stream: number, value: number): Buffer {
   const bytes = Buffer.allocUnsafe(HEAD_BYTES + 4);
   bytes.writeUInt32BE(value, writeHead(bytes, 0, 4, type, 0, stream));
   return bytes;
 }
 
-/** One HEADERS frame, or with CONTINUATION where the block is longer than a frame. */
+/** HEADERS frame, followed by CONTINUATION frames when the block is longer than a frame. */
 export function headerFrames(stream: number, block: Buffer, endStream: boolean): Buffer {
   const flags = endStream ? END_STREAM : 0;
   if (block.length <= FRAME_BYTES_MAX) return frame(HEADERS, flags | END_HEADERS, stream, block);
@@ -93,54 +94,54 @@ export function headerFrames(stream: number, block: Buffer, endStream: boolean):
   return Buffer.concat(frames);
 }
 
-export interface FrameTaker {
-  /** A whole frame, its payload from `from` to `to` and only until this returns. False: nothing more is to be read. */
-  takeFrame(type: number, flags: number, stream: number, bytes: Buffer, from: number, to: number): boolean;
-  /** The bytes are no HTTP/2: the error code, and why. */
-  refuseBytes(code: number, why: string): void;
+export interface FrameSink {
+  /** Handles a whole frame; its payload from `from` to `to` is borrowed. False: stop reading. */
+  onFrame(type: number, flags: number, stream: number, bytes: Buffer, from: number, to: number): boolean;
+  /** Handles bytes that are not HTTP/2, with the error code and the reason. */
+  onBadBytes(code: number, why: string): void;
 }
 
-/** Cuts frames out of chunks of any size. */
+/** Splits chunks of any size into frames. */
 export class FrameReader {
-  private readonly taker: FrameTaker;
-  /** Bytes of the preface that came. */
-  private greeted = 0;
-  /** The beginning of a frame. */
+  private readonly sink: FrameSink;
+  /** Bytes of the preface that have arrived. */
+  private prefaceRead = 0;
+  /** Buffer of an incomplete frame. */
   private kept: Buffer | undefined;
   private size = 0;
   private over = false;
 
-  constructor(taker: FrameTaker) {
-    this.taker = taker;
+  constructor(sink: FrameSink) {
+    this.sink = sink;
   }
 
-  /** Bytes held of a frame that is not whole. */
+  /** Memory of an incomplete frame, in bytes. */
   get heldBytes(): number {
     return this.size === 0 ? 0 : (this.kept as Buffer).length;
   }
 
-  /** @cost O(chunk) */
+  /** Reads a chunk. @cost O(chunk) */
   read(chunk: Buffer): void {
     if (this.over) return;
-    let at = this.greeted < PREFACE.length ? this.greet(chunk) : 0;
+    let at = this.prefaceRead < PREFACE.length ? this.readPreface(chunk) : 0;
     if (this.size > 0) at = this.fill(chunk, at);
     while (!this.over && chunk.length - at >= HEAD_BYTES) {
       const length = lengthAt(chunk, at);
       const end = at + HEAD_BYTES + length;
       if (length > FRAME_BYTES_MAX) this.refuseSize(length);
       else if (end > chunk.length) break;
-      else this.give(chunk, at, end);
+      else this.deliver(chunk, at, end);
       at = end;
     }
     if (!this.over && at < chunk.length) this.keep(chunk, at, chunk.length - at);
   }
 
-  private greet(chunk: Buffer): number {
+  private readPreface(chunk: Buffer): number {
     let at = 0;
-    while (this.greeted < PREFACE.length && at < chunk.length) {
-      if (chunk[at++] !== PREFACE[this.greeted++]) {
+    while (this.prefaceRead < PREFACE.length && at < chunk.length) {
+      if (chunk[at++] !== PREFACE[this.prefaceRead++]) {
         this.over = true;
-        this.taker.refuseBytes(PROTOCOL_ERROR, 'this port speaks HTTP/2 alone');
+        this.sink.onBadBytes(PROTOCOL_ERROR, 'this port accepts HTTP/2 only');
         break;
       }
     }
@@ -149,12 +150,12 @@ export class FrameReader {
 
   private refuseSize(length: number): void {
     this.over = true;
-    this.taker.refuseBytes(FRAME_SIZE_ERROR, `a frame of ${length} bytes is over ${FRAME_BYTES_MAX}`);
+    this.sink.onBadBytes(FRAME_SIZE_ERROR, `a frame of ${length} bytes is over ${FRAME_BYTES_MAX}`);
   }
 
-  private give(bytes: Buffer, at: number, end: number): void {
+  private deliver(bytes: Buffer, at: number, end: number): void {
     const stream = bytes.readUInt32BE(at + 5) & STREAM_MAX;
-    const more = this.taker.takeFrame(
+    const more = this.sink.onFrame(
       bytes[at + 3] as number,
       bytes[at + 4] as number,
       stream,
@@ -165,7 +166,7 @@ export class FrameReader {
     if (!more) this.over = true;
   }
 
-  /** Goes on with the frame that has begun: first its head, which says how much is to come. */
+  /** Continues an incomplete frame: first its head, which gives the length. */
   private fill(chunk: Buffer, from: number): number {
     let at = from;
     while (!this.over && this.size > 0 && at < chunk.length) {
@@ -181,13 +182,13 @@ export class FrameReader {
         const end = this.size;
         this.size = 0;
         if (kept.length > KEPT_BYTES_IDLE_MAX) this.kept = undefined;
-        this.give(kept, 0, end);
+        this.deliver(kept, 0, end);
       }
     }
     return at;
   }
 
-  /** Bytes to the end of the head, or of the frame. */
+  /** Bytes missing to the end of the head, or of the frame. */
   private missing(): number {
     const whole = this.size < HEAD_BYTES ? HEAD_BYTES : HEAD_BYTES + lengthAt(this.kept as Buffer, 0);
     return whole - this.size;

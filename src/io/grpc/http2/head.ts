@@ -1,18 +1,20 @@
-/** Reads the head of a call out of its header list. Source: RFC 9113, section 8.3; the gRPC documentation, PROTOCOL-HTTP2. */
+/** Parser of the head of a call from its header list. Source: RFC 9113, section 8.3; the gRPC
+ *  documentation, PROTOCOL-HTTP2. */
 import type { HeaderList } from './hpack.ts';
 
-/** Why a list begins no call: it is no request (the stream is reset), or one that is answered without a call. */
+/** Reason that a header list begins no call: it is no request (the stream is reset), or a request
+ *  that is answered without a call. */
 export type HeadRefusal = 'malformed' | 'method' | 'content_type' | 'te' | 'timeout';
 
 export interface CallHead {
   readonly path: string;
-  /** Infinity: no deadline. */
+  /** Timeout of the call; Infinity: no deadline. */
   readonly timeoutMs: number;
-  /** Bytes of all DATA; -1: it does not say. */
+  /** Announced bytes of all DATA; -1: not announced. */
   readonly length: number;
 }
 
-/** What the names that matter here do. */
+/** Roles of the header names that matter. */
 const KIND = {
   method: 0,
   scheme: 1,
@@ -100,7 +102,7 @@ export function readHead(list: HeaderList): CallHead | HeadRefusal {
         te = true;
         break;
       case KIND.content_type:
-        // Given twice it is none.
+        // A repeated content-type is invalid.
         contentType = contentType === undefined ? value : '';
         break;
       case KIND.timeout:
@@ -130,7 +132,7 @@ export function readHead(list: HeaderList): CallHead | HeadRefusal {
   };
 }
 
-/** Whether a list may end a request. */
+/** True when the list may end a request. */
 export function areTrailers(list: HeaderList): boolean {
   const { fields } = list;
   if (!list.sound) return false;
@@ -141,7 +143,7 @@ export function areTrailers(list: HeaderList): boolean {
   return true;
 }
 
-/** The encoding that a compressed message of this call has. */
+/** Encoding of compressed messages of this call. */
 export function encodingOf(fields: readonly string[]): string {
   const at = fields.findIndex((text, i) => i % 2 === 0 && text === 'grpc-encoding');
   return at < 0 ? 'identity' : (fields[at + 1] as string);

@@ -1,4 +1,4 @@
-/** The static table of HPACK: names and values in turn, index 1 first. Source: RFC 7541, appendix A. */
+/** Static table of HPACK: names and values in turn, index 1 first. Source: RFC 7541, appendix A. */
 export const STATIC_TABLE: readonly string[] = [
   [':authority', ''],
   [':method', 'GET'],

@@ -1,28 +1,30 @@
-/** Reads header blocks (HPACK), and writes those of answers. Source: RFC 7541; RFC 9113, section 8.2.1 for what a field may be.
+/** HPACK decoder of header blocks, and encoder of the blocks of answers. Source: RFC 7541; RFC
+ *  9113, section 8.2.1 for valid fields.
  *
- *  A block that cannot be read ends its connection, because the tables of both sides would differ from there on. A field that
- *  may not be (an upper-case name, a line end in a value) is read like any other and makes the list unsound: that ends its
- *  stream alone. What a list may hold is bounded; one that is too long is read to its end, and not kept.
+ *  A malformed block ends its connection, because the tables of both sides would differ from then
+ *  on. An invalid field (an upper-case name, a line end in a value) is decoded like any other and
+ *  makes the list unsound, which ends only its stream. The size of a list is bounded; a longer list
+ *  is decoded to its end, and its rest is dropped.
  */
 import { STATIC_ENTRIES, STATIC_TABLE } from './hpack-static.ts';
 import { huffmanBytesMax, readHuffman } from './huffman.ts';
 
-/** What both sides begin with, and our side keeps. */
+/** Size of the dynamic table: the default, which the server does not change. */
 const TABLE_BYTES = 4096;
-/** An entry is counted with so many bytes beside its text. */
+/** Bytes that an entry counts beside its text (RFC 7541, section 4.1). */
 const ENTRY_BYTES = 32;
-/** Entries that fit a table; a power of two. */
+/** Most entries of a table; a power of two. */
 const SLOTS = TABLE_BYTES / ENTRY_BYTES;
-/** Of a header block as it travels, and of the list that comes of it. */
+/** Most bytes of an encoded header block, and of the decoded list. */
 export const HEADER_BYTES_MAX = 64 * 1024;
 
-/** The fields of one block. */
+/** Decoded fields of one block. */
 export class HeaderList {
-  /** Names and values in turn, Latin-1. */
+  /** Header names and values in turn, Latin-1. */
   fields: string[] = [];
-  /** As RFC 7541, section 4.1 counts. */
+  /** Size of the list by RFC 7541, section 4.1. */
   bytes = 0;
-  /** Every name and value is one that HTTP/2 allows. */
+  /** True when HTTP/2 allows every name and value. */
   sound = true;
 
   get tooLong(): boolean {
@@ -42,7 +44,7 @@ const SPACE = 32;
 const IN_NAME = 1;
 const IN_VALUE = 2;
 
-/** What a byte may be part of. */
+/** Character classes: whether a byte may be part of a name, a value or both. */
 function textClasses(): Uint8Array {
   const classes = new Uint8Array(256).fill(IN_VALUE, 32);
   classes[TAB] = IN_VALUE;
@@ -53,7 +55,8 @@ function textClasses(): Uint8Array {
 }
 const CLASSES = textClasses();
 
-/** Names and short values come again and again: a text that stood in the same slot is not made anew. */
+/** Cache of names and short values, which repeat: an equal text in the same slot is not allocated
+ *  again. */
 const CACHE_SLOTS = 1024;
 const CACHED_BYTES_MAX = 32;
 const cachedTexts: string[] = new Array<string>(CACHE_SLOTS).fill('');
@@ -67,7 +70,7 @@ function isText(text: string, bytes: Uint8Array, from: number, length: number): 
 const unpacked = Buffer.allocUnsafeSlow(huffmanBytesMax(HEADER_BYTES_MAX));
 
 export class HpackDecoder {
-  /** Of the newest entry. */
+  /** Slot of the newest entry. */
   private newest = 0;
   private entries = 0;
   private used = 0;
@@ -76,10 +79,11 @@ export class HpackDecoder {
   private readonly values: string[] = new Array<string>(SLOTS).fill('');
   private readonly sounds = new Uint8Array(SLOTS);
   private at = 0;
-  /** The text that was read last is one of the kind asked for. */
+  /** True when the last decoded text is valid for its kind. */
   private sound = true;
 
-  /** Adds the fields of a block to `list`. False: it cannot be read. @cost O(to - from) */
+  /** Decodes the fields of a block into `list`. False: the block is malformed. @cost O(to - from)
+   */
   read(bytes: Buffer, from: number, to: number, list: HeaderList): boolean {
     this.at = from;
     let begun = false;
@@ -116,7 +120,8 @@ export class HpackDecoder {
     return true;
   }
 
-  /** @param prefix six bits: the field enters the table; four: it does not */
+  /** Decodes a literal field. @param prefix six bits: the field enters the table; four: it does not
+   */
   private readLiteral(bytes: Buffer, to: number, prefix: 4 | 6, list: HeaderList): boolean {
     const index = this.integer(bytes, to, prefix);
     if (index < 0) return false;
@@ -130,7 +135,7 @@ export class HpackDecoder {
       const slot = this.slotOf(index);
       if (slot >= 0) {
         name = this.names[slot];
-        // The value that spoiled the entry is not taken over.
+        // The name may be valid although its entry has an invalid value.
         sound = this.sounds[slot] === 1 || isName(name as string);
       }
     }
@@ -143,7 +148,7 @@ export class HpackDecoder {
     return true;
   }
 
-  /** -1: there is no such entry. */
+  /** Slot of a table index; -1 for an index without an entry. */
   private slotOf(index: number): number {
     const age = index - STATIC_ENTRIES - 1;
     return age < this.entries ? (this.newest - age) & (SLOTS - 1) : -1;
@@ -161,7 +166,7 @@ export class HpackDecoder {
     this.used += bytes;
   }
 
-  /** Drops the oldest entries until no more than so many bytes are left. */
+  /** Evicts the oldest entries until at most this many bytes remain. */
   private evict(bytes: number): void {
     while (this.entries > 0 && this.used > bytes) {
       const slot = (this.newest - this.entries + 1) & (SLOTS - 1);
@@ -172,7 +177,8 @@ export class HpackDecoder {
     }
   }
 
-  /** -1: it does not end, or is over 28 bits. Source: RFC 7541, section 5.1. */
+  /** Decodes an integer; -1 when it is incomplete or over 28 bits. Source: RFC 7541, section 5.1.
+   */
   private integer(bytes: Buffer, to: number, prefix: number): number {
     const most = (1 << prefix) - 1;
     let value = (bytes[this.at++] as number) & most;
@@ -186,7 +192,7 @@ export class HpackDecoder {
     return -1;
   }
 
-  /** Undefined: it does not end here, or is no Huffman code. */
+  /** Decodes a text; undefined when it is incomplete or no Huffman code. */
   private text(bytes: Buffer, to: number, kind: typeof IN_NAME | typeof IN_VALUE): string | undefined {
     if (this.at >= to) return undefined;
     const coded = (bytes[this.at] as number) >= 0x80;
@@ -203,7 +209,7 @@ export class HpackDecoder {
     const to = from + length;
     let sound = true;
     let hash = length;
-    // A pseudo-header's name begins with a colon, and only that.
+    // Only the first character of a pseudo-header's name is a colon.
     let at = kind === IN_NAME && length > 1 && bytes[from] === COLON ? from + 1 : from;
     for (; at < to; at++) {
       const byte = bytes[at] as number;
@@ -251,7 +257,8 @@ function textBytes(text: string): Buffer {
   return Buffer.concat([Buffer.from(integerBytes(bytes.length, 7, 0)), bytes]);
 }
 
-/** Fields that nobody keeps, names and values in turn, in Latin-1; a status of 200 by its index. */
+/** Encodes fields (names and values in turn, Latin-1) without table entries; a status of 200 by its
+ *  index. */
 export function writeHeaders(fields: readonly string[]): Buffer {
   const parts: Uint8Array[] = [];
   for (let i = 0; i < fields.length; i += 2) {
@@ -269,5 +276,6 @@ export function writeHeaders(fields: readonly string[]): Buffer {
   return Buffer.concat(parts);
 }
 
-/** What a header block begins with after its reader has shrunk the table it offers: that none is used. */
+/** Table size update to 0, which must begin the first block after the client has shrunk its table.
+ */
 export const NO_TABLE = Buffer.of(0x20);

@@ -1,7 +1,8 @@
-/** The Huffman code of HPACK, read four bits at a time. Source: RFC 7541, section 5.2 and appendix B.
+/** Huffman decoder of HPACK, four bits at a time. Source: RFC 7541, section 5.2 and appendix B.
  *
- *  The code is canonical: codes of one length follow each other in the order of their symbols, so the lengths are the
- *  whole table. A string ends with the first bits of EOS, fewer than eight; EOS itself has no place in it.
+ *  The code is canonical: codes of one length are consecutive in the order of their symbols, so the
+ *  table of lengths defines the code. A string is padded with the first bits of EOS, fewer than
+ *  eight; a whole EOS is invalid.
  */
 
 const EOS = 256;
@@ -26,14 +27,15 @@ const LENGTHS: readonly number[] = [
   [30],
 ].flat();
 const SHORTEST_BITS = 5;
-/** What a string may become: no code is shorter than five bits. */
+/** Most bytes of a decoded string: no code is shorter than five bits. */
 export const huffmanBytesMax = (bytes: number): number => Math.floor((8 * bytes) / SHORTEST_BITS);
 
-/** A tree of 257 leaves has 256 inner nodes. */
+/** Inner nodes of the tree: 257 leaves have 256 inner nodes. */
 const NODES = 256;
 const PADDING_BITS_MAX = 7;
 
-/** Children of the inner nodes in pairs: a node, or ~symbol. Node 0 is the root. */
+/** Builds the tree: children of the inner nodes in pairs, each a node or ~symbol. Node 0 is the
+ *  root. */
 function growTree(): Int16Array {
   const children = new Int16Array(2 * NODES);
   let used = 1;
@@ -57,7 +59,8 @@ function growTree(): Int16Array {
   return children;
 }
 
-/** A step: the next node in the lowest byte, a symbol in the next. */
+/** Layout of a step: the next node in the lowest byte, a symbol in the second byte, then these
+ *  flags. */
 const EMITS = 1 << 16;
 const FAILS = 1 << 17;
 
@@ -81,7 +84,7 @@ function stepsOf(children: Int16Array): Int32Array {
   return steps;
 }
 
-/** Nodes at which a string may end: on the way to EOS, and not far. */
+/** Nodes at which a string may end: at most seven steps towards EOS. */
 function endsOf(children: Int16Array): Uint8Array {
   const ends = new Uint8Array(NODES);
   let node = 0;
@@ -96,7 +99,8 @@ const CHILDREN = growTree();
 const STEPS = stepsOf(CHILDREN);
 const ENDS = endsOf(CHILDREN);
 
-/** Bytes written to `into`, which has room for `huffmanBytesMax`; -1: no string of this code. @cost O(to - from) */
+/** Decodes a string into `into`, which has room for `huffmanBytesMax`. Returns the number of bytes,
+ *  or -1 for an invalid code. @cost O(to - from) */
 export function readHuffman(bytes: Uint8Array, from: number, to: number, into: Uint8Array): number {
   let node = 0;
   let length = 0;

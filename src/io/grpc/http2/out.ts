@@ -1,7 +1,9 @@
-/** What a connection sends: frames in order, DATA as far as both windows allow, all of one turn in one write.
+/** Output of a connection: frames in order, DATA within both flow-control windows, and one write
+ *  for all frames of a turn.
  *
- *  A call whose answer does not fit its windows waits here, and goes on when the client opens them. Source: RFC 9113, section 5.2
- *  and 6.9; RFC 7541, section 4.2 for a client that shrinks the table it offers.
+ *  A call whose answer exceeds its windows waits here, and continues when the client opens them.
+ *  Source: RFC 9113, sections 5.2 and 6.9; RFC 7541, section 4.2 for a client that shrinks its
+ *  table.
  */
 import type { Socket } from 'node:net';
 import { BEGINNING, framedMessage, wholeAnswer } from '../service/answer.ts';
@@ -9,26 +11,26 @@ import { PREFIX_BYTES } from '../service/message.ts';
 import { DATA, FRAME_BYTES_MAX, frame, headerFrames, WINDOW_INITIAL, WINDOW_MAX } from './frames.ts';
 import { NO_TABLE } from './hpack.ts';
 
-/** The table that the other side has for us, until it says otherwise. */
+/** Size of the client's table, by default. */
 const TABLE_BYTES = 4096;
 
-/** A call as far as sending needs to know it. */
+/** Part of a call that sending needs. */
 export interface Outgoing {
   readonly id: number;
-  /** What its window has left; below zero after the client made its windows smaller. */
+  /** Bytes left in the window of the call; below zero after the client shrank its windows. */
   sendLeft: number;
-  /** DATA that did not fit, in order. */
+  /** DATA beyond the window, in order. */
   readonly unsent: Buffer[];
-  /** The block that follows it and ends the call. */
+  /** Header block that follows the DATA and ends the call. */
   ending: Buffer | undefined;
 }
 
-/** Who is told what becomes of what is sent. */
+/** Callbacks of the output. */
 export interface OutOwner<C extends Outgoing> {
-  /** Nothing of a call waits for a window any more. */
-  sent(call: C): void;
-  /** The client does not read: bytes wait in memory until `drain` of the socket. */
-  full(): void;
+  /** No bytes of the call wait for a window any more. */
+  onSent(call: C): void;
+  /** The client does not read: bytes wait in memory until the socket's `drain`. */
+  onBackpressure(): void;
 }
 
 export class WireOut<C extends Outgoing = Outgoing> {
@@ -36,14 +38,14 @@ export class WireOut<C extends Outgoing = Outgoing> {
   private readonly owner: OutOwner<C>;
   private readonly blocked = new Set<C>();
   private pieces: Buffer[] = [];
-  /** Somebody will flush. */
+  /** True while a later flush is certain. */
   private held = false;
   private left = WINDOW_INITIAL;
-  /** A window has opened since `goOn`. */
+  /** True after a window opened since the last `resume`. */
   private opened = false;
   private tableBytes = TABLE_BYTES;
-  private saysNoTable = false;
-  /** Of streams to come. */
+  private mustResetTable = false;
+  /** Initial window of future streams. */
   windowInitial = WINDOW_INITIAL;
 
   constructor(socket: Socket, owner: OutOwner<C>) {
@@ -51,7 +53,7 @@ export class WireOut<C extends Outgoing = Outgoing> {
     this.owner = owner;
   }
 
-  /** Until `release` everything is collected. */
+  /** Collects all frames until `release`. */
   hold(): void {
     this.held = true;
   }
@@ -65,7 +67,7 @@ export class WireOut<C extends Outgoing = Outgoing> {
   push(bytes: Buffer): void {
     this.pieces.push(bytes);
     if (this.held) return;
-    // Answers that are given in one turn of the event loop leave together.
+    // Answers of one turn of the event loop are written together.
     this.held = true;
     process.nextTick(this.flushHeld);
   }
@@ -75,13 +77,14 @@ export class WireOut<C extends Outgoing = Outgoing> {
     this.flush();
   };
 
-  /** Everything that was pushed goes to the socket. */
+  /** Writes all collected frames to the socket. */
   flush(): void {
     const { pieces, socket } = this;
     if (pieces.length === 0) return;
     this.pieces = [];
     if (socket.destroyed || socket.writableEnded) return;
-    if (!socket.write(pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces))) this.owner.full();
+    if (!socket.write(pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces)))
+      this.owner.onBackpressure();
   }
 
   headers(stream: number, block: Buffer, endStream: boolean): void {
@@ -89,20 +92,20 @@ export class WireOut<C extends Outgoing = Outgoing> {
   }
 
   private withTable(block: Buffer): Buffer {
-    if (!this.saysNoTable) return block;
-    this.saysNoTable = false;
+    if (!this.mustResetTable) return block;
+    this.mustResetTable = false;
     return Buffer.concat([NO_TABLE, block]);
   }
 
-  /** The table that the client offers for header blocks of ours, which never use it. */
-  tableOffered(bytes: number): void {
+  /** Records the client's table size. The server's header blocks never use the table. */
+  setTableOffer(bytes: number): void {
     if (bytes < this.tableBytes) {
-      this.saysNoTable = true;
+      this.mustResetTable = true;
       this.tableBytes = 0;
     }
   }
 
-  /** A whole answer. False: it waits for a window, and `sent` tells its end. */
+  /** Sends a whole answer. False: it waits for a window, and `onSent` follows. */
   answer(call: C, message: Uint8Array, ending: Buffer): boolean {
     const size = PREFIX_BYTES + message.length;
     if (
@@ -110,7 +113,7 @@ export class WireOut<C extends Outgoing = Outgoing> {
       size <= this.left &&
       size <= FRAME_BYTES_MAX &&
       ending.length <= FRAME_BYTES_MAX &&
-      !this.saysNoTable
+      !this.mustResetTable
     ) {
       call.sendLeft -= size;
       this.left -= size;
@@ -121,18 +124,19 @@ export class WireOut<C extends Outgoing = Outgoing> {
     return this.send(call, framedMessage(message), ending);
   }
 
-  /** Bytes of messages, and the block that ends the call where these are the last. False: it waits for a window. */
+  /** Sends bytes of messages, and the block that ends the call after the last bytes. False: they
+   *  wait for a window. */
   send(call: C, bytes: Buffer, ending?: Buffer): boolean {
     const waits = call.unsent.length > 0;
     if (bytes.length > 0) call.unsent.push(bytes);
     call.ending = ending;
-    if (!waits && this.sendOn(call)) return true;
+    if (!waits && this.sendUnsent(call)) return true;
     this.blocked.add(call);
     return false;
   }
 
-  /** Sends what fits; true when nothing waits. */
-  private sendOn(call: C): boolean {
+  /** Sends DATA within the windows; true when none is left. */
+  private sendUnsent(call: C): boolean {
     const { unsent } = call;
     let done = 0;
     while (done < unsent.length) {
@@ -155,9 +159,9 @@ export class WireOut<C extends Outgoing = Outgoing> {
     this.opened = false;
     for (const call of this.blocked) {
       if (this.left <= 0) return;
-      if (!this.sendOn(call)) continue;
+      if (!this.sendUnsent(call)) continue;
       this.blocked.delete(call);
-      this.owner.sent(call);
+      this.owner.onSent(call);
     }
   }
 
@@ -165,24 +169,24 @@ export class WireOut<C extends Outgoing = Outgoing> {
     this.blocked.delete(call);
   }
 
-  /** False: the window is too large. */
-  openConnection(bytes: number): boolean {
+  /** Opens the window of the connection. False: it exceeds its maximum. */
+  openConnectionWindow(bytes: number): boolean {
     this.left += bytes;
     this.opened = true;
     return this.left <= WINDOW_MAX;
   }
 
-  openCall(call: C, bytes: number): boolean {
+  openCallWindow(call: C, bytes: number): boolean {
     call.sendLeft += bytes;
     this.opened = true;
     return call.sendLeft <= WINDOW_MAX;
   }
 
-  /** The client has set the window that its streams begin with. False: a window is too large. */
+  /** Sets the initial window of streams. False: a window exceeds its maximum. */
   setInitial(bytes: number, calls: Iterable<C>): boolean {
     const more = bytes - this.windowInitial;
     this.windowInitial = bytes;
-    for (const call of calls) if (!this.openCall(call, more)) return false;
+    for (const call of calls) if (!this.openCallWindow(call, more)) return false;
     return true;
   }
 }

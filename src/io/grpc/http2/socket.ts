@@ -1,4 +1,4 @@
-/** The listening socket of a gRPC server: plain, or TLS with HTTP/2 agreed in the handshake. */
+/** Listening socket of a gRPC server: plain, or TLS with HTTP/2 negotiated in the handshake. */
 import type { X509Certificate } from 'node:crypto';
 import { createServer, type Server, type Socket } from 'node:net';
 import {
@@ -14,16 +14,17 @@ import type { GrpcPeer, GrpcServerOptions, GrpcTls } from '../port.ts';
 import { goAway, NO_SETTINGS } from './control.ts';
 import { ENHANCE_YOUR_CALM } from './frames.ts';
 
-/** A certificate came and did not verify. */
+/** True when the client sent a certificate that did not verify. */
 const isUnverifiedClient = (socket: TLSSocket): boolean =>
   !socket.authorized && socket.getPeerX509Certificate() !== undefined;
 
-/** One attribute a line in the certificate's text; commas and line feeds in values are escaped there. */
+/** Identity in a certificate. Its text has one attribute a line; commas and line feeds in values
+ *  are escaped. */
 export const peerOfCertificate = ({ subject }: Pick<X509Certificate, 'subject'>): GrpcPeer => ({
   subject: subject.split('\n').join(','),
 });
 
-/** Undefined where no certificate came, or none was asked for. */
+/** Identity of the client; undefined when no certificate was requested and sent. */
 export function peerOf(socket: Socket): GrpcPeer | undefined {
   if (!(socket instanceof TLSSocket && socket.authorized)) return undefined;
   const certificate = socket.getPeerX509Certificate();
@@ -58,7 +59,8 @@ function tlsOptions(tls: GrpcTls, requestTimeoutMs: number): TlsOptions {
   }
 }
 
-/** New handshakes of `server` use `tls`. @throws bad_value for what does not fit, or where the server was started without TLS */
+/** Uses `tls` for new handshakes of `server`. @throws bad_value for a faulty part, or when the
+ *  server was started without TLS */
 export function reloadTls(
   server: Server,
   options: Pick<GrpcServerOptions, 'tls' | 'requestTimeoutMs'>,
@@ -73,20 +75,21 @@ export interface SocketServerOptions
     GrpcServerOptions,
     'tls' | 'requestTimeoutMs' | 'connectionsMax' | 'connectionsPerAddressMax' | 'onConnectionRefused'
   > {
-  /** Gets sockets that are ready to speak HTTP/2. */
+  /** Handles sockets that are ready for HTTP/2. */
   readonly onConnection: (socket: Socket) => void;
 }
 
-/** A refused connection is closed by us after this long, whatever its client does. */
+/** Time after which the server closes a refused connection. */
 const REFUSED_LINGER_MS = 1000;
-/** Refused connections that wait for their client to read; above it they are closed without a word. */
+/** Most refused connections that wait for their client to read; further ones are closed without
+ *  GOAWAY. */
 const REFUSED_MAX = 256;
 const REFUSALS: Readonly<Record<ConnectionLimit, string>> = {
-  total: 'the server has as many connections as it may (-connections-max)',
-  address: 'this client address has as many connections as it may (-connections-per-address)',
+  total: 'the server has reached its limit of connections (-connections-max)',
+  address: 'this client address has reached its limit of connections (-connections-per-address)',
 };
 
-/** Counts connections as they come, and refuses those above a limit. */
+/** Counts new connections, and refuses those above a limit. */
 function limitConnections(server: Server, options: SocketServerOptions): ConnectionLimits {
   const { connectionsMax, connectionsPerAddressMax = 0, tls } = options;
   const limits = new ConnectionLimits({ total: connectionsMax, perAddress: connectionsPerAddressMax });
@@ -145,16 +148,16 @@ function busyPort(host: string, port: number, error: NodeJS.ErrnoException): Mil
       `${where} is in use by another process`,
       'give another port with -grpc-listen, port 0 for any free one, or off',
     ],
-    EACCES: [`${where} may not be opened by this user`, 'give a port above 1023 with -grpc-listen'],
+    EACCES: [`this user may not listen on ${where}`, 'give a port above 1023 with -grpc-listen'],
   };
   const [why, next] = reasons[error.code ?? ''] ?? [
-    `${where} cannot be opened (${error.code ?? error.message})`,
+    `cannot listen on ${where} (${error.code ?? error.message})`,
     'give an address of this machine with -grpc-listen',
   ];
   return coreError('busy_port', why, { next, cause: error });
 }
 
-/** @throws busy_port */
+/** Binds the listening socket. @throws busy_port */
 export function listenOn(
   server: Server,
   host: string,

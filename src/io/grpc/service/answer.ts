@@ -1,4 +1,4 @@
-/** The header blocks of answers. Source: the gRPC documentation, PROTOCOL-HTTP2 (Responses). */
+/** Header blocks of answers. Source: the gRPC documentation, PROTOCOL-HTTP2 (Responses). */
 
 import { DATA, END_HEADERS, END_STREAM, frame, HEAD_BYTES, HEADERS, writeHead } from '../http2/frames.ts';
 import { writeHeaders } from '../http2/hpack.ts';
@@ -8,20 +8,21 @@ import { encodeStatus } from './details.ts';
 import { PREFIX_BYTES } from './message.ts';
 
 const CONTENT_TYPE = ['content-type', 'application/grpc+proto'] as const;
-/** What begins every answer that has a message. */
+/** Header block that begins every answer with a message. */
 export const BEGINNING = writeHeaders([':status', '200', ...CONTENT_TYPE]);
 const BEGINNING_FRAME = frame(HEADERS, END_HEADERS, 0, BEGINNING);
-/** A longer text is cut: it is for a person, and must fit what clients take as headers. */
+/** Most bytes of a status message: it is for a person and must fit into the headers that clients
+ *  accept. */
 const TEXT_BYTES_MAX = 2048;
-/** What a message may be compressed with. */
+/** Accepted encodings of messages. */
 const ENCODINGS = ['grpc-accept-encoding', 'identity'] as const;
 
 const STATUS_OK = ['grpc-status', '0'] as const;
 const PLAIN_ENDING = writeHeaders(STATUS_OK);
-/** Handlers give the same few objects again and again. */
+/** Cache of encoded trailers: handlers return the same few objects repeatedly. */
 const knownEndings = new WeakMap<object, Buffer>();
 
-/** The fields that end a call that was answered. */
+/** Trailer block of a successful call. */
 export function endingOf(trailers: GrpcReply['trailers']): Buffer {
   if (trailers === undefined) return PLAIN_ENDING;
   const known = knownEndings.get(trailers);
@@ -31,12 +32,12 @@ export function endingOf(trailers: GrpcReply['trailers']): Buffer {
   return block;
 }
 
-/** UTF-8 in printable ASCII. */
+/** Percent-encodes UTF-8 as printable ASCII. */
 function percentEncoded(text: string): string {
   let bytes = Buffer.from(text, 'utf8');
   if (bytes.length > TEXT_BYTES_MAX) {
     let end = TEXT_BYTES_MAX;
-    // Never within a character.
+    // The text must not be cut within a character.
     while (((bytes[end] as number) & 0xc0) === 0x80) end--;
     bytes = bytes.subarray(0, end);
   }
@@ -48,7 +49,7 @@ function percentEncoded(text: string): string {
   return encoded;
 }
 
-/** A code as it travels. */
+/** Number of a code on the wire. */
 const codeNumber = (code: GrpcCode): number => GRPC_CODES.indexOf(code);
 
 function statusFields(code: GrpcCode, text: string, more: Pick<GrpcReply, 'details' | 'trailers'>): string[] {
@@ -62,7 +63,7 @@ function statusFields(code: GrpcCode, text: string, more: Pick<GrpcReply, 'detai
   return fields;
 }
 
-/** The whole answer of a call that fails before it has said anything. */
+/** Whole answer of a call that fails before its first answer bytes. */
 export function failureBlock(
   code: GrpcCode,
   text: string,
@@ -71,11 +72,11 @@ export function failureBlock(
   return writeHeaders([':status', '200', ...CONTENT_TYPE, ...statusFields(code, text, more)]);
 }
 
-/** The end of a call that fails after its beginning. */
+/** Trailer block of a call that fails after its first answer bytes. */
 export const failureEnding = (code: GrpcCode, text: string): Buffer =>
   writeHeaders(statusFields(code, text, {}));
 
-/** A compressed message: what we take is said with the refusal. */
+/** Refusal of a compressed message, with the accepted encodings. */
 export const compressedBlock = (encoding: string): Buffer =>
   writeHeaders([
     ':status',
@@ -83,15 +84,15 @@ export const compressedBlock = (encoding: string): Buffer =>
     ...CONTENT_TYPE,
     ...ENCODINGS,
     ...(encoding === 'identity'
-      ? statusFields('INTERNAL', 'the message is marked as compressed, and grpc-encoding says identity', {})
-      : statusFields('UNIMPLEMENTED', 'messages are taken as they are, not compressed', {})),
+      ? statusFields('INTERNAL', 'the message is marked as compressed, but grpc-encoding is identity', {})
+      : statusFields('UNIMPLEMENTED', 'compressed messages are not supported', {})),
   ]);
 
-/** A request that is no gRPC. */
+/** Answer to an HTTP request that is not gRPC. */
 export const httpBlock = (status: 405 | 415): Buffer =>
   writeHeaders([':status', String(status), ...(status === 405 ? ['allow', 'POST'] : [])]);
 
-/** A message with its prefix. */
+/** Message with its length prefix. */
 export function framedMessage(message: Uint8Array): Buffer {
   const bytes = Buffer.allocUnsafe(PREFIX_BYTES + message.length);
   bytes[0] = 0;
@@ -100,7 +101,7 @@ export function framedMessage(message: Uint8Array): Buffer {
   return bytes;
 }
 
-/** A whole answer as one piece: its beginning, its message in one frame, its end. */
+/** Whole answer in one buffer: its beginning, its message in one frame, its end. */
 export function wholeAnswer(stream: number, message: Uint8Array, ending: Buffer): Buffer {
   const data = PREFIX_BYTES + message.length;
   const bytes = Buffer.allocUnsafe(BEGINNING_FRAME.length + HEAD_BYTES + data + HEAD_BYTES + ending.length);

@@ -1,9 +1,10 @@
-/** One call, and the account of what all calls hold.
+/** State of a call, and the account of the memory of all calls.
  *
  *      receiving ──► handling ──► answering ──► over
  *      receiving ──► over                              refused, reset, or too slow
- *                    handling ──► orphaned ──► over    its client has gone or its deadline passed; the handler runs on
- *  A streaming call is `receiving` until its client's end, and `answering` as soon as something waits for a window.
+ *                    handling ──► orphaned ──► over    cancelled or late; the handler continues
+ *  A streaming call is `receiving` until its client's end of stream, and `answering` while bytes
+ *  wait for a flow-control window.
  */
 
 import type { CallHead } from '../http2/head.ts';
@@ -15,13 +16,13 @@ import type { Route, Streaming } from './methods.ts';
 
 const EMPTY = new Uint8Array(0);
 
-/** The client of a connection. */
+/** Client of a connection. */
 export interface WireClient {
   readonly remoteAddress: string;
   readonly peer: GrpcPeer | undefined;
 }
 
-/** Counts what is held against what may be. */
+/** Counter of the memory of all calls, against its limits. */
 export class Account {
   held = 0;
   private heldLong = 0;
@@ -31,14 +32,14 @@ export class Account {
     this.max = max;
   }
 
-  /** Counts bytes, or fewer with a negative number. False: that is more than may be held. */
+  /** Counts bytes, or releases them with a negative number. False: a limit is exceeded. */
   hold(bytes: number, long: boolean): boolean {
     this.held += bytes;
     if (long) this.heldLong += bytes;
     return this.held <= this.max && (!long || this.heldLong <= this.max * LONG_SHARE);
   }
 
-  /** What is refused does not go away either. */
+  /** True when even refused calls exceed the limit with its margin. */
   get isOverfull(): boolean {
     return this.held > this.max * (1 + REFUSED_SHARE);
   }
@@ -52,29 +53,29 @@ export class WireCall implements GrpcCall, Outgoing {
   readonly reader: MessageReader;
   message: Uint8Array = EMPTY;
   hasMessage = false;
-  /** Of its client; Infinity: none. */
+  /** Deadline set by the client; Infinity: none. */
   readonly deadlineMs: number;
-  /** Until then it may wait for its client. */
+  /** Deadline of its wait for the client. */
   untilMs: number;
-  /** Counted with the account, and of that what stays the same. */
+  /** Bytes counted with the account; `price` is the part that stays constant. */
   held = 0;
   readonly price: number;
-  /** Bytes of messages that came. */
+  /** Received bytes of messages. */
   received = 0;
-  /** Of the length that the client gave; below zero: it gave none. */
+  /** Bytes left of the announced length; below zero: not announced. */
   lengthLeft: number;
-  /** Of the window that the client may fill. */
+  /** Bytes left of the client's window. */
   receiveLeft: number;
   sendLeft: number;
   readonly unsent: Buffer[] = [];
   ending: Buffer | undefined;
-  /** END_STREAM came. */
+  /** True after END_STREAM of the client. */
   remoteEnded = false;
-  /** Its handler is at work. */
+  /** True while the handler runs. */
   handling = false;
-  /** Something of an answer has left. */
+  /** True after the first bytes of the answer were sent. */
   answered = false;
-  /** No frame of it is sent or expected any more. */
+  /** True when no frame of the call is sent or expected any more. */
   over = false;
   streaming: Streaming | undefined;
 
@@ -105,12 +106,12 @@ export class WireCall implements GrpcCall, Outgoing {
     this.sendLeft = options.sendLeft;
   }
 
-  /** One that its client may keep open. */
+  /** True for a call that its client may keep open. */
   get long(): boolean {
     return this.route.kind === 'stream';
   }
 
-  /** Bytes of its message, as far as they are kept. */
+  /** Bytes of its message in memory. */
   get messageHeld(): number {
     return this.hasMessage ? this.message.length : this.reader.heldBytes;
   }

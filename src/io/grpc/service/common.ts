@@ -1,21 +1,23 @@
-/** What both drivers hold calls to and say of them, so that a client cannot tell which one serves. */
+/** Limits and texts that both drivers share, so that a client cannot distinguish them. */
 import type { GrpcReply } from '../port.ts';
 
-/** What a call is counted to hold beside what its client sent: measured on Node.js, nghttp2 and grpc-js, which keep the most. */
+/** Memory counted for a call beside its received bytes: measured on Node.js with nghttp2 and
+ *  grpc-js, which use the most. */
 export const CALL_BYTES = 16 * 1024;
-/** Of the bytes that may be held: for calls that a client may keep open. */
+/** Share of the memory limit for calls that a client may keep open. */
 export const LONG_SHARE = 1 / 2;
-/** Above the bytes that may be held: answers of refusal that nobody reads. */
+/** Margin above the memory limit for unread refusals, as a share of the limit. */
 export const REFUSED_SHARE = 1 / 4;
-/** Reflection and health take requests of a few bytes. */
+/** Most bytes of a call to reflection or health, whose requests have a few bytes. */
 export const LONG_CALL_BYTES_MAX = 16 * 1024;
-/** Reflection answers a request of five bytes with an object of a kilobyte, which waits for who does not read. */
+/** Memory counted for each request byte of reflection: a request of five bytes gets an answer
+ *  object of a kilobyte, which waits for a client that does not read. */
 export const ANSWER_BYTES_A_BYTE = 256;
-/** A client may keep reflection and Watch open; no longer than this without its end from the client. */
+/** Longest time that a client may keep reflection or Watch open. */
 export const LONG_CALL_MS_MAX = 600_000;
-/** How long a drain waits for calls that wait for their client. */
+/** Time that a drain waits for calls that wait for their client. */
 export const DRAIN_PATIENCE_MS = 500;
-/** How often calls that wait for their client are looked at: a quarter of the time they have, within these. */
+/** Bounds of the interval of deadline checks, which is a quarter of the request timeout. */
 const SWEEP_MS_MIN = 20;
 const SWEEP_MS_MAX = 1000;
 
@@ -23,10 +25,12 @@ export const sweepMsOf = (requestTimeoutMs: number): number =>
   Math.min(SWEEP_MS_MAX, Math.max(SWEEP_MS_MIN, requestTimeoutMs / 4));
 
 export const DETAILS_TRAILER = 'grpc-status-details-bin';
-/** Longer metadata is handed on as it came: no value of ours is that long, and splitting it is work for nothing. */
+/** Longest metadata value that is split; Millrace's own values are shorter, and splitting a longer
+ *  one wastes work. */
 const METADATA_CHARS_MAX = 256;
 
-/** The values of one metadata entry: a proxy, and HTTP/2 in Node, joins the lines of one name; a value of ours holds no comma. */
+/** Splits the values of one metadata entry: proxies, and HTTP/2 in Node, join the lines of one name
+ *  with commas. Millrace's own values contain no comma. */
 export function splitValues(values: readonly string[]): readonly string[] {
   return values.some((value) => value.includes(','))
     ? values.flatMap((value) =>
@@ -47,10 +51,10 @@ export const LATE: GrpcReply = {
   text: 'the deadline has passed',
 };
 
-/** Why a call is ended before its time, for the client. */
+/** Status messages of calls that the server ends early. */
 export const END_TEXTS = {
-  memory: 'the server holds as much as it may; call again later',
-  incomplete: 'the message was not whole in time',
+  memory: 'the server has reached its memory limit; call again later',
+  incomplete: 'the message was not complete in time',
   unread: 'the answer was not read in time',
   kept_open: 'the call was open for too long',
 } as const;

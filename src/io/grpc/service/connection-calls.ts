@@ -1,4 +1,4 @@
-/** The calls of one connection: what begins them, what becomes of them, and what they are answered. */
+/** Calls of one connection: their begin, their messages and their answers. */
 
 import type { ClosedStreams } from '../http2/abuse-limiter.ts';
 import {
@@ -26,53 +26,53 @@ import {
 } from './answer.ts';
 import { type Account, WireCall, type WireClient } from './call.ts';
 import { ANSWER_BYTES_A_BYTE, END_TEXTS, FAILED, floodText, LATE, LONG_CALL_BYTES_MAX } from './common.ts';
-import { PREFIX_BYTES, type Taken } from './message.ts';
+import { PREFIX_BYTES, type ReadResult } from './message.ts';
 import type { Routes, StreamSide, UnaryRoute } from './methods.ts';
 
 const NO_BYTES = Buffer.alloc(0);
 
-/** What connections need of their server. */
-export interface LineOwner {
+/** Server, as its connections see it. */
+export interface Http2Owner {
   readonly options: GrpcServerOptions;
   readonly routes: Routes;
   readonly account: Account;
-  /** Calls with their handler. */
-  underWay: number;
-  /** A call waits whose client does so until then. */
+  /** Number of calls whose handler runs. */
+  inFlightCalls: number;
+  /** Requests a check of deadlines at this time. */
   deadlineAt(ms: number): void;
 }
 
-/** What the calls of a connection need of it. */
-export interface CallsLine {
-  readonly owner: LineOwner;
+/** Connection, as its calls see it. */
+export interface CallsConnection {
+  readonly owner: Http2Owner;
   readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed: ClosedStreams;
   /** Ends the connection. */
   fail(code: number, why: string): void;
-  /** Counts what an honest client does not do on and on. */
-  strain(): void;
-  /** The last call is over. */
-  atRest(): void;
+  /** Counts an action that an honest client does not repeat. */
+  countAbuse(): void;
+  /** Called when the last call is over. */
+  onIdle(): void;
 }
 
-/** What a client may send of one call before we let it send more: a whole message needs no more. */
+/** Flow-control window of a call: room for one whole message. */
 export const callWindow = (messageBytesMax: number): number =>
   Math.max(WINDOW_INITIAL, messageBytesMax + PREFIX_BYTES);
 
 const HEAD_TEXTS: Readonly<Record<'te' | 'timeout', string>> = {
-  te: 'te: trailers is missing: something between client and server may drop the end of answers',
+  te: 'te: trailers is missing: a proxy between client and server may drop the trailers of answers',
   timeout: 'grpc-timeout is no number of up to eight digits and a unit',
 };
 
-export class LineCalls {
-  private readonly line: CallsLine;
+export class Http2Calls {
+  private readonly connection: CallsConnection;
   private readonly open = new Map<number, WireCall>();
-  /** Handlers at work whose call is over. */
+  /** Number of running handlers whose call is over. */
   private orphans = 0;
 
-  constructor(line: CallsLine) {
-    this.line = line;
+  constructor(connection: CallsConnection) {
+    this.connection = connection;
   }
 
   get size(): number {
@@ -87,14 +87,14 @@ export class LineCalls {
     return this.open.values();
   }
 
-  /** A client has begun a call. */
+  /** Begins a call. */
   begin(id: number, ended: boolean, list: HeaderList): void {
-    const { owner, out, client } = this.line;
+    const { owner, out, client } = this.connection;
     const { options } = owner;
-    // Whoever resets calls to make others waits for their handlers all the same.
+    // A client that resets calls to begin others still occupies streams with their handlers.
     if (this.open.size + this.orphans >= options.streamsMax) {
-      this.line.closed.note(id, true);
-      this.line.strain();
+      this.connection.closed.record(id, true);
+      this.connection.countAbuse();
       out.push(numberFrame(RST_STREAM, id, REFUSED_STREAM));
       return;
     }
@@ -140,9 +140,9 @@ export class LineCalls {
   private refuseHead(id: number, ended: boolean, why: HeadRefusal): void {
     switch (why) {
       case 'malformed':
-        this.line.closed.note(id, true);
-        this.line.strain();
-        this.line.out.push(numberFrame(RST_STREAM, id, PROTOCOL_ERROR));
+        this.connection.closed.record(id, true);
+        this.connection.countAbuse();
+        this.connection.out.push(numberFrame(RST_STREAM, id, PROTOCOL_ERROR));
         break;
       case 'method':
         this.refuse(id, ended, httpBlock(405));
@@ -155,16 +155,16 @@ export class LineCalls {
     }
   }
 
-  /** Answers what is no call of ours, or none any more. */
+  /** Answers a request that is no call. */
   private refuse(id: number, ended: boolean, block: Buffer): void {
-    const { out, closed } = this.line;
+    const { out, closed } = this.connection;
     out.headers(id, block, true);
     if (!ended) out.push(numberFrame(RST_STREAM, id, NO_ERROR));
-    closed.note(id, !ended);
+    closed.record(id, !ended);
   }
 
-  /** A client has sent DATA, without its padding. */
-  take(call: WireCall, bytes: Buffer, from: number, to: number): void {
+  /** Handles DATA, without its padding. */
+  accept(call: WireCall, bytes: Buffer, from: number, to: number): void {
     if (call.lengthLeft >= 0) {
       call.lengthLeft -= to - from;
       if (call.lengthLeft < 0) {
@@ -174,28 +174,28 @@ export class LineCalls {
     }
     if (from === to) return;
     call.received += to - from;
-    if (call.long) this.takeStream(call, bytes, from, to);
-    else this.takeUnary(call, bytes, from, to);
+    if (call.long) this.acceptStream(call, bytes, from, to);
+    else this.acceptUnary(call, bytes, from, to);
   }
 
-  private takeUnary(call: WireCall, bytes: Buffer, from: number, to: number): void {
+  private acceptUnary(call: WireCall, bytes: Buffer, from: number, to: number): void {
     const { reader } = call;
     if (!call.hasMessage) {
-      const taken = reader.take(bytes, from, to);
-      if (taken === 'message') {
+      const result = reader.accept(bytes, from, to);
+      if (result === 'message') {
         call.message = reader.message;
         call.hasMessage = true;
-      } else if (taken !== 'more') {
-        this.refuseMessage(call, taken);
+      } else if (result !== 'more') {
+        this.refuseMessage(call, result);
         return;
       }
       if (!this.hold(call, call.price + call.messageHeld - call.held)) return;
-      if (taken === 'more' || reader.at === to) return;
+      if (result === 'more' || reader.at === to) return;
     }
     this.fail(call, 'UNIMPLEMENTED', 'the method takes one message, and there is more than one');
   }
 
-  private takeStream(call: WireCall, bytes: Buffer, from: number, to: number): void {
+  private acceptStream(call: WireCall, bytes: Buffer, from: number, to: number): void {
     if (call.received > LONG_CALL_BYTES_MAX) {
       this.end(call, 'flood', 'RESOURCE_EXHAUSTED', floodText(LONG_CALL_BYTES_MAX));
       return;
@@ -204,28 +204,28 @@ export class LineCalls {
     const { reader } = call;
     let at = from;
     while (at < to && !call.over) {
-      const taken = reader.take(bytes, at, to);
+      const result = reader.accept(bytes, at, to);
       at = reader.at;
-      if (taken === 'message') this.guard(call, () => call.streaming?.take(reader.message));
-      else if (taken !== 'more') {
-        this.refuseMessage(call, taken);
+      if (result === 'message') this.guard(call, () => call.streaming?.accept(reader.message));
+      else if (result !== 'more') {
+        this.refuseMessage(call, result);
         return;
       }
     }
   }
 
-  private refuseMessage(call: WireCall, why: Exclude<Taken, 'more' | 'message'>): void {
+  private refuseMessage(call: WireCall, why: Exclude<ReadResult, 'more' | 'message'>): void {
     if (why === 'compressed' && !call.answered) {
       this.refuseOpen(call, compressedBlock(encodingOf(call.fields)));
       return;
     }
-    const { messageBytesMax } = this.line.owner.options;
+    const { messageBytesMax } = this.connection.owner.options;
     if (why === 'too_long')
       this.fail(call, 'RESOURCE_EXHAUSTED', `the message is over ${messageBytesMax} bytes`);
-    else this.fail(call, 'INTERNAL', 'the message does not begin as one');
+    else this.fail(call, 'INTERNAL', 'the message has an invalid compression flag');
   }
 
-  /** What a streaming method makes of its client's bytes. */
+  /** Runs a streaming method on the client's bytes; an error fails the call. */
   private guard(call: WireCall, work: () => void): void {
     try {
       work();
@@ -234,11 +234,11 @@ export class LineCalls {
     }
   }
 
-  /** The client sends no more of a call. */
+  /** Handles the client's end of stream. */
   ended(call: WireCall): void {
     call.remoteEnded = true;
     if (call.lengthLeft > 0) this.reset(call, PROTOCOL_ERROR);
-    else if (call.reader.isWithin) this.fail(call, 'INTERNAL', 'the message is cut off');
+    else if (call.reader.isWithin) this.fail(call, 'INTERNAL', 'the message is incomplete');
     else if (call.route.kind === 'stream') this.guard(call, () => call.streaming?.ended());
     else if (!call.hasMessage)
       this.fail(call, 'UNIMPLEMENTED', 'the method takes one message, and there is none');
@@ -246,9 +246,9 @@ export class LineCalls {
   }
 
   private async serve(call: WireCall, route: UnaryRoute): Promise<void> {
-    const { owner } = this.line;
+    const { owner } = this.connection;
     const startMs = performance.now();
-    owner.underWay++;
+    owner.inFlightCalls++;
     call.handling = true;
     let reply: GrpcReply;
     try {
@@ -257,7 +257,7 @@ export class LineCalls {
       owner.options.log.error({ method: route.path, cause: String(thrown) }, 'gRPC call failed');
       reply = FAILED;
     }
-    owner.underWay--;
+    owner.inFlightCalls--;
     call.handling = false;
     let code = reply.code;
     if (call.over) {
@@ -270,7 +270,7 @@ export class LineCalls {
   }
 
   private answer(call: WireCall, reply: GrpcReply): void {
-    const { out, owner } = this.line;
+    const { out, owner } = this.connection;
     if (reply.code !== 'OK') {
       out.headers(call.id, failureBlock(reply.code, reply.text ?? reply.code, reply), true);
       this.close(call, false);
@@ -285,20 +285,20 @@ export class LineCalls {
     this.hold(call, reply.message.length);
   }
 
-  /** The rest of an answer has left. */
-  sent(call: WireCall): void {
+  /** Handles the end of a waiting answer. */
+  onSent(call: WireCall): void {
     if (call.ending === undefined) return;
     this.endStream(call);
   }
 
-  /** Nothing of the answer is left. */
+  /** Ends the stream after the whole answer was sent. */
   private endStream(call: WireCall): void {
-    if (!call.remoteEnded) this.line.out.push(numberFrame(RST_STREAM, call.id, NO_ERROR));
+    if (!call.remoteEnded) this.connection.out.push(numberFrame(RST_STREAM, call.id, NO_ERROR));
     this.close(call, !call.remoteEnded);
   }
 
   private sideOf(call: WireCall): StreamSide {
-    const { out } = this.line;
+    const { out } = this.connection;
     return {
       write: (message) => {
         if (call.over) return;
@@ -315,77 +315,77 @@ export class LineCalls {
     };
   }
 
-  /** Ends a call of ours with a status, or where one can no more be given by resetting it. */
+  /** Fails a call with a status, or with a reset when a status can no longer be sent. */
   private fail(call: WireCall, code: GrpcCode, text: string): void {
     if (!call.answered) {
       this.refuseOpen(call, failureBlock(code, text));
       return;
     }
-    // Clients read these codes as RESOURCE_EXHAUSTED and CANCELLED.
+    // Clients map these codes to RESOURCE_EXHAUSTED and CANCELLED.
     const reset = code === 'RESOURCE_EXHAUSTED' ? ENHANCE_YOUR_CALM : CANCEL;
-    this.line.out.push(numberFrame(RST_STREAM, call.id, reset));
+    this.connection.out.push(numberFrame(RST_STREAM, call.id, reset));
     this.close(call, true);
   }
 
   private refuseOpen(call: WireCall, block: Buffer): void {
-    const { out } = this.line;
+    const { out } = this.connection;
     out.headers(call.id, block, true);
     this.endStream(call);
   }
 
   private end(call: WireCall, why: GrpcCallEnd, code: GrpcCode, text: string): void {
-    this.line.owner.options.onEnd?.(why);
+    this.connection.owner.options.onEnd?.(why);
     this.fail(call, code, text);
   }
 
-  /** The client broke the rules of this stream. */
+  /** Resets a stream whose client broke the protocol. */
   reset(call: WireCall, code: number): void {
-    this.line.out.push(numberFrame(RST_STREAM, call.id, code));
+    this.connection.out.push(numberFrame(RST_STREAM, call.id, code));
     this.close(call, true);
-    this.line.strain();
+    this.connection.countAbuse();
   }
 
-  /** The client has reset a call. */
+  /** Handles a reset by the client. */
   cancelled(call: WireCall): void {
     this.close(call, false);
-    this.line.strain();
+    this.connection.countAbuse();
   }
 
-  /** False where that is more than all may hold: the call is refused, or its connection ended. */
+  /** Counts memory. False: a limit is exceeded, and the call is refused or its connection ended. */
   private hold(call: WireCall, bytes: number): boolean {
-    const { account } = this.line.owner;
+    const { account } = this.connection.owner;
     call.held += bytes;
     if (account.hold(bytes, call.long)) return true;
     this.end(call, 'memory', 'RESOURCE_EXHAUSTED', END_TEXTS.memory);
-    if (account.isOverfull) this.line.fail(ENHANCE_YOUR_CALM, END_TEXTS.memory);
+    if (account.isOverfull) this.connection.fail(ENHANCE_YOUR_CALM, END_TEXTS.memory);
     return false;
   }
 
   private release(call: WireCall): void {
-    this.line.owner.account.hold(-call.held, call.long);
+    this.connection.owner.account.hold(-call.held, call.long);
     call.held = 0;
   }
 
-  private close(call: WireCall, byUs: boolean): void {
+  private close(call: WireCall, byServer: boolean): void {
     if (call.over) return;
     call.over = true;
     this.open.delete(call.id);
-    const { out, closed } = this.line;
+    const { out, closed } = this.connection;
     out.forget(call);
-    closed.note(call.id, byUs);
+    closed.record(call.id, byServer);
     call.streaming?.cancelled();
-    // What a handler works with stays counted until it is done.
+    // The memory of a running handler stays counted until it ends.
     if (call.handling) this.orphans++;
     else this.release(call);
-    if (this.open.size === 0) this.line.atRest();
+    if (this.open.size === 0) this.connection.onIdle();
   }
 
-  /** The connection is over. */
+  /** Closes all calls: the connection is over. */
   abandon(): void {
     for (const call of this.open.values()) this.close(call, false);
   }
 
-  /** Ends what waited for its client for too long. */
+  /** Ends calls that waited too long for their client. */
   sweep(nowMs: number): void {
     for (const call of this.open.values()) {
       if (call.untilMs > nowMs || call.handling) continue;
@@ -395,7 +395,7 @@ export class LineCalls {
     }
   }
 
-  /** Ends calls whose client waits no longer; the next time at which one does so. */
+  /** Ends calls whose deadline has passed; returns the next deadline. */
   expire(nowMs: number): number {
     let next = Number.POSITIVE_INFINITY;
     for (const call of this.open.values()) {
@@ -406,21 +406,22 @@ export class LineCalls {
     return next;
   }
 
-  /** A streaming call that has answered something. */
+  /** Fails a late streaming call that has sent messages. */
   private failLate(call: WireCall): void {
     if (call.unsent.length > 0) {
       this.fail(call, 'DEADLINE_EXCEEDED', LATE.text as string);
       return;
     }
-    this.line.out.headers(call.id, failureEnding('DEADLINE_EXCEEDED', LATE.text as string), true);
+    this.connection.out.headers(call.id, failureEnding('DEADLINE_EXCEEDED', LATE.text as string), true);
     this.endStream(call);
   }
 
-  /** A drain has waited: ends what waits for its client. Answers that are on their way have until the drain's end. */
+  /** Ends calls that wait for their client, during a drain. Answers that are being sent continue
+   *  until the drain's end. */
   endWaiting(): void {
     for (const call of this.open.values()) {
       if (!call.long && call.remoteEnded) continue;
-      this.line.out.push(numberFrame(RST_STREAM, call.id, CANCEL));
+      this.connection.out.push(numberFrame(RST_STREAM, call.id, CANCEL));
       this.close(call, true);
     }
   }

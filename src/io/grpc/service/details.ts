@@ -1,7 +1,8 @@
-/** google.rpc.Status with its details as bytes, for the trailer grpc-status-details-bin.
+/** Encoder of google.rpc.Status with its details, for the trailer grpc-status-details-bin.
  *
- *  Only the fields that we send. Source: googleapis google/rpc/status.proto and error_details.proto, google/protobuf
- *  any.proto and duration.proto; the wire format as in the Protocol Buffers encoding guide.
+ *  Only the fields that Millrace sends. Source: googleapis google/rpc/status.proto and
+ *  error_details.proto, google/protobuf any.proto and duration.proto; the wire format as in the
+ *  Protocol Buffers encoding guide.
  *    Status       1 code varint, 2 message, 3 repeated Any details
  *    Any          1 type_url, 2 value
  *    BadRequest   1 repeated FieldViolation { 1 field, 2 description }

@@ -1,8 +1,8 @@
-/** The @grpc/grpc-js driver.
+/** gRPC driver over @grpc/grpc-js.
  *
- *  grpc-js frames and parses; this file owns the listening socket, and adds what the port promises on top: bounds on
- *  connections, on what calls hold and on how long they wait for their client (calls.ts), deadlines that are checked before
- *  the handler runs, health that follows the process, and a drain that ends.
+ *  grpc-js frames and parses. This file owns the listening socket and adds the further guarantees
+ *  of the port: bounds on connections, on the memory of calls and on their waits (open-calls.ts),
+ *  deadline checks before the handler runs, health of the process, and a drain that ends.
  */
 import { X509Certificate } from 'node:crypto';
 import type { Http2Server, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
@@ -38,14 +38,14 @@ import { Health } from './health.ts';
 import { Calls } from './open-calls.ts';
 import { addReflection } from './reflection.ts';
 
-/** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
+/** Memory of one HTTP/2 connection for frames that wait to be read or written, in MB. */
 const SESSION_MEMORY_MB = 64;
-/** The longest deadline that grpc-js counts right: it keeps milliseconds in 32 bits. */
+/** Longest deadline that grpc-js handles correctly: it stores milliseconds in 32 bits. */
 const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 const TIMEOUT_UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
 
 const asIs = (bytes: Buffer): Buffer => bytes;
-/** grpc-js copies by a method that only a Buffer has. */
+/** Converts to a Buffer: grpc-js copies with a method that only Buffer has. */
 const asBuffer = (bytes: Uint8Array): Buffer =>
   Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
@@ -70,7 +70,7 @@ class Call implements GrpcCall {
     return this.inner.getPeer().replace(/:\d+$/, '');
   }
 
-  /** Read where it is asked for: it costs a parse of the certificate. */
+  /** Identity of the client, parsed at each access: parsing a certificate is costly. */
   get peer(): GrpcPeer | undefined {
     const raw = this.inner.getAuthContext().sslPeerCertificate?.raw;
     return raw === undefined ? undefined : peerOfCertificate(new X509Certificate(raw));
@@ -81,7 +81,7 @@ class Call implements GrpcCall {
   }
 }
 
-/** Deadlines beyond 24 days are cut to that: they would overflow and end the call at once. */
+/** Bounds deadlines to 24 days: a longer one would overflow and end the call immediately. */
 function boundTimeout(headers: IncomingHttpHeaders): void {
   const given = headers['grpc-timeout'];
   if (typeof given !== 'string' || given.length < 4) return;
@@ -92,15 +92,15 @@ function boundTimeout(headers: IncomingHttpHeaders): void {
 
 type OnStream = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number) => void;
 
-/** Hands calls on to grpc-js where there is room for them. It hands its HTTP/2 server to nobody, and the bounds of calls.ts
- *  need to see each call as it begins. */
+/** Forwards calls to grpc-js when there is room for them. grpc-js does not expose its HTTP/2
+ *  server, and the bounds of open-calls.ts need each call at its begin. */
 function guard(server: Server, calls: Calls): void {
   const servers = (server as unknown as { readonly http2Servers?: ReadonlyMap<Http2Server, unknown> })
     .http2Servers;
   const [inner] = servers?.keys() ?? [];
   const [onStream, ...others] = (inner?.listeners('stream') ?? []) as unknown as readonly OnStream[];
   if (inner === undefined || onStream === undefined || others.length > 0)
-    throw coreError('internal', 'this version of @grpc/grpc-js keeps its HTTP/2 server elsewhere');
+    throw coreError('internal', 'this version of @grpc/grpc-js has its HTTP/2 server in another property');
   inner.removeAllListeners('stream');
   inner.on('stream', (stream, headers, flags) => {
     boundTimeout(headers);
@@ -112,7 +112,8 @@ function guard(server: Server, calls: Calls): void {
 }
 
 const NO_TRAILERS = new Metadata();
-/** Handlers give the same few objects again and again, and grpc-js copies what it sends. */
+/** Cache of metadata objects: handlers return the same few trailers repeatedly, and grpc-js copies
+ *  metadata before it sends them. */
 const trailersKnown = new WeakMap<object, Metadata>();
 
 function trailersOf(reply: GrpcReply): Metadata {
@@ -146,7 +147,7 @@ class GrpcJsServer implements GrpcServer {
   private readonly calls: Calls;
   private readonly health: Health;
   private readonly timers: NodeJS.Timeout[] = [];
-  private underWay = 0;
+  private inFlightCalls = 0;
   private draining: Promise<void> | undefined;
 
   constructor(options: GrpcServerOptions) {
@@ -194,7 +195,7 @@ class GrpcJsServer implements GrpcServer {
   }
 
   inFlight(): number {
-    return this.underWay;
+    return this.inFlightCalls;
   }
 
   connections(): number {
@@ -216,7 +217,7 @@ class GrpcJsServer implements GrpcServer {
 
   private async end(timeoutMs: number): Promise<void> {
     for (const timer of this.timers) clearInterval(timer);
-    this.health.tell(false);
+    this.health.setHealthy(false);
     const closed = new Promise<void>((resolve) => this.listener.close(() => resolve()));
     let late: NodeJS.Timeout | undefined;
     const impatient = setTimeout(() => this.calls.endWaiting(), DRAIN_PATIENCE_MS);
@@ -235,7 +236,7 @@ class GrpcJsServer implements GrpcServer {
 
   async askHealth(): Promise<void> {
     const healthy = await this.options.healthy().catch(() => false);
-    if (this.draining === undefined) this.health.tell(healthy);
+    if (this.draining === undefined) this.health.setHealthy(healthy);
   }
 
   private register(method: GrpcMethod): void {
@@ -253,7 +254,7 @@ class GrpcJsServer implements GrpcServer {
     answer: sendUnaryData<Buffer>,
   ): Promise<void> {
     const startMs = performance.now();
-    this.underWay++;
+    this.inFlightCalls++;
     let reply: GrpcReply;
     try {
       reply = isLate(call) ? LATE : await method.handler(new Call(call));
@@ -261,7 +262,7 @@ class GrpcJsServer implements GrpcServer {
       this.options.log.error({ method: path, cause: String(thrown) }, 'gRPC call failed');
       reply = FAILED;
     }
-    this.underWay--;
+    this.inFlightCalls--;
     const code = call.cancelled ? cancelCode(call) : reply.code;
     if (reply.code === 'OK') answer(null, asBuffer(reply.message), trailersOf(reply));
     else answer(failure(reply));
@@ -274,14 +275,15 @@ function isLate(call: Unary): boolean {
   return Number(deadline) <= Date.now();
 }
 
-/** Why the client does not get the answer. */
+/** Code of a call whose client does not get the answer. */
 const cancelCode = (call: Unary): GrpcCode => (isLate(call) ? 'DEADLINE_EXCEEDED' : 'CANCELLED');
 
-/** What grpc-js has to say goes to our log: it is about one client's bytes, and never to stderr by itself. */
+/** Redirects the log of grpc-js from stderr to this log, at level debug: its lines are about single
+ *  clients. */
 function logTo(log: Logger): void {
-  const say = (...words: readonly unknown[]): void =>
+  const forward = (...words: readonly unknown[]): void =>
     log.debug({ said: words.map(String).join(' ') }, 'gRPC library');
-  setLogger({ debug: say, info: say, error: say });
+  setLogger({ debug: forward, info: forward, error: forward });
 }
 
 export const grpcJsDriver: GrpcDriver = {

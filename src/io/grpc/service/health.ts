@@ -1,7 +1,7 @@
-/** grpc.health.v1 over what the process says of itself.
+/** grpc.health.v1 with the health of the process.
  *
- *  The services are known at the start and never change, so a Watch on any other name is answered once and remembered
- *  nowhere: names come from clients, and what is kept of them would never be given free.
+ *  The services are fixed at the start. A Watch on any other name is answered once and not stored:
+ *  clients choose such names, and their entries would never be freed.
  */
 import {
   type Server,
@@ -12,39 +12,43 @@ import {
 } from '@grpc/grpc-js';
 import { service as definition } from 'grpc-health-check';
 
-interface Asked {
+interface HealthRequest {
   readonly service: string;
 }
-interface Told {
+interface HealthResponse {
   readonly status: 'SERVING' | 'NOT_SERVING' | 'SERVICE_UNKNOWN';
 }
-type Watch = ServerWritableStream<Asked, Told>;
+type Watch = ServerWritableStream<HealthRequest, HealthResponse>;
 
-const told = (healthy: boolean): Told => ({ status: healthy ? 'SERVING' : 'NOT_SERVING' });
+const responseOf = (healthy: boolean): HealthResponse => ({ status: healthy ? 'SERVING' : 'NOT_SERVING' });
 
 export const HEALTH_WATCH = '/grpc.health.v1.Health/Watch';
 
 export class Health {
-  /** Who watches, by the name of a service that is here. */
+  /** Watchers by the name of a known service. */
   private readonly watchers: ReadonlyMap<string, Set<Watch>>;
   private healthy = false;
 
-  /** @param services beside the server itself, whose name is empty */
+  /** @param services names beside the server itself, whose name is empty */
   constructor(services: readonly string[]) {
     this.watchers = new Map(['', ...services].map((name) => [name, new Set<Watch>()] as const));
   }
 
-  /** Watchers hear of changes alone. */
-  tell(healthy: boolean): void {
+  /** Sets the health; watchers get changes only. */
+  setHealthy(healthy: boolean): void {
     if (healthy === this.healthy) return;
     this.healthy = healthy;
-    for (const watches of this.watchers.values()) for (const watch of watches) watch.write(told(healthy));
+    for (const watches of this.watchers.values())
+      for (const watch of watches) watch.write(responseOf(healthy));
   }
 
   addTo(server: Pick<Server, 'addService'>): void {
     server.addService(definition, {
-      Check: (call: ServerUnaryCall<Asked, Told>, answer: sendUnaryData<Told>): void => {
-        if (this.watchers.has(call.request.service)) answer(null, told(this.healthy));
+      Check: (
+        call: ServerUnaryCall<HealthRequest, HealthResponse>,
+        answer: sendUnaryData<HealthResponse>,
+      ): void => {
+        if (this.watchers.has(call.request.service)) answer(null, responseOf(this.healthy));
         else answer({ code: status.NOT_FOUND, details: 'there is no service of this name' });
       },
       Watch: (call: Watch): void => {
@@ -53,10 +57,13 @@ export class Health {
           watches.add(call);
           call.on('cancelled', () => watches.delete(call));
         }
-        call.write(watches === undefined ? { status: 'SERVICE_UNKNOWN' } : told(this.healthy));
+        call.write(watches === undefined ? { status: 'SERVICE_UNKNOWN' } : responseOf(this.healthy));
       },
-      List: (_call: unknown, answer: sendUnaryData<{ statuses: Readonly<Record<string, Told>> }>): void => {
-        const statuses = [...this.watchers.keys()].map((name) => [name, told(this.healthy)] as const);
+      List: (
+        _call: unknown,
+        answer: sendUnaryData<{ statuses: Readonly<Record<string, HealthResponse>> }>,
+      ): void => {
+        const statuses = [...this.watchers.keys()].map((name) => [name, responseOf(this.healthy)] as const);
         answer(null, { statuses: Object.fromEntries(statuses) });
       },
     });

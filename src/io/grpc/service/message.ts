@@ -1,4 +1,4 @@
-/** Puts the messages of a call together, however the frames cut them.
+/** Incremental reader of a call's messages, however frames split them.
  *
  *      message = flag (0: not compressed) length (32 bits, big endian) bytes
  *  Source: the gRPC documentation, PROTOCOL-HTTP2.
@@ -8,15 +8,15 @@ export const PREFIX_BYTES = 5;
 const GROWTH_MIN_BYTES = 64;
 const EMPTY = Buffer.alloc(0);
 
-export type Taken = 'more' | 'message' | 'too_long' | 'compressed' | 'malformed';
+export type ReadResult = 'more' | 'message' | 'too_long' | 'compressed' | 'malformed';
 
 export class MessageReader {
-  /** The message that `take` ended; it is the taker's. */
+  /** Last complete message; its owner is the caller of `accept`. */
   message: Buffer = EMPTY;
-  /** Where `take` stopped. */
+  /** Position at which `accept` stopped. */
   at = 0;
   private readonly max: number;
-  /** Bytes of the prefix that came. */
+  /** Bytes of the prefix that have arrived. */
   private prefix = 0;
   private flag = 0;
   private length = 0;
@@ -27,18 +27,18 @@ export class MessageReader {
     this.max = max;
   }
 
-  /** A message has begun and is not whole. */
+  /** True while a message is incomplete. */
   get isWithin(): boolean {
     return this.prefix > 0;
   }
 
-  /** Of a message that is not whole. */
+  /** Memory of an incomplete message, in bytes. */
   get heldBytes(): number {
     return this.kept.length;
   }
 
-  /** Reads on to the end of a message, or of the bytes. @cost O(to - from) */
-  take(bytes: Buffer, from: number, to: number): Taken {
+  /** Reads up to the end of a message, or of the bytes. @cost O(to - from) */
+  accept(bytes: Buffer, from: number, to: number): ReadResult {
     let at = from;
     while (this.prefix < PREFIX_BYTES && at < to) {
       const byte = bytes[at++] as number;
@@ -63,8 +63,8 @@ export class MessageReader {
     return 'message';
   }
 
-  /** Copies, so that a message never keeps alive what the socket gave with it. Grows with what came, never with what was only
-   *  announced. */
+  /** Copies the bytes, so that a message does not keep the socket's chunk in memory. The buffer
+   *  grows by received bytes, never by announced ones. */
   private keep(bytes: Buffer, at: number, count: number): void {
     const size = this.size + count;
     if (size > this.kept.length) {

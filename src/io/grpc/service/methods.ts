@@ -1,29 +1,30 @@
-/** Methods by their paths: those of the port, and those of health and reflection, whose libraries register themselves with a
- *  server of grpc-js. Of streaming they get what they use: messages in, messages out, both ends. */
+/** Method table by path: the methods of the port, and those of health and reflection, whose
+ *  libraries register with a server of grpc-js. The emulated streams support only the used part:
+ *  messages in, messages out, and both ends. */
 import { EventEmitter } from 'node:events';
 import type { ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { GRPC_CODES, type GrpcCall, type GrpcMethod, type GrpcReply } from '../port.ts';
 
-/** What a streaming method may do to its call. */
+/** Actions of a streaming method on its call. */
 export interface StreamSide {
   write(message: Buffer): void;
   end(): void;
 }
 
-/** What a call does to its streaming method. */
+/** Events of a call for its streaming method. */
 export interface Streaming {
-  /** @throws where the message cannot be read */
-  take(message: Buffer): void;
-  /** The client sends no more. @throws where what it sent cannot be read */
+  /** Handles a message. @throws when it cannot be decoded */
+  accept(message: Buffer): void;
+  /** Handles the client's end of stream. @throws when the request cannot be decoded */
   ended(): void;
-  /** The call is over before its method ended it. */
+  /** Handles a call that is over before its method ended it. */
   cancelled(): void;
 }
 
 export interface UnaryRoute {
   readonly kind: 'unary';
   readonly path: string;
-  /** For metrics; health has none. */
+  /** Name for metrics; undefined for health and reflection. */
   readonly name: string | undefined;
   readonly handler: GrpcMethod['handler'];
 }
@@ -47,7 +48,7 @@ const NO_BYTES = new Uint8Array(0);
 const UNREADABLE: GrpcReply = { code: 'INTERNAL', message: NO_BYTES, text: 'the message cannot be read' };
 const NO_REQUEST = 'no request';
 
-/** What a method takes for a stream of grpc-js. */
+/** Stand-in for a stream of grpc-js. */
 class ServedStream extends EventEmitter {
   request: unknown;
   private readonly side: StreamSide;
@@ -69,12 +70,12 @@ class ServedStream extends EventEmitter {
   }
 }
 
-/** The client sends messages on and on, each of which the method hears. */
+/** Bidirectional streaming: every message of the client is an event for the method. */
 function duplex(definition: Definition, implementation: StreamImplementation, side: StreamSide): Streaming {
   const stream = new ServedStream(side, definition.responseSerialize);
   implementation(stream);
   return {
-    take: (message) => {
+    accept: (message) => {
       stream.emit('data', definition.requestDeserialize(message));
     },
     ended: () => {
@@ -86,7 +87,7 @@ function duplex(definition: Definition, implementation: StreamImplementation, si
   };
 }
 
-/** One request, which begins the method. */
+/** Server streaming: one request starts the method. */
 function downstream(
   definition: Definition,
   implementation: StreamImplementation,
@@ -95,7 +96,7 @@ function downstream(
   const stream = new ServedStream(side, definition.responseSerialize);
   let request: unknown = NO_REQUEST;
   return {
-    take: (message) => {
+    accept: (message) => {
       if (request !== NO_REQUEST) throw new Error('there is more than one request');
       request = definition.requestDeserialize(message);
     },
@@ -143,7 +144,7 @@ export class Routes {
     this.routes.set(path, { kind: 'unary', path, name, handler });
   }
 
-  /** As a server of grpc-js has it. */
+  /** Registers a service, with the signature of grpc-js. */
   addService(definitions: ServiceDefinition, implementations: UntypedServiceImplementation): void {
     for (const [name, definition] of Object.entries(definitions)) {
       const implementation = implementations[name] as unknown;

@@ -1,14 +1,15 @@
-/** Every call that is open: what it holds in memory, and until when it may wait for its client.
+/** Open calls of the grpc-js driver: their memory, and the deadlines of their waits for the client.
  *
- *      begun ──► whole ──► with its handler ──► answered ──► closed
+ *  begun ──► whole ──► with its handler ──► answered ──► closed
  *
- *  Invariants: (1) what the calls of all connections are counted to hold stays below heldBytesMax, but for those that are
- *  being refused, and they end their connection a quarter above it; (2) every state has a deadline but `with its handler`,
- *  which is the product's to bound; (3) calls that a client may keep open, reflection and Watch, hold a part of the bytes, so
- *  that they take no room from the methods.
+ *  Invariants: (1) the counted memory of the calls of all connections is at most heldBytesMax,
+ *  except for calls that are being refused, which end their connection a quarter above it; (2)
+ *  every state has a deadline except `with its handler`, which the product bounds; (3) calls that a
+ *  client may keep open, reflection and Watch, use at most a share of the bytes, so that the
+ *  methods keep theirs.
  *
- *  Counted are a fixed price a call, its metadata, and its message: while that is not whole by the buffers that its pieces
- *  keep alive, which are as large as what the socket gave with them.
+ *  A call counts with a fixed price, its metadata and its message. An incomplete message counts
+ *  with the socket's chunks that its pieces keep in memory.
  */
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { status } from '@grpc/grpc-js';
@@ -25,7 +26,7 @@ import {
 } from './common.ts';
 import { HEALTH_WATCH } from './health.ts';
 
-/** What a refused or answered call is read on before it is cut off, so that its answer arrives. */
+/** Bytes of a refused or answered call that are read and dropped, so that its answer arrives. */
 const DISCARDED_BYTES_MAX = 1024 * 1024;
 const LONG_PATHS: ReadonlySet<string> = new Set([
   HEALTH_WATCH,
@@ -33,7 +34,7 @@ const LONG_PATHS: ReadonlySet<string> = new Set([
   '/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
 ]);
 
-/** HTTP/2's error codes. */
+/** Error codes of HTTP/2. */
 const CANCEL = 8;
 const ENHANCE_YOUR_CALM = 11;
 
@@ -41,16 +42,16 @@ export class OpenCall {
   readonly stream: ServerHttp2Stream;
   readonly long: boolean;
   untilMs: number;
-  /** Bytes it is counted with. */
+  /** Counted bytes. */
   held = 0;
-  /** Of these, what does not become less when its message is whole. */
+  /** Part of `held` that remains when the message is complete. */
   readonly price: number;
-  /** Bytes of its message, or messages. */
+  /** Received bytes of its messages. */
   received = 0;
-  /** What the socket gave last, of which several pieces may be. */
+  /** Last chunk of the socket; several pieces may be views of it. */
   buffer: ArrayBufferLike | undefined;
   answered = false;
-  /** By us, before its time. */
+  /** True when the server ended the call early. */
   ended = false;
 
   constructor(stream: ServerHttp2Stream, long: boolean, untilMs: number, price: number) {
@@ -67,7 +68,7 @@ function metadataBytes(headers: IncomingHttpHeaders): number {
     const value = headers[name];
     bytes += name.length;
     if (typeof value === 'string') bytes += value.length;
-    else if (value !== undefined) for (const one of value) bytes += one.length;
+    else if (value !== undefined) for (const line of value) bytes += line.length;
   }
   return bytes;
 }
@@ -93,18 +94,19 @@ export class Calls {
     return this.held;
   }
 
-  /** Undefined: there was no room for it, and it is refused. */
+  /** Begins a call; undefined when it is refused for lack of memory. */
   begin(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): OpenCall | undefined {
     const long = LONG_PATHS.has(headers[':path'] ?? '');
     const patienceMs = long ? LONG_CALL_MS_MAX : this.options.requestTimeoutMs;
     const price = CALL_BYTES + metadataBytes(headers);
     const call = new OpenCall(stream, long, performance.now() + patienceMs, price);
     this.open.add(call);
-    stream.once('close', () => this.gone(call));
+    stream.once('close', () => this.onClosed(call));
     return this.hold(call, price) ? call : undefined;
   }
 
-  /** Counts what comes of a call that has its handler; those answered at once need no more. */
+  /** Counts the bytes of a call whose handler runs; calls that are already answered need no count.
+   */
   follow(call: OpenCall): void {
     const { stream } = call;
     if (stream.headersSent || stream.closed) return;
@@ -112,7 +114,7 @@ export class Calls {
     if (!call.long) stream.once('end', () => this.whole(call));
   }
 
-  /** grpc-js has put the pieces together: they are not kept alive any more. */
+  /** grpc-js has joined the pieces, so their chunks are free. */
   private whole(call: OpenCall): void {
     call.buffer = undefined;
     this.release(call, Math.max(0, call.held - call.price - call.received));
@@ -130,11 +132,11 @@ export class Calls {
     const pinned = buffer === call.buffer ? 0 : buffer.byteLength;
     call.buffer = buffer;
     if (call.long) this.hold(call, pinned + ANSWER_BYTES_A_BYTE * chunk.length);
-    // What comes after the answer is thrown away.
+    // Bytes after the answer are dropped.
     else if (!call.stream.headersSent) this.hold(call, pinned);
   }
 
-  /** False where that is more than all may hold: the call is refused, or its connection ended. */
+  /** Counts memory. False: a limit is exceeded, and the call is refused or its connection ended. */
   private hold(call: OpenCall, bytes: number): boolean {
     const { heldBytesMax } = this.options;
     call.held += bytes;
@@ -152,16 +154,16 @@ export class Calls {
     if (call.long) this.heldLong -= bytes;
   }
 
-  private gone(call: OpenCall): void {
+  private onClosed(call: OpenCall): void {
     if (this.open.delete(call)) this.release(call, call.held);
   }
 
-  /** Ends what waited for its client for too long. */
+  /** Ends calls that waited too long for their client. */
   sweep(nowMs: number): void {
     for (const call of this.open) {
       const { stream } = call;
       if (stream.destroyed) {
-        this.gone(call);
+        this.onClosed(call);
         continue;
       }
       if (!call.long && !call.ended && !call.answered && stream.headersSent) {
@@ -174,19 +176,20 @@ export class Calls {
 
   private expire(call: OpenCall): void {
     const { stream, long, ended, answered } = call;
-    // It does not even take note of its end.
+    // The client does not even react to the end of its call.
     if (ended) stream.session?.destroy();
     else if (answered) this.end(call, 'unread', 'DEADLINE_EXCEEDED', END_TEXTS.unread);
     else if (long) this.end(call, 'kept_open', 'DEADLINE_EXCEEDED', END_TEXTS.kept_open);
     else if (!stream.readableEnded) this.end(call, 'incomplete', 'DEADLINE_EXCEEDED', END_TEXTS.incomplete);
   }
 
-  /** A drain has waited: ends what waits for its client. Answers that are on their way have until the drain's end. */
+  /** Ends calls that wait for their client, during a drain. Answers that are being sent continue
+   *  until the drain's end. */
   endWaiting(): void {
     for (const { stream, long } of this.open) if (long || !stream.readableEnded) stream.close(CANCEL);
   }
 
-  /** With a status where none was sent yet, else by resetting the stream. */
+  /** Ends a call with a status, or with a reset when a status was already sent. */
   private end(
     call: OpenCall,
     why: GrpcCallEnd,
@@ -200,7 +203,7 @@ export class Calls {
     if (stream.closed || stream.destroyed) return;
     stream.on('error', ignore);
     if (stream.headersSent) {
-      // Clients read these codes as RESOURCE_EXHAUSTED and CANCELLED.
+      // Clients map these codes to RESOURCE_EXHAUSTED and CANCELLED.
       stream.close(code === 'RESOURCE_EXHAUSTED' ? ENHANCE_YOUR_CALM : CANCEL);
       return;
     }
@@ -213,7 +216,7 @@ export class Calls {
       },
       { endStream: true },
     );
-    // The rest of the message is not wanted; the answer goes first.
+    // The rest of the message is dropped; the answer is sent first.
     stream.close();
     stream.resume();
   }

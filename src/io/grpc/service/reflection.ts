@@ -1,8 +1,10 @@
-/** Server reflection over the files of the methods and of health.
+/** Server reflection over the proto files of the methods and of health.
  *
- *  @grpc/proto-loader calls the type of a map's entries as the field; its name must be the field's with `Entry` behind it, or clients
- *  in Go read none of the file. So the descriptors are mended before they are served.
- *  Source: protobuf descriptor.proto (MessageOptions.map_entry); the Protocol Buffers encoding guide.
+ *  @grpc/proto-loader names the type of a map's entries like the field. The name must be that of
+ *  the field with the suffix `Entry`, or Go clients reject the whole file. So the descriptors are
+ *  corrected before they are served.
+ *  Source: protobuf descriptor.proto (MessageOptions.map_entry); the Protocol Buffers encoding
+ *  guide.
  *    FileDescriptorProto   4 message_type
  *    DescriptorProto       1 name, 2 field, 3 nested_type, 7 options { 7 map_entry }
  *    FieldDescriptorProto  1 name, 6 type_name
@@ -19,13 +21,13 @@ const LENGTH_DELIMITED = 2;
 
 interface Part {
   readonly field: number;
-  /** As it stands in the message. */
+  /** Encoded field, with tag and length. */
   readonly raw: Buffer;
-  /** Without tag and length, where it has a length. */
+  /** Content without tag and length. */
   readonly bytes: Buffer;
 }
 
-/** The fields of a message that our own library wrote, in order. */
+/** Splits a message of @grpc/proto-loader into its fields, in order. The input is trusted. */
 function partsOf(message: Buffer): readonly Part[] {
   const parts: Part[] = [];
   let at = 0;
@@ -65,18 +67,18 @@ const textOf = (parts: readonly Part[], field: number): string =>
 const isMapEntry = (parts: readonly Part[]): boolean =>
   parts.some(({ field, bytes }) => field === 7 && partsOf(bytes).some((option) => option.field === 7));
 
-/** `a_b` becomes `ABEntry`. */
+/** Name of the entry type of a map field: `a_b` becomes `ABEntry`. */
 const entryNameOf = (name: string): string =>
   `${name.replaceAll(/(?:^|_)(.)/g, (_, first: string) => first.toUpperCase())}Entry`;
 
 const withText = (parts: readonly Part[], field: number, text: string): Buffer =>
   Buffer.concat(parts.map((part) => (part.field === field ? partOf(field, Buffer.from(text)) : part.raw)));
 
-/** A DescriptorProto whose maps have the names that protoc gives them. */
-function mendedMessage(message: Buffer): Buffer {
+/** Renames the map entries of a DescriptorProto as protoc names them. */
+function fixedMessage(message: Buffer): Buffer {
   const parts = partsOf(message);
   const nested = parts.filter(({ field }) => field === 3).map(({ bytes }) => partsOf(bytes));
-  const entries = new Set(nested.filter(isMapEntry).map((one) => textOf(one, 1)));
+  const entries = new Set(nested.filter(isMapEntry).map((entry) => textOf(entry, 1)));
   const names = new Map<string, string>();
   for (const { field, bytes } of parts) {
     const own = field === 2 ? partsOf(bytes) : [];
@@ -88,30 +90,30 @@ function mendedMessage(message: Buffer): Buffer {
       const own = partsOf(bytes);
       const name = names.get(textOf(own, field === 2 ? 6 : 1));
       if (field === 2) return name === undefined ? raw : partOf(2, withText(own, 6, name));
-      return partOf(3, name !== undefined && isMapEntry(own) ? withText(own, 1, name) : mendedMessage(bytes));
+      return partOf(3, name !== undefined && isMapEntry(own) ? withText(own, 1, name) : fixedMessage(bytes));
     }),
   );
 }
 
-const mendedFile = (file: Buffer): Buffer =>
+const fixedFile = (file: Buffer): Buffer =>
   Buffer.concat(
-    partsOf(file).map(({ field, raw, bytes }) => (field === 4 ? partOf(4, mendedMessage(bytes)) : raw)),
+    partsOf(file).map(({ field, raw, bytes }) => (field === 4 ? partOf(4, fixedMessage(bytes)) : raw)),
   );
 
-/** Describes the methods and health (v1, v1alpha). */
+/** Registers reflection of the methods and health (v1, v1alpha). */
 export function addReflection(server: Pick<Server, 'addService'>, protos: GrpcProtos): void {
   const described = loadSync([...protos.files, HEALTH_PROTO], {
     includeDirs: [protos.folder],
     keepCase: true,
   });
-  const mended = new Set<readonly Buffer[]>();
+  const fixed = new Set<readonly Buffer[]>();
   for (const { fileDescriptorProtos: files } of Object.values(described) as ReadonlyArray<{
     fileDescriptorProtos?: Buffer[];
   }>) {
     // Types of one load share their files.
-    if (!Array.isArray(files) || mended.has(files)) continue;
-    mended.add(files);
-    for (const [i, file] of files.entries()) files[i] = mendedFile(Buffer.from(file));
+    if (!Array.isArray(files) || fixed.has(files)) continue;
+    fixed.add(files);
+    for (const [i, file] of files.entries()) files[i] = fixedFile(Buffer.from(file));
   }
   new ReflectionService(described).addToServer(server);
 }

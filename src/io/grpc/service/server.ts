@@ -1,7 +1,8 @@
-/** The node:net driver: gRPC over HTTP/2 by a parser of our own, for unary calls that are many and small.
+/** gRPC driver over node:net with its own HTTP/2 implementation, for many small unary calls.
  *
- *  A call costs one object, its metadata as text, and one write; no stream, event or timer of its own. It serves what
- *  @grpc/grpc-js serves of the port, but for compressed messages, and holds clients to the letter of HTTP/2.
+ *  A call costs one object, its metadata as text, and one write; no stream, event or timer of its
+ *  own. It serves the methods that @grpc/grpc-js serves, except compressed messages, and enforces
+ *  HTTP/2 strictly.
  */
 import type { Server as NetServer, Socket } from 'node:net';
 import type { ConnectionLimits } from '../../../core/connections.ts';
@@ -10,25 +11,25 @@ import { listenOn, reloadTls, socketServer } from '../http2/socket.ts';
 import type { GrpcDriver, GrpcServer, GrpcServerOptions, GrpcTls } from '../port.ts';
 import { Account } from './call.ts';
 import { DRAIN_PATIENCE_MS, sweepMsOf } from './common.ts';
-import type { LineOwner } from './connection-calls.ts';
+import type { Http2Owner } from './connection-calls.ts';
 import { Health } from './health.ts';
 import { Routes } from './methods.ts';
 import { addReflection } from './reflection.ts';
 
-/** Deadlines are looked at together, no more often than this. */
+/** Least interval of deadline checks, which cover all calls together. */
 const DEADLINES_EVERY_MS = 5;
-/** A timer of Node counts no further. */
+/** Longest delay of a Node timer. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-class WireServer implements GrpcServer, LineOwner {
+class WireServer implements GrpcServer, Http2Owner {
   host = '';
   port = 0;
-  underWay = 0;
+  inFlightCalls = 0;
   readonly options: GrpcServerOptions;
   readonly routes = new Routes();
   readonly account: Account;
   private readonly sockets = new Set<Socket>();
-  private readonly lines = new Set<Http2Connection>();
+  private readonly openConnections = new Set<Http2Connection>();
   private readonly listener: NetServer;
   private readonly limits: ConnectionLimits;
   private readonly health: Health;
@@ -36,7 +37,7 @@ class WireServer implements GrpcServer, LineOwner {
   private nextDeadlineMs = Number.POSITIVE_INFINITY;
   private deadlineTimer: NodeJS.Timeout | undefined;
   private draining: Promise<void> | undefined;
-  /** Called when the last connection is gone. */
+  /** Called when the last connection has closed. */
   private onEmpty = (): void => {};
 
   constructor(options: GrpcServerOptions) {
@@ -49,7 +50,7 @@ class WireServer implements GrpcServer, LineOwner {
     addReflection(this.routes, protos);
     ({ server: this.listener, limits: this.limits } = socketServer({
       ...options,
-      onConnection: (socket) => this.take(socket),
+      onConnection: (socket) => this.addConnection(socket),
     }));
     this.listener.on('connection', (socket: Socket) => {
       this.sockets.add(socket);
@@ -57,13 +58,13 @@ class WireServer implements GrpcServer, LineOwner {
     });
   }
 
-  private take(socket: Socket): void {
-    const line = new Http2Connection(this, socket, (gone) => {
-      this.lines.delete(gone);
-      if (this.lines.size === 0) this.onEmpty();
+  private addConnection(socket: Socket): void {
+    const connection = new Http2Connection(this, socket, (source) => {
+      this.openConnections.delete(source);
+      if (this.openConnections.size === 0) this.onEmpty();
     });
-    this.lines.add(line);
-    if (this.draining !== undefined) line.leave();
+    this.openConnections.add(connection);
+    if (this.draining !== undefined) connection.startGoAway();
   }
 
   async listen(): Promise<void> {
@@ -83,7 +84,7 @@ class WireServer implements GrpcServer, LineOwner {
   }
 
   inFlight(): number {
-    return this.underWay;
+    return this.inFlightCalls;
   }
 
   connections(): number {
@@ -100,12 +101,12 @@ class WireServer implements GrpcServer, LineOwner {
 
   async askHealth(): Promise<void> {
     const healthy = await this.options.healthy().catch(() => false);
-    if (this.draining === undefined) this.health.tell(healthy);
+    if (this.draining === undefined) this.health.setHealthy(healthy);
   }
 
   private sweep(): void {
     const nowMs = performance.now();
-    for (const line of this.lines) line.sweep(nowMs);
+    for (const connection of this.openConnections) connection.sweep(nowMs);
   }
 
   deadlineAt(ms: number): void {
@@ -120,7 +121,7 @@ class WireServer implements GrpcServer, LineOwner {
   private expire(): void {
     const nowMs = performance.now();
     let next = Number.POSITIVE_INFINITY;
-    for (const line of this.lines) next = Math.min(next, line.calls.expire(nowMs));
+    for (const connection of this.openConnections) next = Math.min(next, connection.calls.expire(nowMs));
     this.nextDeadlineMs = Number.POSITIVE_INFINITY;
     this.deadlineAt(next);
   }
@@ -131,10 +132,10 @@ class WireServer implements GrpcServer, LineOwner {
   }
 
   private async end(timeoutMs: number): Promise<void> {
-    this.health.tell(false);
+    this.health.setHealthy(false);
     const closed = new Promise<void>((resolve) => this.listener.close(() => resolve()));
     const impatient = setTimeout(() => {
-      for (const line of this.lines) line.calls.endWaiting();
+      for (const connection of this.openConnections) connection.calls.endWaiting();
     }, DRAIN_PATIENCE_MS);
     await new Promise<void>((resolve) => {
       const late = setTimeout(resolve, timeoutMs);
@@ -142,8 +143,8 @@ class WireServer implements GrpcServer, LineOwner {
         clearTimeout(late);
         resolve();
       };
-      for (const line of this.lines) line.leave();
-      if (this.lines.size === 0) this.onEmpty();
+      for (const connection of this.openConnections) connection.startGoAway();
+      if (this.openConnections.size === 0) this.onEmpty();
     });
     clearTimeout(impatient);
     clearTimeout(this.deadlineTimer);

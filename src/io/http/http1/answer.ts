@@ -1,25 +1,25 @@
-/** Writes the bytes of an answer: one piece where it is short. */
+/** Serializes answers; a short answer is one chunk of bytes. */
 import { STATUS_CODES } from 'node:http';
 import { coreError } from '../../../core/errors.ts';
 import { BYTES, TEXT } from '../front.ts';
 import type { HttpResponse } from '../port.ts';
 import { EMPTY } from '../request.ts';
 
-/** A longer body follows its head in pieces of its own. */
+/** Longest body that is joined with its head. */
 const JOINED_BYTES_MAX = 16 * 1024;
 
 const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const NOT_A_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** What the driver says of itself stands in no handler's hands. */
+/** Header names that only the driver sets; a handler's values are ignored. */
 const OWN: ReadonlySet<string> = new Set(['content-length', 'date', 'connection', 'transfer-encoding']);
 
 type NameKind = 'type' | 'own' | 'other';
-/** Handlers use few names, over and over. */
+/** Bound of the cache of header names; handlers use few. */
 const KNOWN_NAMES_MAX = 256;
 const knownNames = new Map<string, NameKind>();
 
-/** @throws internal for what is no name */
+/** Kind of a header name. @throws internal for an invalid name */
 function kindOf(name: string): NameKind {
   const known = knownNames.get(name);
   if (known !== undefined) return known;
@@ -30,7 +30,7 @@ function kindOf(name: string): NameKind {
   return kind;
 }
 
-/** The time of answers, written anew once a second. */
+/** Date header line, formatted once a second. */
 export class DateLine {
   private text = '';
   private untilMs = 0;
@@ -51,13 +51,14 @@ const FIRST_LINES: readonly string[] = Array.from(
 );
 
 export interface WireAnswer {
-  /** Latin-1, or bytes. */
+  /** Latin-1 text, or bytes. */
   readonly first: string | Buffer;
-  /** What follows; empty when `first` is all. */
+  /** Bytes that follow; empty when `first` is the whole answer. */
   readonly rest: Uint8Array;
 }
 
-/** @param connection the Connection line with its end, or nothing @throws internal for what HTTP cannot say */
+/** Serializes an answer. @param connection the Connection line with its line end, or empty @throws
+ *  internal for an answer that HTTP cannot express */
 export function wireAnswer(
   response: HttpResponse,
   method: string,
@@ -66,7 +67,7 @@ export function wireAnswer(
 ): WireAnswer {
   const { status, headers, body = EMPTY } = response;
   if (!Number.isInteger(status) || status < 200 || status > 999)
-    throw coreError('internal', `${status} is no status of an answer`);
+    throw coreError('internal', `the handler answered with the invalid status ${status}`);
   const bodiless = status === 204 || status === 304;
   let typed = bodiless || body.length === 0;
   let head = FIRST_LINES[status] as string;
@@ -85,7 +86,7 @@ export function wireAnswer(
   head += `${length}${date}${connection}\r\n`;
   if (bodiless || size === 0 || method === 'HEAD') return { first: head, rest: EMPTY };
   if (typeof body === 'string') {
-    // As many bytes as characters: ASCII, which is Latin-1 too.
+    // Equal numbers of bytes and characters mean ASCII, which is Latin-1 too.
     if (size === body.length && size <= JOINED_BYTES_MAX) return { first: head + body, rest: EMPTY };
     return joined(head, Buffer.from(body, 'utf8'));
   }

@@ -1,8 +1,8 @@
-/** Reads the body of a request, by its length or in chunks, however it is cut, within bounds.
+/** Incremental reader of a request body, by length or in chunks, within bounds.
  *
  *      chunk  = size [ ";" name [ "=" value ] ]* CRLF data CRLF        size: up to 8 hex digits
  *      body   = chunk* "0" extensions CRLF ( name ":" value CRLF )* CRLF
- *  Extensions and trailers are checked, counted and dropped; a line feed never stands alone.
+ *  Extensions and trailers are checked, counted and dropped; a bare line feed is malformed.
  *  Source: RFC 9112 section 7.1.
  */
 import { EMPTY } from '../request.ts';
@@ -16,7 +16,7 @@ const GROWTH_MIN_BYTES = 1024;
 
 const TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 const QUOTED = '"(?:[\\t \\x21\\x23-\\x5b\\x5d-\\x7e\\x80-\\xff]|\\\\[\\t\\x20-\\x7e\\x80-\\xff])*"';
-/** No two of its parts can begin with the same character, so it is read in one pass. */
+/** Alternatives begin with different characters, so matching takes one pass. */
 const SIZE_LINE = new RegExp(`^([0-9A-Fa-f]{1,8})(?:;${TOKEN}(?:=(?:${TOKEN}|${QUOTED}))?)*\\r\\n$`);
 const TRAILER_LINE = new RegExp(`^${TOKEN}:[\\t\\x20-\\x7e\\x80-\\xff]*\\r\\n$`);
 
@@ -28,18 +28,19 @@ export class WireBody {
   private readonly overheadMax: number;
   private readonly chunked: boolean;
   private readonly discards: boolean;
-  /** Of the body, or of the chunk. */
+  /** Bytes of the body, or of the chunk, that have not arrived. */
   private left: number;
   private kept: Buffer | undefined;
   private size = 0;
   private part: Part = 'size';
-  /** Of a size or a trailer, as far as it came. */
+  /** Part of a size line or trailer line that has arrived. */
   private line = '';
   /** Bytes of extensions and trailers. */
   private overhead = 0;
 
-  /** @param length or CHUNKED @param overheadMax bytes of all extensions and trailers @param discards the bytes are
-   *  checked and counted, not kept */
+  /** @param length bytes of the body, or CHUNKED
+   *  @param overheadMax most bytes of all extensions and trailers
+   *  @param discards true: bytes are checked and counted, not kept */
   constructor(length: number, max: number, overheadMax: number, discards = false) {
     this.chunked = length === CHUNKED;
     this.discards = discards;
@@ -49,31 +50,31 @@ export class WireBody {
     if (this.left > max) this.state = 'too_large';
   }
 
-  /** Bytes held. */
+  /** Bytes in memory. */
   get heldBytes(): number {
     return (this.kept?.length ?? 0) + this.line.length;
   }
 
-  /** The whole body once `done`. */
+  /** Whole body, once the state is `done`. */
   get bytes(): Uint8Array {
     return this.kept === undefined ? EMPTY : this.kept.subarray(0, this.size);
   }
 
-  /** Reads on; returns where the next request begins, or the length of `bytes`. */
-  take(bytes: Buffer, from: number): number {
-    if (!this.chunked) return this.takeData(bytes, from);
+  /** Reads from `bytes`; returns the start of the next request, or the length of `bytes`. */
+  consume(bytes: Buffer, from: number): number {
+    if (!this.chunked) return this.readData(bytes, from);
     let at = from;
     while (at < bytes.length && this.state === 'more') {
-      if (this.part === 'data') at = this.takeData(bytes, at);
-      else if (this.part === 'data_end') at = this.takeDataEnd(bytes, at);
-      else at = this.takeLine(bytes, at);
+      if (this.part === 'data') at = this.readData(bytes, at);
+      else if (this.part === 'data_end') at = this.readDataEnd(bytes, at);
+      else at = this.readLine(bytes, at);
     }
     return at;
   }
 
-  private takeData(bytes: Buffer, at: number): number {
+  private readData(bytes: Buffer, at: number): number {
     const count = Math.min(this.left, bytes.length - at);
-    // A body that came in one piece stays where it is.
+    // A body in one chunk of bytes is not copied.
     if (this.size === 0 && count === this.left && !this.chunked && !this.discards) {
       this.kept = bytes.subarray(at, at + count);
       this.size = count;
@@ -86,7 +87,7 @@ export class WireBody {
     return at + count;
   }
 
-  /** Grows with what came, never with what was only announced. */
+  /** Grows by received bytes, never by announced ones. */
   private keep(bytes: Buffer, at: number, count: number): void {
     const needed = this.size + count;
     if (this.discards) {
@@ -104,8 +105,8 @@ export class WireBody {
     this.size = needed;
   }
 
-  private takeDataEnd(bytes: Buffer, at: number): number {
-    // `left` counts the bytes of the line end that were seen.
+  private readDataEnd(bytes: Buffer, at: number): number {
+    // `left` counts the bytes of the line end that have arrived.
     if (bytes[at] !== (this.left === 0 ? CR : LF)) {
       this.state = 'malformed';
       return at;
@@ -118,7 +119,7 @@ export class WireBody {
     return at + 1;
   }
 
-  private takeLine(bytes: Buffer, at: number): number {
+  private readLine(bytes: Buffer, at: number): number {
     const end = bytes.indexOf(LF, at);
     const to = end < 0 ? bytes.length : end + 1;
     if (this.line.length + to - at > this.overheadMax) {

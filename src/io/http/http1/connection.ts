@@ -1,11 +1,15 @@
-/** One connection of the node:net driver: its requests one after the other, in the order they came.
+/** Connection of the node:net driver: a state machine that handles requests one after the other, in
+ *  their order.
  *
- *      head ──► admitting ──► body ──► handling ──► sending ──► head …   over: the last answer is given, nothing is read any more
+ *      head ──► admitting ──► body ──► handling ──► sending ──► head …
  *
- *  Invariants: (1) what comes while a request is under way is kept, not read, and only up to a bound; while its head is
- *  judged the socket is paused; (2) a request is counted from its head to the last byte of its answer; (3) every state
- *  but `admitting` and `handling` has a deadline; (4) after `over` no handler is called; (5) `held` is what this
- *  connection has in memory of requests that are not answered, and every change of it is counted with the server.
+ *  State `over` follows the last answer: nothing is parsed any more.
+ *
+ *  Invariants: (1) bytes that arrive while a request is in flight are buffered unparsed, up to a
+ *  bound; while `admit` decides about its head, the socket is paused; (2) a request is counted from
+ *  its head to the last byte of its answer; (3) every state except `admitting` and `handling` has a
+ *  deadline; (4) in state `over` no handler is called; (5) `held` is the memory of this connection
+ *  for unanswered requests, and every change of it is counted with the server.
  */
 import type { Socket } from 'node:net';
 import type { Decision, Front } from '../front.ts';
@@ -20,29 +24,30 @@ const HEAD_END = Buffer.from('\r\n\r\n');
 const CR = 13;
 const LF = 10;
 
-/** A refused or last connection is read on this long, or this far: closing over unread bytes would take the answer away
- *  from a client that is still sending. */
+/** Time, and bytes, for which a connection is read after its last answer: closing over unread bytes
+ *  would destroy the answer of a client that is still sending. */
 const LINGER_MS = 500;
 const LINGER_BYTES_MAX = 1024 * 1024;
-/** A long answer leaves in pieces, so that a client that reads slowly can be told from one that does not read. */
+/** Size of the pieces of a long answer; progress between pieces distinguishes a slow reader from a
+ *  client that does not read. */
 const PIECE_BYTES = 64 * 1024;
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 const CLOSE = 'connection: close\r\n';
 const KEEP_ALIVE = 'connection: keep-alive\r\n';
 
-/** What a connection needs of its server. */
+/** Server, as its connections see it. */
 export interface ConnectionOwner {
   readonly options: HttpServerOptions;
   readonly front: Front;
   readonly date: DateLine;
-  /** What may wait behind a request under way on one connection. */
-  readonly behindBytesMax: number;
+  /** Most bytes pipelined behind a request in flight. */
+  readonly bufferedBytesMax: number;
   /** Requests accepted and not yet answered. */
   accepted: number;
-  gone(line: Http1Connection): void;
+  onClosed(source: Http1Connection): void;
 }
 
-/** `admitted` lasts until the body is begun. */
+/** State of a connection; `admitted` lasts until the body begins. */
 type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'over';
 
 export class Http1Connection {
@@ -52,13 +57,13 @@ export class Http1Connection {
   private readonly address = (): string => this.socket.remoteAddress ?? '';
   private phase: Phase = 'head';
   private deadlineMs: number;
-  /** Came and was not read: the beginning of a head, or what is behind a request under way. */
+  /** Unparsed bytes: the beginning of a head, or requests pipelined behind the one in flight. */
   private rest: Buffer | undefined;
   /** Bytes counted with the server. */
   private held = 0;
-  /** Bytes of the body that its handler has. */
+  /** Bytes of the body that the handler holds. */
   private handledBytes = 0;
-  /** Where the search for the end of a head goes on. */
+  /** Position at which the search for the end of a head resumes. */
   private searched = 0;
   private running = false;
   private startMs = 0;
@@ -66,11 +71,11 @@ export class Http1Connection {
   private decision: Decision | undefined;
   private body: WireBody | undefined;
   private request: WholeRequest | undefined;
-  /** What of an answer waits for its client, and whether the connection ends with it. */
+  /** Unsent rest of an answer, and whether the connection ends after it. */
   private unsent: Uint8Array = EMPTY;
   private last = false;
-  /** More came than may wait behind a request. */
-  private flooded = false;
+  /** True after more bytes arrived than may be pipelined. */
+  private isFlooded = false;
   private discarded = 0;
 
   constructor(owner: ConnectionOwner, socket: Socket, peer: HttpPeer | undefined) {
@@ -79,9 +84,9 @@ export class Http1Connection {
     this.peer = peer;
     this.deadlineMs = performance.now() + owner.options.keepAliveTimeoutMs;
     socket.on('data', (chunk: Buffer) => this.receive(chunk));
-    socket.on('drain', () => this.sendOn());
-    socket.on('end', () => this.leftAlone());
-    // What broke it is told by `close`.
+    socket.on('drain', () => this.resumeSending());
+    socket.on('end', () => this.onEnd());
+    // The event `close` follows and handles the end.
     socket.on('error', () => {});
     socket.on('close', () => this.closed());
   }
@@ -94,26 +99,27 @@ export class Http1Connection {
     }
     const bytes = this.rest === undefined ? chunk : Buffer.concat([this.rest, chunk]);
     if (this.phase === 'handling' || this.phase === 'sending' || this.phase === 'admitting')
-      this.keepBehind(bytes);
+      this.bufferPipelined(bytes);
     else this.run(bytes);
   }
 
-  /** What a client sends on while its request is under way waits; too much of it ends the connection. */
-  private keepBehind(bytes: Buffer): void {
+  /** Buffers bytes that arrive while a request is in flight; too many end the connection. */
+  private bufferPipelined(bytes: Buffer): void {
     const held = this.setRest(bytes);
-    if (held && bytes.length <= this.owner.behindBytesMax) return;
-    this.flooded = true;
+    if (held && bytes.length <= this.owner.bufferedBytesMax) return;
+    this.isFlooded = true;
     this.socket.pause();
   }
 
-  /** Never keeps a large chunk alive for a few of its bytes. False where the server holds too many. */
+  /** Sets the unparsed bytes; copies them when they would keep a much larger chunk in memory.
+   *  False: the server is over its memory limit. */
   private setRest(bytes: Buffer | undefined): boolean {
     const small = bytes !== undefined && bytes.length * 4 < bytes.buffer.byteLength;
     this.rest = small ? Buffer.from(bytes) : bytes;
     return this.count();
   }
 
-  /** Counts what is in memory by now. False where the server holds too many bytes. */
+  /** Updates the count of bytes in memory. False: the server is over its memory limit. */
   private count(): boolean {
     const held = (this.rest?.length ?? 0) + (this.body?.heldBytes ?? 0) + this.handledBytes;
     const more = held - this.held;
@@ -121,7 +127,7 @@ export class Http1Connection {
     return more === 0 || this.owner.front.held.hold(more);
   }
 
-  /** Reads on, request by request, until one is under way or the bytes are all read. */
+  /** Parses and starts requests until one is in flight or all bytes are consumed. */
   private run(bytes: Buffer): void {
     this.running = true;
     this.rest = undefined;
@@ -145,20 +151,20 @@ export class Http1Connection {
     this.running = false;
     const left = at < bytes.length ? bytes.subarray(at) : undefined;
     if (this.phase === 'over') this.setRest(undefined);
-    else if (left !== undefined && this.phase !== 'head') this.keepBehind(left);
+    else if (left !== undefined && this.phase !== 'head') this.bufferPipelined(left);
     else if (!this.setRest(left)) this.refuseFlood();
   }
 
-  /** The server holds too many bytes to read on here. */
+  /** Refuses the request: the server is over its memory limit. */
   private overfull(): void {
     const { method, url } = this.head ?? { method: '', url: '' };
     this.refuse(503, this.owner.front.overfull(method, url));
   }
 
-  /** Where the head ends; -1 where it has not come whole, or is refused. */
+  /** Parses a head; returns its end, or -1 for an incomplete or refused head. */
   private readHead(bytes: Buffer, from: number): number {
     let at = from;
-    // Empty lines before a request mean nothing.
+    // Empty lines before a request are ignored (RFC 9112, 2.2).
     while (bytes[at] === CR && bytes[at + 1] === LF) at += 2;
     if (at === bytes.length) {
       this.startMs = 0;
@@ -170,7 +176,7 @@ export class Http1Connection {
       if (this.startMs === 0) this.begin();
       if (end >= 0 || bytes.length - at > max) this.refuse(431);
       else if (!mayBegin(bytes, at)) this.refuse(400);
-      // Counted from the first byte of the head itself.
+      // Relative to the first byte of the head.
       this.searched = Math.max(0, bytes.length - at - HEAD_END.length + 1);
       return -1;
     }
@@ -183,13 +189,13 @@ export class Http1Connection {
     return end + HEAD_END.length;
   }
 
-  /** The clock of a request begins. */
+  /** Starts the deadline of a request. */
   private begin(): void {
     this.startMs = performance.now();
     this.deadlineMs = this.startMs + this.owner.options.requestTimeoutMs;
   }
 
-  /** Begins a request; returns what is read of `bytes` with it. */
+  /** Begins a request; returns the position after the bytes it consumed. */
   private accept(head: WireHead, bytes: Buffer, at: number): number {
     const { front, options } = this.owner;
     this.owner.accepted++;
@@ -218,11 +224,11 @@ export class Http1Connection {
       void admission.then(this.admitted);
       return at;
     }
-    this.judge(admission);
+    this.applyAdmission(admission);
     return this.beginBody(bytes, at);
   }
 
-  private judge(admission: HttpAdmission): void {
+  private applyAdmission(admission: HttpAdmission): void {
     if (admission === undefined) return;
     const { route } = this.decision as Decision & { kind: 'handle' };
     this.request = undefined;
@@ -231,15 +237,15 @@ export class Http1Connection {
 
   private readonly admitted = (admission: HttpAdmission): void => {
     if (this.phase !== 'admitting') return;
-    this.judge(admission);
+    this.applyAdmission(admission);
     this.phase = 'admitted';
     this.deadlineMs = performance.now() + this.owner.options.requestTimeoutMs;
     this.run(this.rest ?? NO_BYTES);
-    if (this.flooded) this.refuseFlood();
+    if (this.isFlooded) this.refuseFlood();
     else this.socket.resume();
   };
 
-  /** Reads the body of the request that was judged, as far as it came. */
+  /** Begins the body of a request whose admission is decided. */
   private beginBody(bytes: Buffer, at: number): number {
     const head = this.head as WireHead;
     const { length } = head;
@@ -256,7 +262,7 @@ export class Http1Connection {
       this.act(EMPTY);
       return at;
     }
-    // Nearly every body is there with its head.
+    // Fast path: the whole body arrived with its head.
     if (length > 0 && at + length <= bytes.length) {
       this.act(isRefused ? EMPTY : bytes.subarray(at, at + length));
       return at + length;
@@ -269,7 +275,7 @@ export class Http1Connection {
 
   private readBody(bytes: Buffer, from: number): number {
     const body = this.body as WireBody;
-    const at = body.take(bytes, from);
+    const at = body.consume(bytes, from);
     switch (body.state) {
       case 'more':
         break;
@@ -292,7 +298,7 @@ export class Http1Connection {
     return at;
   }
 
-  /** @param heldBytes memory of the body */
+  /** Answers the request, or calls its handler. @param heldBytes memory of the body */
   private act(body: Uint8Array, heldBytes = body.length): void {
     const decision = this.decision as Decision;
     if (decision.kind === 'answer') {
@@ -324,7 +330,7 @@ export class Http1Connection {
     } else this.settled(given);
   }
 
-  /** One request is under way at a time, so its outcome needs no name. */
+  /** Callback of the handler. One request is in flight at a time, so it needs no identity. */
   private readonly settled = (response: HttpResponse): void => {
     if (this.handledBytes > 0) {
       this.handledBytes = 0;
@@ -333,7 +339,7 @@ export class Http1Connection {
     if (this.phase !== 'handling') return;
     this.request = undefined;
     this.answer(response, (this.decision as Decision & { kind: 'handle' }).route.path);
-    this.readOn();
+    this.resumeReading();
   };
 
   private readonly failed = (thrown: unknown): void => {
@@ -349,7 +355,7 @@ export class Http1Connection {
     const startMs = this.startMs;
     const nowMs = performance.now();
     this.last = head.last || front.draining;
-    const connection = this.last ? CLOSE : head.saysKeepAlive ? KEEP_ALIVE : '';
+    const connection = this.last ? CLOSE : head.needsKeepAliveHeader ? KEEP_ALIVE : '';
     let status = 500;
     let answer: WireAnswer;
     try {
@@ -366,7 +372,7 @@ export class Http1Connection {
     front.report(method, route, status, startMs, nowMs);
   }
 
-  /** What our own fallbacks say, and where they cannot be written the status alone. */
+  /** Answer of the fallbacks; only the status when the fallback's answer is invalid. */
   private bare(status: number, method: string, connection: string, nowMs: number): WireAnswer {
     const { front, date } = this.owner;
     try {
@@ -386,11 +392,11 @@ export class Http1Connection {
     this.unsent = rest;
     this.phase = 'sending';
     this.deadlineMs = nowMs + this.owner.options.requestTimeoutMs;
-    if (all) this.sendOn();
+    if (all) this.resumeSending();
   }
 
-  /** The client's side has room again. */
-  private sendOn(): void {
+  /** Continues an answer after the socket has drained. */
+  private resumeSending(): void {
     if (this.phase !== 'sending') return;
     const nowMs = performance.now();
     while (this.unsent.length > 0) {
@@ -401,7 +407,7 @@ export class Http1Connection {
       return;
     }
     this.sent(nowMs);
-    this.readOn();
+    this.resumeReading();
   }
 
   private sent(nowMs: number): void {
@@ -414,22 +420,22 @@ export class Http1Connection {
     this.deadlineMs = nowMs + this.owner.options.keepAliveTimeoutMs;
   }
 
-  /** Takes up what waited behind the request that has its answer. */
-  private readOn(): void {
+  /** Parses the bytes that were buffered behind the answered request. */
+  private resumeReading(): void {
     if (this.running || this.phase !== 'head') return;
     const { rest } = this;
     if (rest !== undefined) {
       this.rest = undefined;
       this.run(rest);
     }
-    if (this.flooded) this.refuseFlood();
+    if (this.isFlooded) this.refuseFlood();
   }
 
   private refuseFlood(): void {
     if (this.phase === 'head' || this.phase === 'body') this.overfull();
   }
 
-  /** The answer leaves at once, the rest of the body is not read, the connection closes. */
+  /** Answers immediately without reading the rest of the body, and closes the connection. */
   private refuseUpload(response: HttpResponse): void {
     const { method } = this.head as WireHead;
     const { startMs } = this;
@@ -439,7 +445,7 @@ export class Http1Connection {
     this.owner.front.report(method, route, response.status, startMs);
   }
 
-  /** The connection cannot go on: this status, and it closes. */
+  /** Answers with this status and closes the connection. */
   private refuse(status: number, given?: HttpResponse): void {
     if (this.phase === 'body') this.owner.accepted--;
     const { method, url } = this.head ?? { method: '', url: '' };
@@ -475,13 +481,14 @@ export class Http1Connection {
     this.socket.end(() => {
       this.deadlineMs = performance.now() + LINGER_MS;
     });
-    // What came behind is read as far as lingering allows, so that the answer arrives.
-    if (this.flooded) this.socket.resume();
+    // Pipelined bytes are read and dropped within the linger bounds, so that the answer arrives.
+    if (this.isFlooded) this.socket.resume();
     if (!this.running) this.setRest(undefined);
   }
 
-  /** The client sends no more: it counts as gone, but for what is on its way to it. */
-  private leftAlone(): void {
+  /** Handles the client's end of stream: a request in flight is aborted; an answer that is being
+   *  sent is completed. */
+  private onEnd(): void {
     if (this.phase === 'sending') {
       this.last = true;
       this.setRest(undefined);
@@ -494,10 +501,10 @@ export class Http1Connection {
   private closed(): void {
     this.abandon();
     this.setRest(undefined);
-    this.owner.gone(this);
+    this.owner.onClosed(this);
   }
 
-  /** Nobody waits for what is under way. */
+  /** Aborts the request in flight: its client disconnected. */
   private abandon(): void {
     if (this.phase !== 'head' && this.phase !== 'over') this.owner.accepted--;
     const { request } = this;
@@ -509,7 +516,7 @@ export class Http1Connection {
     request?.abort();
   }
 
-  /** Ends what has waited too long. */
+  /** Closes or answers the connection after its deadline. */
   sweep(nowMs: number): void {
     if (nowMs < this.deadlineMs) return;
     if (this.phase === 'head' && this.startMs === 0) this.close();
@@ -517,7 +524,7 @@ export class Http1Connection {
     else if (this.phase !== 'handling' && this.phase !== 'admitting') this.socket.destroy();
   }
 
-  /** A drain begins: a connection that has nothing under way ends. */
+  /** Closes the connection at the begin of a drain when no request is in flight. */
   drain(): void {
     if (this.phase === 'head') this.close();
   }

@@ -1,26 +1,27 @@
-/** Reads the head of a request out of its bytes, exactly as RFC 9112 writes it, and nothing that is only near it.
+/** Strict parser of a request head (RFC 9112).
  *
- *  What another parser could read otherwise is refused: a folded line, a blank before a colon, a line feed without its
- *  carriage return, two lengths, a length beside an encoding, any encoding but `chunked`. The text is Latin-1, so that
- *  each byte is one character; one pass, no regular expression over what a client sends.
+ *  Everything that another parser could interpret differently is refused: a folded line, a blank
+ *  before a colon, a line feed without its carriage return, two lengths, a length beside an
+ *  encoding, any encoding except `chunked`. The text is Latin-1, one character a byte. One pass
+ *  without regular expressions over client bytes.
  *  Source: RFC 9112 sections 2 to 6, RFC 9110 section 5.
  */
 export interface WireHead {
   readonly method: string;
-  /** As sent. */
+  /** Request target as sent. */
   readonly url: string;
-  /** Names and values in turn, blanks around a value removed. */
+  /** Header names and values in turn, without blanks around a value. */
   readonly rawHeaders: readonly string[];
-  /** Host lines that must be there: HTTP/1.0 knows none. */
+  /** Least number of Host lines; HTTP/1.0 requires none. */
   readonly hostsMin: 0 | 1;
   /** Bytes of the body, or CHUNKED. */
   readonly length: number;
-  /** The connection ends with the answer. */
+  /** True when the connection ends after the answer. */
   readonly last: boolean;
-  /** An HTTP/1.0 client is told that its connection goes on. */
-  readonly saysKeepAlive: boolean;
+  /** True when the answer needs `connection: keep-alive`, for an HTTP/1.0 client. */
+  readonly needsKeepAliveHeader: boolean;
   readonly expectsContinue: boolean;
-  /** It expects something else, which nobody here can promise. */
+  /** True for an expectation other than `100-continue`, which is refused. */
   readonly expectsMore: boolean;
 }
 
@@ -44,25 +45,26 @@ const ALPHANUMERIC = [
   [65, 90],
   [97, 122],
 ] as const;
-/** What a header's name is made of. */
+/** Characters of a header name. */
 const TOKEN = table("!#$%&'*+-.^_`|~", ALPHANUMERIC);
-/** What a header's value is made of, blanks inside it included. */
+/** Characters of a header value, including blanks inside it. */
 const FIELD = table('\t', [
   [32, 126],
   [128, 255],
 ]);
 const TARGET = table('', [[33, 126]]);
-/** Host and port of a target in absolute form; a user name has no place in it. */
+/** Characters of host and port in an absolute-form target; user information is refused. */
 const AUTHORITY = table('-._~:[]%', ALPHANUMERIC);
 
-/** Any token is a method, and one without a route is answered 405. Of those that begin with a capital letter, so that
- *  what is no HTTP is known by its first byte; a tunnel is never opened here. */
+/** True for a valid method. Any token that begins with a capital letter is a method (405 without a
+ *  route), so the first byte identifies bytes that are not HTTP. CONNECT is refused: there are no
+ *  tunnels. */
 function isMethod(method: string): boolean {
   const first = method.charCodeAt(0);
   return first >= 65 && first <= 90 && all(method, 0, method.length, TOKEN) && method !== 'CONNECT';
 }
 
-/** More digits are no length of anything. */
+/** Most digits of a Content-Length. */
 const LENGTH_DIGITS_MAX = 19;
 
 function all(text: string, from: number, to: number, set: Uint8Array): boolean {
@@ -70,7 +72,7 @@ function all(text: string, from: number, to: number, set: Uint8Array): boolean {
   return true;
 }
 
-/** Origin form, `*`, or absolute form with a sound authority. */
+/** True for origin form, `*`, or absolute form with a valid authority. */
 export function isTarget(url: string): boolean {
   if (url.length === 0 || !all(url, 0, url.length, TARGET)) return false;
   if (url.charCodeAt(0) === 47 || url === '*') return true;
@@ -90,7 +92,7 @@ function lengthOf(value: string): number | undefined {
   return Number(value);
 }
 
-/** What the header lines say about the message itself. */
+/** Framing of a message, collected from its header lines. */
 class Framing {
   lengths = 0;
   length = 0;
@@ -112,8 +114,9 @@ class Framing {
     this.expectsMore = false;
   }
 
-  /** Only these lengths of a name matter, so most lines cost one comparison. `blanks` stand behind the value. */
-  note(name: string, value: string, blanks: string): void {
+  /** Records a header line. The switch over name lengths makes most lines cost one comparison.
+   *  @param blanks blanks after the value */
+  record(name: string, value: string, blanks: string): void {
     switch (name.length) {
       case 6:
         if (name.toLowerCase() === 'expect') this.expect(value);
@@ -136,7 +139,7 @@ class Framing {
   private contentLength(value: string, blanks: string): void {
     this.lengths++;
     const length = lengthOf(value);
-    // A tab behind a length is a blank to the specification and none to the parser of node.
+    // RFC 9112 allows a tab after a length, but Node's parser does not.
     if (length === undefined || blanks.includes('\t')) this.sound = false;
     else this.length = length;
   }
@@ -155,10 +158,11 @@ class Framing {
   }
 }
 
-/** One head is read at a time. */
+/** Shared instance: parsing is synchronous, one head at a time. */
 const framing = new Framing();
 
-/** @param text the head up to its empty line, each line with its end. Undefined: malformed. @cost O(text) */
+/** Parses a head. @param text the head up to its empty line, each line with its end. @returns
+ *  undefined when malformed. @cost O(text) */
 export function readWireHead(text: string): WireHead | undefined {
   const methodEnd = text.indexOf(' ');
   const urlEnd = text.indexOf(' ', methodEnd + 1);
@@ -190,7 +194,7 @@ export function readWireHead(text: string): WireHead | undefined {
     i += 2;
     const value = text.slice(valueStart, valueEnd);
     rawHeaders.push(name, value);
-    framing.note(name, value, valueEnd === i - 2 ? '' : text.slice(valueEnd, i - 2));
+    framing.record(name, value, valueEnd === i - 2 ? '' : text.slice(valueEnd, i - 2));
   }
   const { lengths, encodings } = framing;
   if (!framing.sound || lengths + encodings > 1 || (old && encodings > 0)) return undefined;
@@ -201,13 +205,13 @@ export function readWireHead(text: string): WireHead | undefined {
     hostsMin: old ? 0 : 1,
     length: encodings > 0 ? CHUNKED : framing.length,
     last: framing.close || (old && !framing.keepAlive),
-    saysKeepAlive: old && framing.keepAlive && !framing.close,
+    needsKeepAliveHeader: old && framing.keepAlive && !framing.close,
     expectsContinue: !old && framing.expectsContinue,
     expectsMore: !old && framing.expectsMore,
   };
 }
 
-/** Whether bytes without an end of their head could still become one. */
+/** True when bytes without the end of a head can still become a head. */
 export function mayBegin(bytes: Uint8Array, at: number): boolean {
   const first = bytes[at] as number;
   return (first >= 65 && first <= 90) || (first === CR && bytes.length - at === 1);

@@ -1,11 +1,12 @@
-/** The node:net driver: HTTP/1.1 by a parser of our own, for what needs the bytes exact and cheap.
+/** HTTP driver over node:net with its own HTTP/1.1 parser, for exact bytes and low cost.
  *
- *  It serves what node:http serves, request by request, and refuses what a second parser could read otherwise. A request
- *  costs one read, one pass over its head and one write; no stream, event or timer of its own.
+ *  It serves what node:http serves, request by request, and refuses requests that a second parser
+ *  could interpret differently. A request costs one read, one pass over its head and one write; no
+ *  stream, event or timer of its own.
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
-import { behindBytesMax, busyPort, Front } from '../front.ts';
+import { bufferedBytesMax, busyPort, Front } from '../front.ts';
 import { isUnverifiedClient, peerOf, reloadTls, tlsServerOptions } from '../node/tls.ts';
 import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from '../port.ts';
 import { ConnectionRefuser } from '../refuse-connection.ts';
@@ -23,11 +24,12 @@ class WireServer implements HttpServer, ConnectionOwner {
   readonly options: HttpServerOptions;
   readonly front: Front;
   readonly date = new DateLine();
-  readonly behindBytesMax: number;
+  readonly bufferedBytesMax: number;
   accepted = 0;
   private readonly server: Server;
-  private readonly lines = new Set<Http1Connection>();
-  /** Connections whose TLS does not stand yet, by the ends of them: TLS hands over another socket. */
+  private readonly openConnections = new Set<Http1Connection>();
+  /** Connections during the TLS handshake, by their addresses: TLS emits another socket afterwards.
+   */
   private readonly pendingTls = new Map<string, Socket>();
   private readonly sweeper: NodeJS.Timeout;
   private readonly refuser = new ConnectionRefuser();
@@ -35,7 +37,7 @@ class WireServer implements HttpServer, ConnectionOwner {
   constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
-    this.behindBytesMax = behindBytesMax(options);
+    this.bufferedBytesMax = bufferedBytesMax(options);
     const address = server.address() as AddressInfo;
     this.front = new Front(options, address.address);
     this.host = address.address;
@@ -63,8 +65,8 @@ class WireServer implements HttpServer, ConnectionOwner {
     reloadTls(this.server, this.options, tls);
   }
 
-  gone(line: Http1Connection): void {
-    this.lines.delete(line);
+  onClosed(connection: Http1Connection): void {
+    this.openConnections.delete(connection);
   }
 
   private connect(socket: Socket): void {
@@ -73,16 +75,16 @@ class WireServer implements HttpServer, ConnectionOwner {
     const refusal = front.connect(address);
     if (refusal === undefined) {
       socket.once('close', () => front.connections.close(address));
-      if (options.tls === undefined) this.take(socket);
+      if (options.tls === undefined) this.addConnection(socket);
       else this.pendTls(socket);
     } else if (options.tls === undefined) this.refuser.refuse(socket, refusal);
     else socket.destroy();
   }
 
-  private take(socket: Socket, peer?: ReturnType<typeof peerOf>): void {
-    const line = new Http1Connection(this, socket, peer);
-    this.lines.add(line);
-    if (this.front.draining) line.drain();
+  private addConnection(socket: Socket, peer?: ReturnType<typeof peerOf>): void {
+    const connection = new Http1Connection(this, socket, peer);
+    this.openConnections.add(connection);
+    if (this.front.draining) connection.drain();
   }
 
   private pendTls(socket: Socket): void {
@@ -95,36 +97,36 @@ class WireServer implements HttpServer, ConnectionOwner {
     server.on('secureConnection', (socket: TLSSocket) => {
       this.pendingTls.delete(nameOf(socket));
       if (this.options.tls?.clientCa !== undefined && isUnverifiedClient(socket)) socket.destroy();
-      else this.take(socket, peerOf(socket));
+      else this.addConnection(socket, peerOf(socket));
     });
   }
 
   private sweep(): void {
     const nowMs = performance.now();
-    for (const line of this.lines) line.sweep(nowMs);
+    for (const connection of this.openConnections) connection.sweep(nowMs);
   }
 
   async drain(timeoutMs: number): Promise<void> {
     this.front.draining = true;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => {
-        for (const line of this.lines) line.socket.destroy();
+        for (const connection of this.openConnections) connection.socket.destroy();
       }, timeoutMs);
       this.server.close(() => {
         clearTimeout(timer);
         resolve();
       });
       for (const socket of this.pendingTls.values()) socket.destroy();
-      for (const line of this.lines) line.drain();
+      for (const connection of this.openConnections) connection.drain();
     });
     clearInterval(this.sweeper);
   }
 }
 
-/** @throws busy_port, bad_value */
+/** Starts a server. @throws busy_port, bad_value */
 async function listen(options: HttpServerOptions): Promise<HttpServer> {
   const { tls } = options;
-  // The other side's end is ours to answer: what was written before it still leaves.
+  // With allowHalfOpen this driver answers the client's end itself, after pending writes.
   const own = { allowHalfOpen: true, noDelay: true };
   const server: Server =
     tls === undefined

@@ -1,8 +1,9 @@
-/** The node:http driver.
+/** HTTP driver over node:http.
  *
- *  node:http parses and frames; this file adds what the port promises on top. Every connection is a `Line`: its
- *  requests are handled one after the other in the order they came. What the connection itself gets wrong (malformed
- *  bytes, a body over the limit, slowness) is answered after the answers before it, and then the connection closes.
+ *  node:http parses and frames; this file adds the further guarantees of the port. Requests of a
+ *  `Connection` are handled one after the other in their order. An error of the connection itself
+ *  (malformed bytes, a body over the limit, slowness) is answered after the earlier answers; then
+ *  the connection closes.
  */
 import {
   createServer,
@@ -14,7 +15,7 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { BYTES, behindBytesMax, busyPort, bytesOf, type Decision, Front, TEXT } from '../front.ts';
+import { BYTES, bufferedBytesMax, busyPort, bytesOf, type Decision, Front, TEXT } from '../front.ts';
 import { isTarget, readWireHead } from '../http1/head.ts';
 import type {
   HttpAdmission,
@@ -29,20 +30,20 @@ import { ConnectionRefuser } from '../refuse-connection.ts';
 import { EMPTY, headerValues, WholeRequest } from '../request.ts';
 import { isUnverifiedClient, peerOf, reloadTls, tlsServerOptions } from './tls.ts';
 
-/** Pipelined requests that may wait on one connection, beside what their bytes allow, and on all connections together; one more
- *  closes its connection after the answers before. */
+/** Most pipelined requests on one connection (their bytes are limited too), and on all connections.
+ *  A further request closes its connection after the earlier answers. */
 const PIPELINE_MAX = 1024;
 const WAITING_MAX = 65_536;
-/** A connection is closed this long after its last answer: closing over unread bytes at once would take the answer
- *  away from a client that is still sending. */
+/** Time from the last answer to the close: closing immediately over unread bytes would destroy the
+ *  answer of a client that is still sending. */
 const LINGER_MS = 500;
 
-/** More digits are no length of anything. */
+/** Most digits of a Content-Length. */
 const LENGTH_DIGITS_MAX = 19;
-/** Method, version, blanks and line ends. */
+/** Bytes of the request line beside the target: method, version, blanks and line ends. */
 const REQUEST_LINE_BYTES = 20;
 
-/** Texts longer than this are written as bytes beside their head. */
+/** Longest text that is written together with its head. */
 const JOINED_LENGTH = 16 * 1024;
 const NOT_ASCII = /[^\t\x20-\x7e]/;
 
@@ -50,17 +51,18 @@ interface Pending {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   readonly method: string;
-  /** What it takes on the wire, about. */
+  /** Approximate size of the request on the wire. */
   readonly byteCount: number;
   readonly expectsContinue: boolean;
   readonly startMs: number;
-  /** Pattern of the route, for metrics; empty where none matched. */
+  /** Pattern of the route, for metrics; empty when no route matched. */
   route: string;
   /** Bytes of the body that the server counts as held. */
   heldBytes: number;
 }
 
-/** What another parser could read as another request, or as two, though node's takes it: RFC 9112 lets a server refuse it. */
+/** True for a request that another parser could interpret as another request or as two, although
+ *  Node's parser accepts it. RFC 9112 permits the refusal. */
 function isDoubtful({ httpVersion, url = '', rawHeaders }: IncomingMessage): boolean {
   if ((httpVersion !== '1.1' && httpVersion !== '1.0') || !isTarget(url)) return true;
   const [length = ''] = headerValues(rawHeaders, 'content-length');
@@ -70,11 +72,12 @@ function isDoubtful({ httpVersion, url = '', rawHeaders }: IncomingMessage): boo
   return encodings.length > 1 || encodings[0]?.toLowerCase() !== 'chunked' || httpVersion === '1.0';
 }
 
-/** It expects something beside `100-continue`, which nobody here can promise. */
+/** True for an expectation other than `100-continue`, which is refused. */
 const expectsMore = ({ rawHeaders }: IncomingMessage): boolean =>
   headerValues(rawHeaders, 'expect').some((value) => value.toLowerCase() !== '100-continue');
 
-/** Head and body as they were sent, but for blanks; of a body in chunks what a stream holds of it. */
+/** Approximate bytes of head and body on the wire; for a chunked body the buffer size of its
+ *  stream. */
 function bytesOnTheWire({ url = '', rawHeaders, headers, readableHighWaterMark }: IncomingMessage): number {
   let count = url.length + REQUEST_LINE_BYTES;
   for (const text of rawHeaders) count += text.length + 2;
@@ -82,22 +85,22 @@ function bytesOnTheWire({ url = '', rawHeaders, headers, readableHighWaterMark }
   return count + Number(headers['content-length'] ?? 0);
 }
 
-/** What the driver keeps of one connection. */
-interface Line {
+/** State of a connection. */
+interface Connection {
   readonly socket: Socket;
-  /** Who the client's certificate names. */
+  /** Identity from the client's certificate. */
   readonly peer: HttpPeer | undefined;
-  /** Requests that wait for the one under way, and their bytes. */
+  /** Requests that wait for the one in flight, and their bytes. */
   waiting: Pending[];
   waitingBytes: number;
   current: Pending | undefined;
-  /** Set from the head of `current` to its answer, where a handler gets it. */
+  /** Request of `current` from its head to its answer, when a handler gets it. */
   request: WholeRequest | undefined;
-  /** Set once: the last answer this connection gives. */
+  /** Last answer of the connection, set once. */
   failed: HttpResponse | undefined;
 }
 
-/** What `clientError` gives. */
+/** Error of the event `clientError`. */
 type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer };
 
 const nameOf = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
@@ -108,18 +111,18 @@ class NodeServer implements HttpServer {
   private readonly server: Server;
   private readonly options: HttpServerOptions;
   private readonly front: Front;
-  private readonly lines = new Map<Socket, Line>();
-  /** Connections whose TLS does not stand yet. */
+  private readonly bySocket = new Map<Socket, Connection>();
+  /** Connections during the TLS handshake. */
   private readonly pendingTls = new Map<string, Socket>();
   private accepted = 0;
   private waiting = 0;
-  private readonly behindBytesMax: number;
+  private readonly bufferedBytesMax: number;
   private readonly refuser = new ConnectionRefuser();
 
   constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
-    this.behindBytesMax = behindBytesMax(options);
+    this.bufferedBytesMax = bufferedBytesMax(options);
     const address = server.address() as AddressInfo;
     this.front = new Front(options, address.address);
     this.host = address.address;
@@ -129,10 +132,10 @@ class NodeServer implements HttpServer {
     server.on('request', (incoming, outgoing) => this.accept(incoming, outgoing, false));
     server.on('checkContinue', (incoming, outgoing) => this.accept(incoming, outgoing, true));
     server.on('checkExpectation', (incoming: IncomingMessage) =>
-      this.fail(this.lineOf(incoming.socket), this.front.refusal(417, '', '')),
+      this.fail(this.connectionOf(incoming.socket), this.front.refusal(417, '', '')),
     );
     server.on('connect', (_incoming: IncomingMessage, socket: Socket) =>
-      this.fail(this.lineOf(socket), this.front.refusal(400, '', '')),
+      this.fail(this.connectionOf(socket), this.front.refusal(400, '', '')),
     );
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => this.broken(error, socket as Socket));
   }
@@ -159,11 +162,11 @@ class NodeServer implements HttpServer {
     const refusal = front.connect(address);
     if (refusal === undefined) {
       socket.once('close', () => front.connections.close(address));
-      if (options.tls === undefined) this.lineOf(socket);
+      if (options.tls === undefined) this.connectionOf(socket);
       else this.pendTls(socket);
     } else if (options.tls === undefined) {
-      // Its requests are parsed and get no handler.
-      this.lineOf(socket).failed = refusal;
+      // Requests of this connection are parsed but reach no handler.
+      this.connectionOf(socket).failed = refusal;
       this.refuser.refuse(socket, refusal);
     } else socket.destroy();
   }
@@ -174,19 +177,19 @@ class NodeServer implements HttpServer {
     socket.on('close', () => this.pendingTls.delete(known));
   }
 
-  /** A connection is a line when its TLS stands; until then it is only counted, for the drain. */
+  /** Adds a connection after its TLS handshake; until then it is only counted, for the drain. */
   private onTlsConnect(server: Server): void {
     server.on('secureConnection', (socket: TLSSocket) => {
       this.pendingTls.delete(nameOf(socket));
       if (this.options.tls?.clientCa !== undefined && isUnverifiedClient(socket)) socket.destroy();
-      else this.lineOf(socket, peerOf(socket));
+      else this.connectionOf(socket, peerOf(socket));
     });
   }
 
-  private lineOf(socket: Socket, peer?: HttpPeer): Line {
-    const known = this.lines.get(socket);
+  private connectionOf(socket: Socket, peer?: HttpPeer): Connection {
+    const known = this.bySocket.get(socket);
     if (known !== undefined) return known;
-    const line: Line = {
+    const connection: Connection = {
       socket,
       peer,
       waiting: [],
@@ -195,25 +198,25 @@ class NodeServer implements HttpServer {
       request: undefined,
       failed: undefined,
     };
-    this.lines.set(socket, line);
+    this.bySocket.set(socket, connection);
     socket.on('close', () => {
-      this.lines.delete(socket);
-      line.request?.abort();
-      this.forget(line, () => true);
+      this.bySocket.delete(socket);
+      connection.request?.abort();
+      this.forget(connection, () => true);
     });
-    return line;
+    return connection;
   }
 
-  /** Takes requests off a connection that will not be answered. */
-  private forget(line: Line, which: (pending: Pending) => boolean): void {
+  /** Removes requests that will not be answered. */
+  private forget(connection: Connection, which: (pending: Pending) => boolean): void {
     const kept: Pending[] = [];
-    for (const pending of line.waiting) {
-      if (which(pending)) this.unqueue(line, pending);
+    for (const pending of connection.waiting) {
+      if (which(pending)) this.unqueue(connection, pending);
       else kept.push(pending);
     }
-    line.waiting = kept;
-    if (line.current !== undefined && which(line.current)) {
-      line.current = undefined;
+    connection.waiting = kept;
+    if (connection.current !== undefined && which(connection.current)) {
+      connection.current = undefined;
       this.accepted--;
     }
   }
@@ -224,111 +227,119 @@ class NodeServer implements HttpServer {
   }
 
   private accept(incoming: IncomingMessage, outgoing: ServerResponse, expectsContinue: boolean): void {
-    const line = this.lineOf(incoming.socket);
-    if (line.failed !== undefined || line.socket.destroyed) return;
+    const connection = this.connectionOf(incoming.socket);
+    if (connection.failed !== undefined || connection.socket.destroyed) return;
     const refused = isDoubtful(incoming) ? 400 : expectsContinue && expectsMore(incoming) ? 417 : undefined;
     if (refused !== undefined) {
-      this.fail(line, this.front.refusal(refused, '', ''));
+      this.fail(connection, this.front.refusal(refused, '', ''));
       return;
     }
     const method = incoming.method ?? '';
     const startMs = performance.now();
-    const isFirst = line.current === undefined;
+    const isFirst = connection.current === undefined;
     const byteCount = isFirst ? 0 : bytesOnTheWire(incoming);
     const more = { byteCount, expectsContinue, startMs, route: '', heldBytes: 0 };
     const pending: Pending = { incoming, outgoing, method, ...more };
-    if (isFirst) this.begin(line, pending);
-    else this.queue(line, pending);
+    if (isFirst) this.begin(connection, pending);
+    else this.queue(connection, pending);
   }
 
-  private queue(line: Line, pending: Pending): void {
+  private queue(connection: Connection, pending: Pending): void {
     const { byteCount } = pending;
-    const hasRoom = line.waiting.length < PIPELINE_MAX && this.waiting < WAITING_MAX;
-    if (!hasRoom || line.waitingBytes + byteCount > this.behindBytesMax) {
-      this.fail(line, this.front.refusal(503, '', ''));
+    const hasRoom = connection.waiting.length < PIPELINE_MAX && this.waiting < WAITING_MAX;
+    if (!hasRoom || connection.waitingBytes + byteCount > this.bufferedBytesMax) {
+      this.fail(connection, this.front.refusal(503, '', ''));
       return;
     }
     if (!this.front.held.hold(byteCount)) {
       this.front.held.hold(-byteCount);
-      this.fail(line, this.front.overfull('', ''));
+      this.fail(connection, this.front.overfull('', ''));
       return;
     }
-    line.waiting.push(pending);
-    line.waitingBytes += byteCount;
+    connection.waiting.push(pending);
+    connection.waitingBytes += byteCount;
     this.waiting++;
   }
 
-  private unqueue(line: Line, pending: Pending): void {
+  private unqueue(connection: Connection, pending: Pending): void {
     this.front.held.hold(-pending.byteCount);
-    line.waitingBytes -= pending.byteCount;
+    connection.waitingBytes -= pending.byteCount;
     this.waiting--;
   }
 
-  private begin(line: Line, pending: Pending): void {
-    line.current = pending;
+  private begin(connection: Connection, pending: Pending): void {
+    connection.current = pending;
     this.accepted++;
-    void this.serve(line, pending);
+    void this.serve(connection, pending);
   }
 
   /** Begins the next request of a connection, or gives the last answer of a failed one. */
-  private next(line: Line): void {
-    const pending = line.waiting.shift();
+  private next(connection: Connection): void {
+    const pending = connection.waiting.shift();
     if (pending !== undefined) {
-      this.unqueue(line, pending);
-      this.begin(line, pending);
+      this.unqueue(connection, pending);
+      this.begin(connection, pending);
       return;
     }
-    if (line.failed !== undefined) this.lastAnswer(line, line.failed, '');
+    if (connection.failed !== undefined) this.lastAnswer(connection, connection.failed, '');
   }
 
-  private async serve(line: Line, pending: Pending): Promise<void> {
+  private async serve(connection: Connection, pending: Pending): Promise<void> {
     const { incoming, outgoing } = pending;
     const byHead = this.decide(pending);
     const declared = Number(incoming.headers['content-length'] ?? Number.NaN);
     if (declared > this.options.bodyBytesMax)
       return this.refuseUpload(
-        line,
+        connection,
         pending,
         this.front.tooLarge(pending.method, pending.incoming.url ?? ''),
       );
-    const decision = await this.judge(line, pending, byHead);
-    if (line.current !== pending) return;
+    const decision = await this.decideAdmission(connection, pending, byHead);
+    if (connection.current !== pending) return;
     if (pending.expectsContinue) {
-      if (decision.kind === 'answer') return this.refuseUpload(line, pending, decision.response);
+      if (decision.kind === 'answer') return this.refuseUpload(connection, pending, decision.response);
       outgoing.writeContinue();
     }
     const hasBody = declared > 0 || incoming.headers['transfer-encoding'] !== undefined;
-    const body = hasBody ? await this.readBody(line, pending, decision.kind === 'answer') : EMPTY;
-    if (body === undefined || line.current !== pending) this.release(pending);
-    else if (decision.kind === 'answer') this.answer(line, pending, decision.response);
-    else await this.handle(line, pending, decision, body);
+    const body = hasBody ? await this.readBody(connection, pending, decision.kind === 'answer') : EMPTY;
+    if (body === undefined || connection.current !== pending) this.release(pending);
+    else if (decision.kind === 'answer') this.answer(connection, pending, decision.response);
+    else await this.handle(connection, pending, decision, body);
   }
 
-  /** Decides by the head what happens to the request; sets `request` of the line when a handler gets it. */
-  private judge(line: Line, pending: Pending, decision: Decision): Decision | Promise<Decision> {
+  /** Decides about the request by its head; sets `request` of the connection when a handler gets
+   *  it. */
+  private decideAdmission(
+    connection: Connection,
+    pending: Pending,
+    decision: Decision,
+  ): Decision | Promise<Decision> {
     const { incoming, method } = pending;
     if (decision.kind === 'answer') return decision;
     const { target, params, route } = decision;
     const { rawHeaders } = incoming;
-    const remoteAddress = (): string => line.socket.remoteAddress ?? '';
-    const request = new WholeRequest({ method, target, rawHeaders, remoteAddress, peer: line.peer }, params);
-    line.request = request;
-    const judged = (response: HttpAdmission): Decision =>
+    const remoteAddress = (): string => connection.socket.remoteAddress ?? '';
+    const request = new WholeRequest(
+      { method, target, rawHeaders, remoteAddress, peer: connection.peer },
+      params,
+    );
+    connection.request = request;
+    const toDecision = (response: HttpAdmission): Decision =>
       response === undefined ? decision : { kind: 'answer', response, route };
     const admission = this.front.admit(route, request);
-    if (!(admission instanceof Promise)) return judged(admission);
+    if (!(admission instanceof Promise)) return toDecision(admission);
     request.keepAddress();
-    return admission.then(judged);
+    return admission.then(toDecision);
   }
 
   private async handle(
-    line: Line,
+    connection: Connection,
     pending: Pending,
     { route, target }: Decision & { kind: 'handle' },
     body: Uint8Array,
   ): Promise<void> {
     const { method } = pending;
-    const request = line.request as WholeRequest;
+    const request = connection.request as WholeRequest;
     request.body = body;
     let response: HttpResponse;
     try {
@@ -339,8 +350,8 @@ class NodeServer implements HttpServer {
       response = this.front.failed(method, target.path, thrown);
     }
     this.release(pending);
-    line.request = undefined;
-    if (line.current === pending) this.answer(line, pending, response);
+    connection.request = undefined;
+    if (connection.current === pending) this.answer(connection, pending, response);
   }
 
   private decide(pending: Pending): Decision {
@@ -351,9 +362,13 @@ class NodeServer implements HttpServer {
     return decision;
   }
 
-  /** The whole body, or undefined when the connection failed or went away.
-   *  @param discards the bytes are counted, not kept */
-  private readBody(line: Line, pending: Pending, discards: boolean): Promise<Uint8Array | undefined> {
+  /** Reads the whole body; undefined when the connection failed or closed.
+   *  @param discards true: bytes are counted, not kept */
+  private readBody(
+    connection: Connection,
+    pending: Pending,
+    discards: boolean,
+  ): Promise<Uint8Array | undefined> {
     const { incoming, method } = pending;
     const { url = '' } = incoming;
     const { front } = this;
@@ -364,7 +379,7 @@ class NodeServer implements HttpServer {
       const refuse = (response: HttpResponse): void => {
         incoming.off('data', onData);
         chunks = [];
-        this.refuseUpload(line, pending, response);
+        this.refuseUpload(connection, pending, response);
         resolve(undefined);
       };
       const onData = (chunk: Uint8Array): void => {
@@ -384,40 +399,41 @@ class NodeServer implements HttpServer {
     });
   }
 
-  /** The answer leaves at once, the rest of the body is not read, the connection closes. */
-  private refuseUpload(line: Line, pending: Pending, response: HttpResponse): void {
-    line.failed = response;
-    this.forget(line, () => true);
-    this.lastAnswer(line, response, pending.method);
+  /** Answers immediately without reading the rest of the body, and closes the connection. */
+  private refuseUpload(connection: Connection, pending: Pending, response: HttpResponse): void {
+    connection.failed = response;
+    this.forget(connection, () => true);
+    this.lastAnswer(connection, response, pending.method);
     this.report(pending, response.status);
   }
 
-  private answer(line: Line, pending: Pending, response: HttpResponse): void {
+  private answer(connection: Connection, pending: Pending, response: HttpResponse): void {
     const { outgoing, method } = pending;
-    outgoing.on('error', () => line.socket.destroy());
+    outgoing.on('error', () => connection.socket.destroy());
     outgoing.on('finish', () => {
-      if (line.current !== pending) return;
-      line.current = undefined;
+      if (connection.current !== pending) return;
+      connection.current = undefined;
       this.accepted--;
-      // The clock of a client that does not read stops; the next answer starts it again.
-      if (line.waiting.length > 0) line.socket.setTimeout(0);
-      this.next(line);
+      // Stops the write timeout; the next answer starts it again.
+      if (connection.waiting.length > 0) connection.socket.setTimeout(0);
+      this.next(connection);
     });
-    // A client that does not read its answer may not hold the connection for ever; node:http destroys it then.
-    line.socket.setTimeout(this.options.requestTimeoutMs);
+    // Bounds the time for which a client may leave its answer unread; node:http then destroys the
+    // socket.
+    connection.socket.setTimeout(this.options.requestTimeoutMs);
     let status = 500;
     try {
-      this.write(line, pending, response);
+      this.write(connection, pending, response);
       status = response.status;
     } catch (thrown) {
       this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
-      if (outgoing.headersSent) line.socket.destroy();
-      else this.write(line, pending, this.front.refusal(500, method, ''));
+      if (outgoing.headersSent) connection.socket.destroy();
+      else this.write(connection, pending, this.front.refusal(500, method, ''));
     }
     this.report(pending, status);
   }
 
-  private write(line: Line, pending: Pending, response: HttpResponse): void {
+  private write(connection: Connection, pending: Pending, response: HttpResponse): void {
     const { outgoing, method } = pending;
     const { status, body = EMPTY } = response;
     const bodiless = status === 204 || status === 304;
@@ -433,11 +449,11 @@ class NodeServer implements HttpServer {
       headers[name] = value;
     }
     if (!typed) headers['content-type'] = typeof body === 'string' ? TEXT : BYTES;
-    // A short text leaves in one piece with its head, which node:http then writes as UTF-8 too.
+    // A short text is sent in one chunk with its head, which node:http then encodes as UTF-8 too.
     const joined = typeof body === 'string' && ascii && body.length <= JOINED_LENGTH;
     const sent = joined ? body : bytesOf(response);
     if (!bodiless) headers['content-length'] = Buffer.byteLength(sent);
-    if (this.front.draining && line.waiting.length === 0) headers['connection'] = 'close';
+    if (this.front.draining && connection.waiting.length === 0) headers['connection'] = 'close';
     outgoing.writeHead(status, headers);
     outgoing.end(bodiless || method === 'HEAD' ? undefined : sent);
   }
@@ -446,33 +462,36 @@ class NodeServer implements HttpServer {
     this.front.report(pending.method, pending.route, status, pending.startMs);
   }
 
-  /** The connection cannot go on: what was accepted before is answered, then with this, then it closes. */
-  private fail(line: Line, response: HttpResponse): void {
-    if (line.failed !== undefined || line.socket.destroyed) return;
-    line.failed = response;
-    if (line.current === undefined) this.lastAnswer(line, response, '');
-    // node:http resumes the socket after each request that it has parsed, so pause behind the last one of this chunk.
-    else setImmediate(() => line.socket.pause());
+  /** Fails the connection: it closes after the answers to accepted requests and this last answer.
+   */
+  private fail(connection: Connection, response: HttpResponse): void {
+    if (connection.failed !== undefined || connection.socket.destroyed) return;
+    connection.failed = response;
+    if (connection.current === undefined) this.lastAnswer(connection, response, '');
+    // node:http resumes the socket after each parsed request, so pause after the last request of
+    // this chunk.
+    else setImmediate(() => connection.socket.pause());
   }
 
   private broken(error: ParserError, socket: Socket): void {
-    if (this.options.tls !== undefined && !this.lines.has(socket)) {
+    if (this.options.tls !== undefined && !this.bySocket.has(socket)) {
       socket.destroy();
       return;
     }
-    const line = this.lineOf(socket);
+    const connection = this.connectionOf(socket);
     if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || socket.destroyed || !socket.writable) {
       socket.destroy();
       return;
     }
-    // A request whose body broke never reaches its handler: it is the failure, not one before it.
-    this.forget(line, (pending) => !pending.incoming.complete);
+    // A request with a broken body never reaches its handler: it is part of the failure.
+    this.forget(connection, (pending) => !pending.incoming.complete);
     const status =
       error.code === 'HPE_HEADER_OVERFLOW' ? 431 : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 408 : 400;
-    this.fail(line, this.unknownMethod(error) ?? this.front.refusal(status, '', ''));
+    this.fail(connection, this.unknownMethod(error) ?? this.front.refusal(status, '', ''));
   }
 
-  /** The answer to a request whose method the parser does not list; undefined for any other error. */
+  /** Answer to a request with a method that Node's parser does not know; undefined for any other
+   *  error. */
   private unknownMethod({ code, rawPacket }: ParserError): HttpResponse | undefined {
     if (code !== 'HPE_INVALID_METHOD' || rawPacket === undefined) return undefined;
     const end = rawPacket.indexOf('\r\n\r\n');
@@ -482,9 +501,10 @@ class NodeServer implements HttpServer {
     return decision.kind === 'answer' ? decision.response : undefined;
   }
 
-  /** Written past node:http, which cannot close gracefully over an unread body. */
-  private lastAnswer(line: Line, response: HttpResponse, method: string): void {
-    const { socket } = line;
+  /** Sends the last answer on the socket itself: node:http cannot close gracefully over an unread
+   *  body. */
+  private lastAnswer(connection: Connection, response: HttpResponse, method: string): void {
+    const { socket } = connection;
     if (!socket.writable) {
       socket.destroy();
       return;
@@ -516,16 +536,21 @@ class NodeServer implements HttpServer {
       });
       this.server.closeIdleConnections();
       for (const socket of this.pendingTls.values()) socket.destroy();
-      // Nothing was accepted on these; node:http would wait for the rest of a half-sent head.
-      for (const line of this.lines.values()) {
-        if (line.current === undefined && line.waiting.length === 0 && line.failed === undefined)
-          line.socket.destroySoon();
+      // Connections without an accepted request; node:http would wait for the rest of an incomplete
+      // head.
+      for (const connection of this.bySocket.values()) {
+        if (
+          connection.current === undefined &&
+          connection.waiting.length === 0 &&
+          connection.failed === undefined
+        )
+          connection.socket.destroySoon();
       }
     });
   }
 }
 
-/** @throws busy_port, bad_value */
+/** Starts a server. @throws busy_port, bad_value */
 async function listen(options: HttpServerOptions): Promise<HttpServer> {
   const { tls } = options;
   const own = {
@@ -542,7 +567,7 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
     tls === undefined
       ? createServer(own)
       : createTlsServer({ ...own, ...tlsServerOptions(tls, options.requestTimeoutMs) });
-  // Bounded by headerBytesMax; node's own count would drop lines in silence.
+  // Header lines are bounded by headerBytesMax; Node's own bound would drop lines silently.
   server.maxHeadersCount = 0;
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {

@@ -1,4 +1,5 @@
-/** TLS for the node:http driver: options that are known to work, and who the client's certificate names. */
+/** TLS options of the node:http and node:net drivers, and the identity of a client's certificate.
+ */
 import { X509Certificate } from 'node:crypto';
 import type { ServerOptions } from 'node:https';
 import type { Server } from 'node:net';
@@ -11,7 +12,7 @@ type TlsPart = 'cert' | 'key' | 'clientCa';
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
 const certificatesOf = (pem: string): X509Certificate[] =>
-  (pem.match(CERTIFICATE) ?? []).map((one) => new X509Certificate(one));
+  (pem.match(CERTIFICATE) ?? []).map((text) => new X509Certificate(text));
 
 function attempt(
   part: TlsPart,
@@ -25,7 +26,8 @@ function attempt(
   }
 }
 
-/** What of `tls` does not fit, so that a caller can name the file; undefined when a server can start with it. */
+/** Faulty part of `tls`, so that a caller can name the file; undefined when a server can start with
+ *  it. */
 export function tlsFault(tls: HttpTls): { readonly part: TlsPart; readonly why: string } | undefined {
   return (
     attempt('cert', 'holds no certificate in PEM', () => certificatesOf(tls.cert).length > 0) ??
@@ -47,7 +49,7 @@ export function tlsFault(tls: HttpTls): { readonly part: TlsPart; readonly why: 
   );
 }
 
-/** @throws bad_value for what does not fit */
+/** Options of a TLS server. @throws bad_value for a faulty part */
 export function tlsServerOptions(tls: HttpTls, handshakeTimeoutMs: number): ServerOptions {
   const fault = tlsFault(tls);
   if (fault !== undefined) {
@@ -71,8 +73,8 @@ export function tlsServerOptions(tls: HttpTls, handshakeTimeoutMs: number): Serv
   };
 }
 
-/** New handshakes of `server` use `tls`; connections that stand are not affected.
- *  @throws bad_value for what does not fit, or where the server was started without TLS */
+/** Uses `tls` for new handshakes of `server`; open connections are not affected.
+ *  @throws bad_value for a faulty part, or when the server was started without TLS */
 export function reloadTls(
   server: Server,
   options: Pick<HttpServerOptions, 'tls' | 'requestTimeoutMs'>,
@@ -82,11 +84,12 @@ export function reloadTls(
   (server as TlsServer).setSecureContext(tlsServerOptions(tls, options.requestTimeoutMs));
 }
 
-/** A certificate came and did not verify. */
+/** True when the client sent a certificate that did not verify. */
 export const isUnverifiedClient = (socket: TLSSocket): boolean =>
   !socket.authorized && socket.getPeerX509Certificate() !== undefined;
 
-/** Names as openssl prints them, odd ones as JSON strings so that no name can contain another. */
+/** Alternative names as openssl prints them; unusual names are JSON strings, so that no name can
+ *  contain another. */
 const ALT_NAME = /([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^,]*)(?:, |$)/g;
 
 function unquoted(name: string): string {
@@ -98,7 +101,7 @@ function unquoted(name: string): string {
   }
 }
 
-/** Undefined where nobody was asked, or no certificate came. */
+/** Identity of the client; undefined when no verified certificate was requested and sent. */
 export function peerOf(socket: TLSSocket): HttpPeer | undefined {
   if (!socket.authorized) return undefined;
   const certificate = socket.getPeerX509Certificate();
@@ -107,7 +110,7 @@ export function peerOf(socket: TLSSocket): HttpPeer | undefined {
     ([, kind, name = '']) => `${kind}:${unquoted(name)}`,
   );
   return {
-    // One attribute a line, commas and line feeds in values escaped.
+    // One attribute a line; commas and line feeds in values are escaped.
     subject: certificate.subject.split('\n').join(','),
     altNames,
     fingerprint256: certificate.fingerprint256,

@@ -1,7 +1,8 @@
-/** Reads the head of a request that uWebSockets.js parsed, copies it, and judges what its parser does not.
+/** Copies the head of a request that uWebSockets.js parsed, and adds checks that its parser lacks.
  *
- *  That parser takes the first of several lengths, calls any transfer encoding chunked, and drops bytes above ASCII at
- *  both ends of a header value; whatever another parser could read otherwise is refused here.
+ *  That parser uses the first of several lengths, treats any transfer encoding as chunked, and
+ *  drops bytes above ASCII at both ends of a header value. Everything that another parser could
+ *  interpret differently is refused here.
  */
 import { coreError } from '../../../core/errors.ts';
 import type { UwsRequest } from './load.ts';
@@ -10,19 +11,20 @@ export interface UwsHead {
   readonly method: string;
   /** Path and query. */
   readonly url: string;
-  /** Names, in lower case, and values in turn. */
+  /** Header names, in lower case, and values in turn. */
   readonly rawHeaders: readonly string[];
-  /** A body is on its way: its length, or undefined for chunks. */
+  /** Announced body: its length, or undefined for chunks. */
   readonly body: { readonly bytes: number | undefined } | undefined;
-  /** The answer is the last of its connection. */
+  /** True when the answer is the last of its connection. */
   readonly last: boolean;
-  /** The backend itself ends the connection after the answer. */
+  /** True when the backend closes the connection after the answer by itself. */
   readonly closes: boolean;
-  /** Status of a head that gets no handler. */
+  /** Status that refuses the head before a handler. */
   readonly refused: 400 | 417 | 431 | undefined;
 }
 
-/** Blank, colon and line end of a header line, and those of the request line with its version. */
+/** Bytes of a header line beside name and value (blank, colon, line end), and of the request line
+ *  beside method and target. */
 const LINE_BYTES = 4;
 const FIRST_LINE_BYTES = 12;
 const NOT_ASCII = /[^\t\x20-\x7e]/;
@@ -74,14 +76,14 @@ export function readHead(request: UwsRequest, headerBytesMax: number): UwsHead {
     url,
     rawHeaders,
     body: hasBody ? { bytes: encodings > 0 ? undefined : Number(length) } : undefined,
-    // Chunks that were read wrongly must not leave bytes behind that look like another request.
+    // Bytes after a wrongly parsed chunked body must not be treated as another request.
     last: last || encodings > 0,
     closes,
     refused: bytes > headerBytesMax ? 431 : !sound ? 400 : expectation ? 417 : undefined,
   };
 }
 
-/** 4 or 16 bytes as text; an IPv4 address in IPv6 clothes is the IPv4 address. */
+/** Text of an address of 4 or 16 bytes; an IPv4-mapped IPv6 address becomes the IPv4 address. */
 export function addressText(raw: ArrayBuffer): string {
   const bytes = new Uint8Array(raw);
   if (bytes.length === 4) return bytes.join('.');
@@ -97,7 +99,7 @@ export function addressText(raw: ArrayBuffer): string {
 const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** An answer's header as it may be sent: one line, in Latin-1. @throws internal */
+/** Header value for an answer: one line, in Latin-1. @throws internal */
 export function checkedHeader(name: string, value: string): string | Uint8Array {
   if (!NAME.test(name) || !VALUE.test(value))
     throw coreError('internal', `the header ${JSON.stringify(name)} cannot be sent`);

@@ -1,38 +1,41 @@
-/** The part of uWebSockets.js that the driver uses, and how it is loaded.
+/** Declarations of the used part of uWebSockets.js, and its loader.
  *
- *  The package's own entry falls back to a JavaScript imitation when its binary does not fit, with a line on stdout;
- *  the binary is loaded here by its name instead, and where there is none the driver is not there.
+ *  The package's own entry falls back to a JavaScript imitation, with a line on stdout, when its
+ *  binary does not match. So the binary is loaded by its name; without it the driver is
+ *  unavailable.
  */
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { coreError } from '../../../core/errors.ts';
 
-/** Valid until its answer is complete or its connection is gone; any use after that throws. */
+/** Response; valid until its answer is complete or its connection is closed. Any later use throws.
+ */
 export interface UwsResponse {
   writeStatus(status: string): UwsResponse;
   writeHeader(name: string, value: string | Uint8Array): UwsResponse;
   end(body?: string | Uint8Array, closeConnection?: boolean): UwsResponse;
-  /** Any argument, even `undefined`, is taken for a length, and the response is then never complete. */
+  /** Ends without a body. Any argument, even `undefined`, counts as a length, and the response then
+   *  never completes. */
   endWithoutBody(): UwsResponse;
-  /** `[everything was taken, the answer is complete]` */
+  /** Returns `[all bytes were accepted, the answer is complete]`. */
   tryEnd(part: string | Uint8Array, totalBytes?: number): readonly [boolean, boolean];
   getWriteOffset(): number;
   onWritable(handler: (offset: number) => boolean): UwsResponse;
   onAborted(handler: () => void): UwsResponse;
-  /** `chunk` is taken away when the handler returns. */
+  /** Sets the data handler; `chunk` is detached when the handler returns. */
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): UwsResponse;
   close(): UwsResponse;
-  /** Bytes that were read before still arrive. */
+  /** Pauses reading; bytes that were read before still arrive. */
   pause(): void;
   resume(): void;
   cork(write: () => void): UwsResponse;
   getRemoteAddress(): ArrayBuffer;
 }
 
-/** Valid until the handler returns. */
+/** Request; valid until the handler returns. */
 export interface UwsRequest {
   getUrl(): string;
-  /** Undefined where there is no question mark. */
+  /** Undefined without a question mark. */
   getQuery(): string | undefined;
   getCaseSensitiveMethod(): string;
   forEach(each: (name: string, value: string) => void): void;
@@ -40,7 +43,7 @@ export interface UwsRequest {
 
 export interface UwsApp {
   any(pattern: string, handler: (response: UwsResponse, request: UwsRequest) => void): UwsApp;
-  /** `false`: the address could not be taken. */
+  /** Listens; `false`: the address could not be bound. */
   listen(host: string, port: number, listening: (token: object | false) => void): UwsApp;
   /** Closes every connection. */
   close(): UwsApp;
@@ -55,7 +58,8 @@ export interface Uws {
 
 let loaded: Uws | undefined;
 
-/** @throws addon_missing where the package or a binary for this machine and Node is not there */
+/** Loads the binary. @throws addon_missing without the package or a binary for this machine and
+ *  Node.js */
 export function loadUws(): Uws {
   if (loaded !== undefined) return loaded;
   const require = createRequire(import.meta.url);
@@ -63,7 +67,7 @@ export function loadUws(): Uws {
   try {
     const root = dirname(require.resolve('uWebSockets.js/package.json'));
     const uws = require(join(root, 'binaries', file)) as Uws;
-    // No header that names the server.
+    // Omits the header that names the server.
     uws._cfg('silent');
     loaded = uws;
     return uws;

@@ -1,8 +1,9 @@
-/** The uWebSockets.js driver.
+/** HTTP driver over uWebSockets.js.
  *
- *  Its C++ ends the process where a callback throws or returns with neither an answer nor an abort handler, and reuses
- *  what it lends as soon as a callback returns. So here: (1) everything of a request is copied before anything else
- *  runs; (2) no callback throws; (3) each `Exchange` is answered once, or aborted, and is not touched after.
+ *  Its C++ aborts the process when a callback throws or returns with neither an answer nor an abort
+ *  handler, and reuses borrowed memory as soon as a callback returns. So: (1) a request is copied
+ *  before other code runs; (2) no callback throws; (3) each `Exchange` is answered once, or
+ *  aborted, and is not used afterwards.
  */
 import { lookup } from 'node:dns/promises';
 import { STATUS_CODES } from 'node:http';
@@ -21,11 +22,11 @@ import { EMPTY, WholeRequest } from '../request.ts';
 import { addressText, checkedHeader, readHead, type UwsHead } from './head.ts';
 import { loadUws, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './load.ts';
 
-/** A refused upload is read on this long, or this far, before its answer: closing over unread bytes would take the
- *  answer away from a client that is still sending. */
+/** Time, and bytes, for which a refused upload is read before its answer: closing over unread bytes
+ *  would destroy the answer of a client that is still sending. */
 const LINGER_MS = 500;
 const LINGER_BYTES_MAX = 1024 * 1024;
-/** An answer up to this size may wait in a closing connection's memory. */
+/** Largest answer that may remain in the memory of a closing connection. */
 const SMALL_BYTES = 64 * 1024;
 const SWEEP_MS_MAX = 250;
 
@@ -33,30 +34,30 @@ class Exchange {
   readonly response: UwsResponse;
   readonly head: UwsHead;
   readonly startMs = performance.now();
-  /** Pattern of the route, for metrics; empty where none matched. */
+  /** Pattern of the route, for metrics; empty when no route matched. */
   route = '';
   request: WholeRequest | undefined;
   chunks: Uint8Array[] = [];
   bodyBytes = 0;
-  /** The body came whole. */
+  /** True when the whole body has arrived. */
   whole = false;
   /** Bytes of the body that the server counts as held. */
   heldBytes = 0;
-  /** Counted with the connections of this address. */
+  /** Client address whose connections count this exchange. */
   address: string | undefined;
-  /** Decision about the request; undefined while its head is judged. */
+  /** Decision about the request; undefined until `admit` has decided. */
   decision: Decision | undefined;
-  /** The answer to an upload that is refused, while it is read on. */
+  /** Answer to a refused upload, while its bytes are read and dropped. */
   refusal: HttpResponse | undefined;
-  /** What an answer under way has left to send. */
+  /** Unsent rest of an answer. */
   rest: Uint8Array | undefined;
-  /** When it has waited too long for its client. */
+  /** Deadline of the wait for the client. */
   deadlineMs = 0;
-  /** The handler has the body. */
+  /** True while the handler runs with the body. */
   handling = false;
-  /** Inside a callback of its own, where what is written leaves together. */
+  /** True inside a callback of this response, where writes are combined. */
   corked = false;
-  /** What it is answered with is decided; `done` when that has left, or nobody waits for it. */
+  /** `answered`: the answer is decided. `done`: it was sent, or the client disconnected. */
   answered = false;
   done = false;
 
@@ -66,18 +67,18 @@ class Exchange {
   }
 }
 
-/** An answer that can be written without a surprise. */
+/** Validated answer. */
 interface Prepared {
   readonly line: string;
   readonly headers: ReadonlyArray<readonly [string, string | Uint8Array]>;
   readonly body: string | Uint8Array;
 }
 
-/** @throws internal for what HTTP cannot say */
+/** Validates an answer. @throws internal for an answer that HTTP cannot express */
 function prepare(response: HttpResponse): Prepared {
   const { status, body = EMPTY } = response;
   if (!Number.isInteger(status) || status < 200 || status > 999)
-    throw coreError('internal', `${status} is no status of an answer`);
+    throw coreError('internal', `the handler answered with the invalid status ${status}`);
   const headers: Array<readonly [string, string | Uint8Array]> = [];
   let typed = body.length === 0 || status === 204 || status === 304;
   for (const name in response.headers) {
@@ -99,8 +100,8 @@ class UwsServer implements HttpServer {
   private readonly front: Front;
   private token: object | undefined;
   private accepted = 0;
-  /** Those that wait for their client. */
-  private readonly slow = new Set<Exchange>();
+  /** Exchanges that wait for their client. */
+  private readonly waiting = new Set<Exchange>();
   private sweeper: NodeJS.Timeout | undefined;
   private onIdle = (): void => {};
   private drained: Promise<void> | undefined;
@@ -113,7 +114,7 @@ class UwsServer implements HttpServer {
     this.app = uws.App().any('/*', (response, request) => this.accept(response, request));
   }
 
-  /** Whether the address could be taken. */
+  /** Listens; false when the address could not be bound. */
   listen(): Promise<boolean> {
     return new Promise((resolve) => {
       this.app.listen(this.host, this.options.port, (token) => {
@@ -153,19 +154,20 @@ class UwsServer implements HttpServer {
     }
     const exchange = new Exchange(response, head);
     this.accepted++;
-    this.within(exchange, () => this.begin(exchange));
-    if (!exchange.done) response.onAborted(() => this.ended(exchange, true));
+    this.runGuarded(exchange, () => this.begin(exchange));
+    if (!exchange.done) response.onAborted(() => this.finish(exchange, true));
   }
 
-  /** Runs a part of an exchange inside a callback of it; a bug of ours costs the connection, not the process. */
-  private within(exchange: Exchange, part: () => void): void {
+  /** Runs a step of an exchange inside one of its callbacks; an error costs the connection, not the
+   *  process. */
+  private runGuarded(exchange: Exchange, part: () => void): void {
     exchange.corked = true;
     try {
       part();
     } catch (thrown) {
       this.options.log.error({ error: String(thrown) }, 'http exchange failed');
       if (!exchange.done) {
-        this.ended(exchange, true);
+        this.finish(exchange, true);
         exchange.response.close();
       }
     }
@@ -181,25 +183,25 @@ class UwsServer implements HttpServer {
     const decision = this.front.decide(method, url, rawHeaders, 1);
     if (decision.kind === 'handle') exchange.route = decision.route.path;
     if (body !== undefined) this.expectBody(exchange, body.bytes ?? 0);
-    const judged = this.judge(exchange, decision);
-    if (!(judged instanceof Promise)) {
-      this.proceed(exchange, judged);
+    const admitted = this.decideAdmission(exchange, decision);
+    if (!(admitted instanceof Promise)) {
+      this.proceed(exchange, admitted);
       return;
     }
     exchange.request?.keepAddress();
     if (body !== undefined) exchange.response.pause();
-    void judged.then((later) => {
+    void admitted.then((later) => {
       if (exchange.done) return;
       if (body !== undefined) exchange.response.resume();
       if (!exchange.answered)
-        exchange.response.cork(() => this.within(exchange, () => this.proceed(exchange, later)));
+        exchange.response.cork(() => this.runGuarded(exchange, () => this.proceed(exchange, later)));
     });
   }
 
-  /** Reads a body beside whatever else becomes of its request. */
+  /** Receives the body while the decision about its request is made. */
   private expectBody(exchange: Exchange, bytes: number): void {
     const { head, response } = exchange;
-    this.wait(exchange, this.options.requestTimeoutMs);
+    this.setDeadline(exchange, this.options.requestTimeoutMs);
     const address = addressText(response.getRemoteAddress());
     const refusal = this.front.connect(address);
     if (refusal === undefined) exchange.address = address;
@@ -208,12 +210,12 @@ class UwsServer implements HttpServer {
       this.refuseUpload(exchange, this.front.tooLarge(head.method, head.url));
     response.onData((chunk, isLast) => {
       if (!exchange.done && !exchange.answered)
-        this.within(exchange, () => this.receive(exchange, chunk, isLast));
+        this.runGuarded(exchange, () => this.receive(exchange, chunk, isLast));
     });
   }
 
-  /** Decides by the head what happens to the request. */
-  private judge(exchange: Exchange, decision: Decision): Decision | Promise<Decision> {
+  /** Decides about the request by its head. */
+  private decideAdmission(exchange: Exchange, decision: Decision): Decision | Promise<Decision> {
     if (decision.kind === 'answer') return decision;
     const { response, head } = exchange;
     const { target, params, route } = decision;
@@ -222,21 +224,22 @@ class UwsServer implements HttpServer {
     const request = new WholeRequest({ method, target, rawHeaders, remoteAddress, peer: undefined }, params);
     exchange.request = request;
     if (exchange.refusal !== undefined || route.admit === undefined) return decision;
-    const judged = (answer: HttpAdmission): Decision =>
+    const admitted = (answer: HttpAdmission): Decision =>
       answer === undefined ? decision : { kind: 'answer', response: answer, route };
     const admission = this.front.admit(route, request);
-    return admission instanceof Promise ? admission.then(judged) : judged(admission);
+    return admission instanceof Promise ? admission.then(admitted) : admitted(admission);
   }
 
-  /** The head is judged: acts where the body has come, and discards it where no handler gets it. */
+  /** Continues after the decision: acts on a complete body, and discards the body of a request that
+   *  no handler gets. */
   private proceed(exchange: Exchange, decision: Decision): void {
     exchange.decision = decision;
-    if (decision.kind === 'answer') this.drop(exchange);
+    if (decision.kind === 'answer') this.releaseBody(exchange);
     if (exchange.head.body === undefined || exchange.whole) this.act(exchange, decision);
   }
 
-  /** Forgets the body. */
-  private drop(exchange: Exchange): void {
+  /** Releases the body and its bytes in memory. */
+  private releaseBody(exchange: Exchange): void {
     exchange.chunks = [];
     this.front.held.hold(-exchange.heldBytes);
     exchange.heldBytes = 0;
@@ -244,8 +247,8 @@ class UwsServer implements HttpServer {
 
   private refuseUpload(exchange: Exchange, response: HttpResponse): void {
     exchange.refusal = response;
-    this.drop(exchange);
-    this.wait(exchange, LINGER_MS);
+    this.releaseBody(exchange);
+    this.setDeadline(exchange, LINGER_MS);
   }
 
   private receive(exchange: Exchange, chunk: ArrayBuffer, isLast: boolean): void {
@@ -260,7 +263,7 @@ class UwsServer implements HttpServer {
       return;
     }
     if (!isLast) return;
-    this.slow.delete(exchange);
+    this.waiting.delete(exchange);
     exchange.whole = true;
     if (decision !== undefined) this.act(exchange, decision);
   }
@@ -287,7 +290,7 @@ class UwsServer implements HttpServer {
     exchange.chunks = [];
     exchange.handling = true;
     const settle = (response: HttpResponse): void => {
-      this.drop(exchange);
+      this.releaseBody(exchange);
       exchange.handling = false;
       this.answer(exchange, response, exchange.head.last);
     };
@@ -305,11 +308,11 @@ class UwsServer implements HttpServer {
     } else settle(response);
   }
 
-  /** `last`: the connection ends with this answer. */
+  /** Answers the exchange. @param last the connection ends after this answer */
   private answer(exchange: Exchange, response: HttpResponse, last: boolean): void {
     if (exchange.done || exchange.answered) return;
     exchange.answered = true;
-    this.slow.delete(exchange);
+    this.waiting.delete(exchange);
     const { method } = exchange.head;
     let status = 500;
     let prepared: Prepared;
@@ -322,18 +325,19 @@ class UwsServer implements HttpServer {
       try {
         prepared = prepare(this.front.refusal(500, method, ''));
       } catch {
-        // A fallback that cannot be written leaves the bare status.
+        // A fallback whose answer is invalid leaves the bare status.
       }
     }
     this.front.report(method, exchange.route, status, exchange.startMs);
     const close = last || (this.front.draining && prepared.body.length <= SMALL_BYTES);
-    // Inside the backend's reading of this connection it would hand over what is pipelined behind before it closes;
-    // a request that arrives while an answer is due closes the connection instead.
+    // While it reads this connection, the backend would deliver pipelined requests before the
+    // close. So close in a later turn; a request that arrives while an answer is due closes the
+    // connection.
     if (close) setImmediate(() => this.send(exchange, prepared, status, true));
     else this.send(exchange, prepared, status, false);
   }
 
-  /** Never throws. */
+  /** Sends an answer; never throws. */
   private send(exchange: Exchange, prepared: Prepared, status: number, close: boolean): void {
     if (exchange.done) return;
     const write = (): void => this.write(exchange, prepared, status, close);
@@ -343,7 +347,7 @@ class UwsServer implements HttpServer {
     } catch (thrown) {
       this.options.log.error({ error: String(thrown) }, 'http answer could not be written');
       if (exchange.done) return;
-      this.ended(exchange, true);
+      this.finish(exchange, true);
       exchange.response.close();
     }
   }
@@ -354,7 +358,7 @@ class UwsServer implements HttpServer {
     const bodiless = status === 204 || status === 304;
     response.writeStatus(prepared.line);
     for (const [name, value] of prepared.headers) response.writeHeader(name, value);
-    // Where the backend ends the connection by itself it does not say so.
+    // The backend sends no `connection: close` for a connection that it closes by itself.
     if (head.closes || (this.front.draining && !close)) response.writeHeader('connection', 'close');
     if ((bodiless || head.method === 'HEAD') && (!close || head.closes)) {
       if (!bodiless) response.writeHeader('content-length', String(Buffer.byteLength(body)));
@@ -364,42 +368,42 @@ class UwsServer implements HttpServer {
     } else {
       const [, complete] = response.tryEnd(body);
       if (!complete) {
-        this.sendOn(exchange, typeof body === 'string' ? Buffer.from(body, 'utf8') : body);
+        this.sendRest(exchange, typeof body === 'string' ? Buffer.from(body, 'utf8') : body);
         return;
       }
     }
-    this.ended(exchange, false);
+    this.finish(exchange, false);
   }
 
-  /** The client's side is full: the rest follows as it reads, or the connection ends. */
-  private sendOn(exchange: Exchange, whole: Uint8Array): void {
+  /** Sends the rest as the client reads, or closes the connection at its deadline. */
+  private sendRest(exchange: Exchange, whole: Uint8Array): void {
     const { response } = exchange;
     exchange.rest = whole;
-    this.wait(exchange, this.options.requestTimeoutMs);
+    this.setDeadline(exchange, this.options.requestTimeoutMs);
     response.onWritable((offset) => {
-      this.wait(exchange, this.options.requestTimeoutMs);
+      this.setDeadline(exchange, this.options.requestTimeoutMs);
       const [taken, complete] = response.tryEnd(whole.subarray(offset), whole.length);
-      if (complete) this.ended(exchange, false);
+      if (complete) this.finish(exchange, false);
       return taken;
     });
   }
 
-  private ended(exchange: Exchange, aborted: boolean): void {
+  private finish(exchange: Exchange, aborted: boolean): void {
     if (exchange.done) return;
     exchange.done = true;
-    this.slow.delete(exchange);
+    this.waiting.delete(exchange);
     this.accepted--;
     if (aborted) exchange.request?.abort();
     exchange.request = undefined;
-    if (!exchange.handling) this.drop(exchange);
+    if (!exchange.handling) this.releaseBody(exchange);
     if (exchange.address !== undefined) this.front.connections.close(exchange.address);
     exchange.rest = undefined;
     if (this.accepted === 0) this.onIdle();
   }
 
-  private wait(exchange: Exchange, forMs: number): void {
+  private setDeadline(exchange: Exchange, forMs: number): void {
     exchange.deadlineMs = performance.now() + forMs;
-    this.slow.add(exchange);
+    this.waiting.add(exchange);
     if (this.sweeper !== undefined) return;
     const everyMs = Math.min(SWEEP_MS_MAX, Math.max(20, this.options.requestTimeoutMs / 4));
     this.sweeper = setInterval(() => this.sweep(), everyMs);
@@ -407,7 +411,7 @@ class UwsServer implements HttpServer {
 
   private sweep(): void {
     const nowMs = performance.now();
-    for (const exchange of this.slow) {
+    for (const exchange of this.waiting) {
       if (nowMs < exchange.deadlineMs) continue;
       if (exchange.rest !== undefined) exchange.response.close();
       else {
@@ -415,7 +419,7 @@ class UwsServer implements HttpServer {
         this.answer(exchange, exchange.refusal ?? this.front.refusal(408, method, url), true);
       }
     }
-    if (this.slow.size > 0) return;
+    if (this.waiting.size > 0) return;
     clearInterval(this.sweeper);
     this.sweeper = undefined;
   }
@@ -438,19 +442,20 @@ class UwsServer implements HttpServer {
         };
       });
     }
-    // Not from within a callback of a connection that it closes.
+    // In a later turn: `close` must not run inside a callback of a connection that it closes.
     await new Promise((resolve) => setImmediate(resolve));
     this.app.close();
     clearInterval(this.sweeper);
   }
 }
 
-/** Free ports that are tried one after the other. */
+/** Most free ports that are tried. */
 const FREE_PORTS_MAX = 8;
 
-/** The port to listen on, free at this moment. The backend shares a port that it is given with any other process of its
- *  kind, so whether somebody listens there is found out before; and one that the system chose for it cannot be taken
- *  again after a restart until its old connections are forgotten, so it is never asked to let the system choose. */
+/** Finds a port that is free now. The backend shares a given port with other processes of its kind,
+ *  so an existing listener must be detected beforehand. A port that the system chose for the
+ *  backend cannot be bound after a restart until its old connections have expired, so this function
+ *  chooses it. */
 function freePort(host: string, port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = createServer();
@@ -462,7 +467,7 @@ function freePort(host: string, port: number): Promise<number> {
   });
 }
 
-/** @throws busy_port, bad_value, addon_missing */
+/** Starts a server. @throws busy_port, bad_value, addon_missing */
 async function listen(options: HttpServerOptions): Promise<HttpServer> {
   if (options.tls !== undefined) {
     throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS', { next: 'run with -http=net' });
@@ -474,7 +479,7 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
   } catch (cause) {
     throw busyPort(options, cause as NodeJS.ErrnoException);
   }
-  // Whoever leaves the port to us gets another one where a connection of somebody has taken it meanwhile.
+  // With port 0, try another port when a connection has occupied the chosen one meanwhile.
   for (let left = options.port === 0 ? FREE_PORTS_MAX : 1; left > 0; left--) {
     let port: number;
     try {
@@ -504,8 +509,8 @@ export const uwsDriver: HttpDriver = {
       'a head that arrives in parts closes the connection beyond 4 KB, one of 49 header lines or more gets no answer',
     exact_chunks:
       'a body in chunks is the last of its connection: chunk extensions are refused, chunk ends are not checked',
-    continue_refused: 'Expect: 100-continue is granted before the request is judged',
-    refusal_arrives: 'an upload that goes on far beyond the limit is cut off and may miss its answer',
+    continue_refused: 'Expect: 100-continue is granted before the request is admitted',
+    refusal_arrives: 'an upload that continues far beyond the limit is cut off and may miss its answer',
     own_timeouts: 'idle connections, heads, and bodies slower than 16 KB/s close after 10 to 12 s',
     connection_limits:
       'a connection counts while a request with a body is in flight on it; idle ones close after 10 to 12 s',

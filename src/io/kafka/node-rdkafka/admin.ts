@@ -1,4 +1,4 @@
-/** Topics and cluster facts through node-rdkafka; serves both data drivers. */
+/** Topic and cluster administration through node-rdkafka, for both data drivers. */
 import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { coreError } from '../../../core/errors.ts';
 import { newTopicConfig } from '../../../core/topics.ts';
@@ -7,15 +7,16 @@ import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec
 import { topicConfig } from '../topic-config.ts';
 
 const ANSWER_TIMEOUT_MS = 15_000;
-/** A topic that was created is usable when the broker names a leader for each partition. */
+/** Time in which each partition of a new topic must get a leader; the topic is usable then. */
 const LEADERS_TIMEOUT_MS = 15_000;
-/** Copies of a topic where nobody says how many. */
-const USUAL_COPIES = 3;
+/** Replicas of a topic whose specification has no number. */
+const DEFAULT_REPLICAS = 3;
 const CLUSTER_ID_TIMEOUT_MS = 5000;
-/** The id of a topic is logged before the metadata that has it is answered; the line travels on its own. */
+/** Wait for the log line with the id of a topic: the line and the metadata response arrive
+ *  independently. */
 const TOPIC_ID_TIMEOUT_MS = 2000;
-const TOPIC_ID_AGAIN_MS = 100;
-/** Who asks is about to ask again. */
+const TOPIC_ID_CHANGE_MS = 100;
+/** Timeout of a check for leaders; callers repeat the check. */
 const LED_TIMEOUT_MS = 5000;
 const POLL_MS = 20;
 
@@ -62,18 +63,18 @@ export class NodeAdmin implements BrokerAdmin {
     } finally {
       await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
     }
-    throw unreachable(this.options, 'it did not tell its cluster id');
+    throw unreachable(this.options, 'it did not report its cluster id');
   }
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
     this.checkOpen();
     const created: boolean[] = [];
-    // A topic with fewer copies than the cluster's min.insync.replicas would refuse every record.
-    const usualCopies = specs.every((spec) => isGiven(spec.replicationFactor))
+    // A topic with fewer replicas than the cluster's min.insync.replicas would refuse every record.
+    const defaultReplicas = specs.every((spec) => isGiven(spec.replicationFactor))
       ? 0
-      : Math.min(USUAL_COPIES, await this.brokerCount());
+      : Math.min(DEFAULT_REPLICAS, await this.brokerCount());
     for (const spec of specs) {
-      const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies;
+      const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : defaultReplicas;
       const error = await this.ask((control, done) =>
         control.createTopic(
           {
@@ -91,7 +92,7 @@ export class NodeAdmin implements BrokerAdmin {
       }
       created.push(error === undefined);
     }
-    for (const [i, spec] of specs.entries()) if (created[i] === true) await this.untilLed(spec);
+    for (const [i, spec] of specs.entries()) if (created[i] === true) await this.waitForLeaders(spec);
     return created;
   }
 
@@ -110,16 +111,16 @@ export class NodeAdmin implements BrokerAdmin {
     return metadata.topics
       .map((topic) => ({
         topic: topic.name,
-        partitions: topic.partitions.map((one) => one.id).sort((a, b) => a - b),
+        partitions: topic.partitions.map((item) => item.id).sort((a, b) => a - b),
       }))
       .sort((a, b) => (a.topic < b.topic ? -1 : 1));
   }
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {
-    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    // A request by name would create the topic at a broker with automatic topic creation.
     this.checkOpen();
     const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
-    const found = topics.find((one) => one.name === topic);
+    const found = topics.find((item) => item.name === topic);
     if (found === undefined) return undefined;
     return {
       partitions: found.partitions.length,
@@ -132,8 +133,8 @@ export class NodeAdmin implements BrokerAdmin {
   }
 
   async topicId(topic: string): Promise<string | undefined> {
-    // Asking for the topic by its name would create it at a broker that creates what is asked for.
-    if ((await this.listTopics()).every((one) => one.topic !== topic)) return undefined;
+    // A request by name would create the topic at a broker with automatic topic creation.
+    if ((await this.listTopics()).every((item) => item.topic !== topic)) return undefined;
     this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
     this.topicLog.catch(() => {
       this.topicLog = undefined;
@@ -141,8 +142,8 @@ export class NodeAdmin implements BrokerAdmin {
     const client = await this.topicLog;
     const isFirst = !this.topicIds.has(topic);
     await this.metadata({ topic, allTopics: false, timeout: ANSWER_TIMEOUT_MS }, client);
-    // Only a change is logged: what is known already stands unless a line follows.
-    for (let waited = 0; waited < (isFirst ? TOPIC_ID_TIMEOUT_MS : TOPIC_ID_AGAIN_MS); waited += POLL_MS) {
+    // librdkafka logs changes only: a known id is valid unless a line follows.
+    for (let waited = 0; waited < (isFirst ? TOPIC_ID_TIMEOUT_MS : TOPIC_ID_CHANGE_MS); waited += POLL_MS) {
       client.poll();
       await sleep(POLL_MS);
       if (isFirst && this.topicIds.has(topic)) break;
@@ -153,8 +154,8 @@ export class NodeAdmin implements BrokerAdmin {
   async isLed(topic: string): Promise<boolean> {
     this.checkOpen();
     const { topics } = await this.metadata({ allTopics: true, timeout: LED_TIMEOUT_MS });
-    const partitions = topics.find((one) => one.name === topic)?.partitions ?? [];
-    return partitions.length > 0 && partitions.every((one) => one.leader >= 0);
+    const partitions = topics.find((item) => item.name === topic)?.partitions ?? [];
+    return partitions.length > 0 && partitions.every((item) => item.leader >= 0);
   }
 
   async brokerCount(): Promise<number> {
@@ -197,7 +198,7 @@ export class NodeAdmin implements BrokerAdmin {
     });
   }
 
-  private async untilLed(spec: TopicSpec): Promise<void> {
+  private async waitForLeaders(spec: TopicSpec): Promise<void> {
     const deadline = performance.now() + LEADERS_TIMEOUT_MS;
     while (performance.now() < deadline) {
       const metadata = await this.metadata({
@@ -205,12 +206,12 @@ export class NodeAdmin implements BrokerAdmin {
         allTopics: false,
         timeout: ANSWER_TIMEOUT_MS,
       });
-      const partitions = metadata.topics.find((one) => one.name === spec.topic)?.partitions ?? [];
-      if (partitions.length === spec.partitions && partitions.every((one) => one.leader >= 0)) return;
+      const partitions = metadata.topics.find((item) => item.name === spec.topic)?.partitions ?? [];
+      if (partitions.length === spec.partitions && partitions.every((item) => item.leader >= 0)) return;
       await sleep(POLL_MS);
     }
     throw coreError('timeout', `topic ${spec.topic} has no leader for every partition`, {
-      next: 'see whether all brokers run',
+      next: 'check that all brokers run',
     });
   }
 }

@@ -1,9 +1,10 @@
-/** Commits of a node-rdkafka consumer. The answer to one is an event that comes with a read and says what was committed. */
+/** Offset commits of a node-rdkafka consumer. Their results are events that arrive with reads and
+ *  name the committed offsets. */
 import type { KafkaConsumer, LibrdKafkaError } from 'node-rdkafka';
 import { ERR, errorOfEvent, thrownEvent } from '../errors.ts';
 import type { BrokerEvent, TopicPartitionOffset } from '../port.ts';
 
-/** node-rdkafka's client with what its type leaves out. */
+/** Client with the method that node-rdkafka's types omit. */
 type Client = KafkaConsumer & {
   commit(offsets: ReadonlyArray<{ topic: string; partition: number; offset: number }>): unknown;
 };
@@ -27,28 +28,29 @@ export class Commits {
   private readonly client: Client;
   private readonly read: () => Promise<void>;
   private waiting: Waiting[] = [];
-  /** Requests that nobody waits for any more, and librdkafka does. */
+  /** Commits that timed out here and are still in flight in librdkafka. */
   private abandoned = 0;
   private pumping = false;
 
-  /** @param read lets the client say what it has to say */
+  /** @param read makes the client emit pending events */
   constructor(client: KafkaConsumer, read: () => Promise<void>) {
     this.client = client as Client;
     this.read = read;
     client.on('offset.commit', (error, offsets) => {
       const key = keyOf(offsets);
-      const at = this.waiting.findIndex((one) => one.key === key);
+      const at = this.waiting.findIndex((entry) => entry.key === key);
       if (at >= 0) this.waiting.splice(at, 1)[0]?.settle(error);
       else this.abandoned = Math.max(0, this.abandoned - 1);
     });
   }
 
-  /** librdkafka waits for the answer to a request. */
-  get isUnderWay(): boolean {
+  /** True while librdkafka waits for the result of an abandoned commit. */
+  get hasAbandoned(): boolean {
     return this.abandoned > 0;
   }
 
-  /** What the broker says against it; a timeout after so long. */
+  /** Sends one commit; returns the broker's refusal, a timeout event, or undefined when it is done.
+   */
   async once(offsets: readonly TopicPartitionOffset[], timeoutMs: number): Promise<BrokerEvent | undefined> {
     const list = offsets.map((at) => ({
       topic: at.topic,
@@ -64,7 +66,7 @@ export class Commits {
         },
       };
       const timer = setTimeout(() => {
-        this.waiting = this.waiting.filter((one) => one !== waiting);
+        this.waiting = this.waiting.filter((entry) => entry !== waiting);
         this.abandoned++;
         resolve({ code: ERR.TIMED_OUT });
       }, timeoutMs);
@@ -81,7 +83,7 @@ export class Commits {
     return error === undefined ? undefined : thrownEvent(error);
   }
 
-  /** Those who wait are told that the client goes. */
+  /** Ends all waits: the client is closing. */
   end(): void {
     for (const waiting of this.waiting.splice(0)) {
       this.abandoned++;
@@ -89,7 +91,7 @@ export class Commits {
     }
   }
 
-  /** Somebody has to read while an answer is awaited. */
+  /** Reads while a result is awaited: results arrive with reads only. */
   private async pump(): Promise<void> {
     if (this.pumping) return;
     this.pumping = true;

@@ -1,9 +1,12 @@
-/** The consumer of the node-rdkafka driver: one JavaScript object a message, copied into the caller's batch.
+/** Consumer of the node-rdkafka driver: one JavaScript object a message, copied into the caller's
+ *  batch.
  *
- *  Invariants: (1) one read of the client is under way at a time; (2) what was read and not yet delivered stands in
- *  `pending`, in order, at most one read's worth; (3) a row of a partition that leaves is never delivered once its
- *  revocation was announced, and one that comes back starts only after the read under way has ended.
- *  Limits of node-rdkafka: who set a timestamp, null header values and a lost (not revoked) assignment are not told.
+ *  Invariants: (1) one read of the client is in flight at a time; (2) `pending` has the messages
+ *  that were read and not delivered, in order, at most one read; (3) after the revocation of a
+ *  partition is announced, none of its rows is delivered; a partition that returns starts after the
+ *  read in flight has ended.
+ *  Limits of node-rdkafka: it does not report the origin of a timestamp, null header values, or
+ *  that an assignment is lost and not revoked.
  */
 import type { KafkaConsumer, LibrdKafkaError, Message } from 'node-rdkafka';
 import { invariant } from '../../../core/errors.ts';
@@ -32,18 +35,19 @@ import {
   type TopicPartition,
   type TopicPartitionOffset,
 } from '../port.ts';
-import { whilePassing } from '../retry.ts';
+import { retryTransient } from '../retry.ts';
 import { Commits } from './commits.ts';
 
-/** Messages asked for in one read: one read blocks the event loop while they become objects. */
+/** Most messages of one read: the read blocks the event loop while it creates their objects. */
 const READ_MESSAGES_MAX = 2000;
-/** Errors kept between two calls of consume; the oldest go first. */
+/** Most errors kept between two calls of consume; the oldest are dropped first. */
 const EVENTS_MAX = 256;
 const IDLE_READ_MS_MAX = 8;
 const SEEK_TIMEOUT_MS = 5000;
-/** How long who leaves waits to be asked for its partitions: amid a rebalance that others hold up librdkafka does not ask. */
-const REVOKE_WITHIN_MS = 3000;
-const LATE_LOOK_MS = 100;
+/** Time that a leaving member waits for its revocation: during a rebalance that others delay,
+ *  librdkafka announces none. */
+const REVOKE_TIMEOUT_MS = 3000;
+const LATE_POLL_MS = 100;
 const LEAVE_GRACE_MS = 50;
 
 interface End {
@@ -81,7 +85,7 @@ export class NodeConsumer implements BatchConsumer {
   private isMember = false;
   private consuming = false;
   private cooperative = true;
-  /** Above zero while onRebalance runs; it may commit even though close has begun. */
+  /** Above zero while onRebalance runs, which may commit although close has begun. */
   private rebalanceDepth = 0;
   private closing: Promise<void> | undefined;
   private fatal: BrokerEvent | undefined;
@@ -95,7 +99,7 @@ export class NodeConsumer implements BatchConsumer {
     client.on('partition.eof', (end) =>
       this.pending.push({ end: { topic: end.topic, partition: end.partition, offset: BigInt(end.offset) } }),
     );
-    client.on('event.error', (error) => this.note(thrownEvent(error)));
+    client.on('event.error', (error) => this.record(thrownEvent(error)));
     client.on('rebalance', (error, partitions) => {
       this.rebalancing = this.rebalancing.then(() => this.rebalance(error.code, partitions));
     });
@@ -111,7 +115,7 @@ export class NodeConsumer implements BatchConsumer {
     this.assigned.clear();
     this.positions.clear();
     this.paused.clear();
-    for (const at of partitions) this.enter(at, at.offset >= 0n ? at.offset : OFFSET_STORED);
+    for (const at of partitions) this.addAssigned(at, at.offset >= 0n ? at.offset : OFFSET_STORED);
   }
 
   async subscribe(topics: readonly string[]): Promise<void> {
@@ -133,7 +137,7 @@ export class NodeConsumer implements BatchConsumer {
       for (let idleMs = 1; ; idleMs = Math.min(idleMs * 2, IDLE_READ_MS_MAX)) {
         if (this.pending.length === 0) await this.read(Math.min(into.rowCapacity, READ_MESSAGES_MAX));
         this.deliver(into, ends);
-        if (this.fatal !== undefined) throw errorOfEvent('the consumer cannot go on', this.fatal);
+        if (this.fatal !== undefined) throw errorOfEvent('the consumer cannot continue', this.fatal);
         const remaining = deadline - performance.now();
         if (
           into.rowCount > 0 ||
@@ -144,7 +148,7 @@ export class NodeConsumer implements BatchConsumer {
         )
           break;
         await sleep(Math.min(idleMs, Math.max(1, remaining)));
-        // Rows of paused partitions may be all that is pending: look behind them.
+        // All pending rows may belong to paused partitions, so read further.
         if (this.pending.length > 0 && this.pending.length < READ_MESSAGES_MAX)
           await this.read(READ_MESSAGES_MAX - this.pending.length);
       }
@@ -183,7 +187,7 @@ export class NodeConsumer implements BatchConsumer {
       });
       if (error === undefined) break;
       const event = thrownEvent(error);
-      // A partition that was assigned a moment ago has no fetcher to seek in yet.
+      // A partition that was assigned just now has no fetcher to seek in yet.
       if (event.code !== ERR.STATE || !this.assigned.has(key) || performance.now() > deadline) {
         throw errorOfEvent(`seek ${position.topic}/${position.partition}`, event);
       }
@@ -249,7 +253,7 @@ export class NodeConsumer implements BatchConsumer {
     timeoutMs: number,
   ): Promise<{ readonly low: bigint; readonly high: bigint }> {
     this.checkOpen();
-    return whilePassing(timeoutMs, (leftMs) => {
+    return retryTransient(timeoutMs, (leftMs) => {
       this.checkOpen();
       return new Promise((resolve, reject) => {
         this.client.queryWatermarkOffsets(at.topic, at.partition, leftMs, (error, offsets) =>
@@ -266,25 +270,26 @@ export class NodeConsumer implements BatchConsumer {
     return this.closing;
   }
 
-  /** Gives the partitions back while calls still work, then disconnects: inside node-rdkafka's disconnect they fail. */
+  /** Releases the partitions while calls still work, then disconnects: calls fail inside
+   *  node-rdkafka's disconnect. */
   private async leave(): Promise<void> {
     await this.reading;
     await this.rebalancing;
     if (this.options.group !== undefined && this.client.subscription().length > 0) {
       this.client.unsubscribe();
-      const deadline = performance.now() + REVOKE_WITHIN_MS;
+      const deadline = performance.now() + REVOKE_TIMEOUT_MS;
       while (this.assigned.size > 0 && performance.now() < deadline) {
         await this.read(1);
         this.pending = [];
         await sleep(2);
         await this.rebalancing;
       }
-      // The request to leave the group goes out on a thread that disconnect would end.
+      // A thread that disconnect would end sends the request to leave the group.
       await sleep(LEAVE_GRACE_MS);
     }
     this.commits.end();
-    // A disconnect waits for the answers to commits, in a thread that the process waits for when it ends.
-    if (this.commits.isUnderWay) void this.disconnectLater();
+    // A disconnect waits for the results of commits, in a thread that keeps the process alive.
+    if (this.commits.hasAbandoned) void this.disconnectLater();
     else await this.disconnect();
   }
 
@@ -292,10 +297,10 @@ export class NodeConsumer implements BatchConsumer {
     return new Promise((resolve) => this.client.disconnect(() => resolve()));
   }
 
-  /** Once the group has answered, or its request has timed out; a process that ends meanwhile is not kept. */
+  /** Disconnects after abandoned commits have ended; does not keep the process alive meanwhile. */
   private async disconnectLater(): Promise<void> {
-    while (this.commits.isUnderWay) {
-      await new Promise((resolve) => setTimeout(resolve, LATE_LOOK_MS).unref());
+    while (this.commits.hasAbandoned) {
+      await new Promise((resolve) => setTimeout(resolve, LATE_POLL_MS).unref());
       await this.read(1);
       this.pending = [];
     }
@@ -307,12 +312,12 @@ export class NodeConsumer implements BatchConsumer {
     if (this.rebalanceDepth === 0 || !this.client.isConnected()) throw closedError('consumer');
   }
 
-  private enter(at: TopicPartition, position: bigint): void {
+  private addAssigned(at: TopicPartition, position: bigint): void {
     this.assigned.set(keyOf(at), { topic: at.topic, partition: at.partition });
     this.positions.set(keyOf(at), position);
   }
 
-  private note(event: BrokerEvent): void {
+  private record(event: BrokerEvent): void {
     if (event.fatal) this.fatal = event;
     if (this.events.length >= EVENTS_MAX) this.events.shift();
     this.events.push(event);
@@ -326,12 +331,12 @@ export class NodeConsumer implements BatchConsumer {
     }
   }
 
-  /** Moves what is there from the client to `pending`; never waits for the broker. */
+  /** Moves available messages from the client to `pending`; never waits for the broker. */
   private async read(count: number): Promise<void> {
     if (this.reading !== undefined) return this.reading;
     this.reading = new Promise<void>((resolve) => {
       this.client.consume(count, (error) => {
-        if (error) this.note(thrownEvent(error));
+        if (error) this.record(thrownEvent(error));
         resolve();
       });
     });
@@ -359,7 +364,7 @@ export class NodeConsumer implements BatchConsumer {
       } else {
         if (into.rowCount === 0) {
           const why = `the record at ${entry.topic}/${entry.partition}/${entry.offset} is larger than the arena of ${into.arenaCapacity} bytes`;
-          this.note(brokerEvent(OVERSIZE_CODE, why, entry));
+          this.record(brokerEvent(OVERSIZE_CODE, why, entry));
         }
         break;
       }
@@ -396,7 +401,7 @@ export class NodeConsumer implements BatchConsumer {
     try {
       await this.options.onRebalance?.({ kind: assigning ? 'assigned' : 'revoked', partitions: list });
     } catch (thrown) {
-      this.note(
+      this.record(
         brokerEvent(
           ERR.APPLICATION,
           `onRebalance failed: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
@@ -411,7 +416,7 @@ export class NodeConsumer implements BatchConsumer {
         if (this.cooperative) this.client.incrementalAssign(list);
         else this.client.assign(list);
         if (list.length > 0) this.client.resume(list);
-        for (const at of list) this.enter(at, OFFSET_STORED);
+        for (const at of list) this.addAssigned(at, OFFSET_STORED);
       } else {
         if (this.cooperative) this.client.incrementalUnassign(list);
         else this.client.unassign();
@@ -419,7 +424,7 @@ export class NodeConsumer implements BatchConsumer {
         this.forget(list);
       }
     } catch (thrown) {
-      this.note(thrownEvent(thrown));
+      this.record(thrownEvent(thrown));
       if (!assigning) this.forget(list);
     }
   }
@@ -438,7 +443,8 @@ export class NodeConsumer implements BatchConsumer {
   }
 }
 
-/** Guards calls that need the process's main thread, the only one where node-rdkafka loads. */
+/** Refuses calls outside the process's main thread, the only thread where node-rdkafka loads.
+ *  @throws driver_unusable */
 export function mainThreadOnly(isMainThread: boolean): void {
   if (!isMainThread) {
     throw brokerError('driver_unusable', 'node-rdkafka loads in the main thread only', {

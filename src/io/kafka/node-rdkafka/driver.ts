@@ -1,4 +1,5 @@
-/** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
+/** Driver over node-rdkafka: works without the addon, on the main thread only, and creates an
+ *  object for each message. */
 import { isMainThread } from 'node:worker_threads';
 import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
 import { badProperty, thrownEvent, unreachable } from '../errors.ts';
@@ -26,7 +27,8 @@ import { loadNodeRdkafka } from './load.ts';
 import { NodeProducer } from './producer.ts';
 import { NodeTransactionalProducer } from './transactions.ts';
 
-/** node-rdkafka replaces the topic defaults of the global configuration, so these have to travel on their own. */
+/** Topic properties, passed separately: node-rdkafka replaces the topic defaults of the global
+ *  configuration. */
 const TOPIC_PROPERTIES = new Set([
   'acks',
   'request.required.acks',
@@ -53,7 +55,8 @@ function split(properties: Properties): { global: Properties; topic: Properties 
   return { global, topic };
 }
 
-/** Makes a client and waits for the first answer of a broker. @throws bad_broker_property, unreachable */
+/** Makes a client and waits for the first answer of a broker. @throws bad_broker_property,
+ *  unreachable */
 async function connect<C extends KafkaConsumer | Producer>(
   make: () => C,
   options: BrokerOptions,
@@ -116,9 +119,9 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   return new NodeAdmin(
     client,
     () => library.AdminClient.create({ ...properties, log_level: '0' } as never),
-    // node-rdkafka has no call for the cluster id; librdkafka logs it when it learns it. A client that logs this much
-    // while it starts can end the process: node-rdkafka publishes its event handle before it is initialized. So only
-    // who asks for the id pays for it, with a client of its own.
+    // node-rdkafka has no call for the cluster id, but librdkafka logs the id when it learns it. A
+    // client with that much logging can end the process while it starts: node-rdkafka publishes its
+    // event handle before it is initialized. So only this call uses such a client, a separate one.
     async (seen) => {
       return connect(() => {
         const made = new library.Producer({ ...properties, debug: 'generic' } as never);
@@ -129,7 +132,8 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
         return made;
       }, options);
     },
-    // There is no call for the id of a topic either; librdkafka logs the ids of the topics a client asks for.
+    // node-rdkafka has no call for the id of a topic either. librdkafka logs the ids of the topics
+    // in a client's requests.
     async (seen) => {
       return connect(() => {
         const made = new library.Producer({ ...properties, debug: 'topic' } as never);
@@ -138,7 +142,7 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
             line.fac === 'METADATA'
               ? /Topic (\S+) changed id from \S+ to (\S+)/.exec(line.message ?? '')
               : null;
-          // As Kafka's own tools print it.
+          // Form of the id in Kafka's own tools.
           const id = found?.[2]?.replaceAll('+', '-').replaceAll('/', '_');
           if (id !== undefined) seen(found?.[1] as string, id);
         });

@@ -1,10 +1,10 @@
-/** Loads node-rdkafka, whose binary fits one ABI of Node.js. */
+/** Loads node-rdkafka, whose binary matches one ABI of Node.js. */
 import { coreError } from '../../../core/errors.ts';
 
 type Library = typeof import('node-rdkafka');
 
-/** The package, loaded on first use.
- *  @throws addon_missing where it was not compiled, or for another Node.js */
+/** Loads the package on first use.
+ *  @throws addon_missing when it was not compiled, or compiled for another Node.js */
 export async function loadNodeRdkafka(
   load: () => Promise<{ readonly default: Library }> = () => import('node-rdkafka'),
 ): Promise<Library> {

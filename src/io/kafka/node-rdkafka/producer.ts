@@ -1,9 +1,10 @@
-/** The producer of the node-rdkafka driver: one call a row, one delivery report a row, both counted back into batches.
+/** Producer of the node-rdkafka driver: one call and one delivery report a row, collected into
+ *  batches.
  *
- *  Invariants: (1) batches enter the client one after the other, in the order of the calls; (2) every row gets exactly
- *  one status, from the call, its delivery report or the close.
- *  Limit of node-rdkafka: it sends header values as text, so a row with a header that is null, not UTF-8 or has a zero
- *  byte is refused with _INVALID_ARG rather than sent as something else.
+ *  Invariants: (1) batches enter the client one after the other, in the order of the calls; (2)
+ *  every row gets exactly one status: from the call, its delivery report or the close.
+ *  Limit of node-rdkafka: it sends header values as text. A row with a header that is null, not
+ *  UTF-8 or contains a zero byte is refused with _INVALID_ARG, so its value is never altered.
  */
 import { isUtf8 } from 'node:buffer';
 import type { LibrdKafkaError, Producer } from 'node-rdkafka';
@@ -13,15 +14,15 @@ import { brokerEvent, closedError, ERR, errorOfEvent, thrownEvent } from '../err
 import type { BatchProducer, BrokerEvent, DeliveryReport, ProducerOptions } from '../port.ts';
 import { QUEUE_BYTES_MAX } from '../properties.ts';
 
-/** Rows handed over before other work of the event loop gets its turn. */
+/** Rows sent before the event loop runs other work. */
 const SLICE_ROWS = 1000;
 const POLL_MS = 2;
 const CLOSE_TIMEOUT_MS = 30_000;
 const NO_OFFSET = -1001n;
-/** Rows of a batch are numbered below this in a message's opaque number. */
+/** Bound of row numbers in the opaque number of a message; the number of the batch is above it. */
 const ROWS_SPAN = 2 ** 24;
 
-interface Flight {
+interface InFlightBatch {
   readonly batch: RecordBatch;
   readonly rows: number;
   readonly status: Int32Array;
@@ -49,17 +50,17 @@ function sentHeaders(batch: RecordBatch, row: number): Header[] | undefined {
 export class NodeProducer implements BatchProducer {
   protected readonly client: Producer;
   private readonly queueBytesMax: number;
-  private readonly flights = new Map<number, Flight>();
-  private nextFlight = 0;
+  private readonly inFlight = new Map<number, InFlightBatch>();
+  private nextBatch = 0;
   private turn: Promise<void> = Promise.resolve();
   private bytes = 0;
   private polling = false;
   protected closing: Promise<void> | undefined;
-  /** Calls that wait for room have waited long enough. */
-  private cut = false;
-  /** The client is being freed, on another thread. */
-  private over = false;
-  /** The step of a transaction that a worker carries out. */
+  /** True once calls that wait for queue space must fail with `closed`. */
+  private stopsWaiting = false;
+  /** True once another thread frees the client. */
+  private disconnecting = false;
+  /** Transaction step that a worker executes. */
   protected stepping: Promise<unknown> = Promise.resolve();
   private fatal: BrokerEvent | undefined;
 
@@ -68,7 +69,7 @@ export class NodeProducer implements BatchProducer {
     this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
     client.on('delivery-report', (error, report) => {
       const opaque = report.opaque as number;
-      const flight = this.flights.get(Math.floor(opaque / ROWS_SPAN));
+      const flight = this.inFlight.get(Math.floor(opaque / ROWS_SPAN));
       if (flight === undefined) return;
       const event = error ? thrownEvent(error) : undefined;
       this.settle(flight, opaque % ROWS_SPAN, event, BigInt(report.offset ?? NO_OFFSET));
@@ -90,23 +91,23 @@ export class NodeProducer implements BatchProducer {
         );
       }
     }
-    const number = this.nextFlight++;
+    const number = this.nextBatch++;
     const report = { status: new Int32Array(rows), offset: new BigInt64Array(rows).fill(NO_OFFSET) };
     const events = new Map<number, BrokerEvent>();
-    let flight: Flight | undefined;
+    let flight: InFlightBatch | undefined;
     const all = new Promise<void>((resolve) => {
       flight = { batch, rows, ...report, events, settled: 0, failed: 0, done: resolve };
       if (rows === 0) resolve();
     });
-    const sending = this.turn.then(() => this.send(flight as Flight, number, topics));
+    const sending = this.turn.then(() => this.send(flight as InFlightBatch, number, topics));
     this.turn = sending.catch(() => {});
     try {
       await sending;
       await all;
     } finally {
-      this.flights.delete(number);
+      this.inFlight.delete(number);
     }
-    const failed = (flight as unknown as Flight).failed;
+    const failed = (flight as unknown as InFlightBatch).failed;
     return { delivered: rows - failed, failed, ...report, events: [...events.values()] };
   }
 
@@ -129,18 +130,18 @@ export class NodeProducer implements BatchProducer {
 
   private async end(flushMs: number): Promise<void> {
     await Promise.race([this.turn, new Promise((resolve) => setTimeout(resolve, flushMs).unref())]);
-    this.cut = true;
+    this.stopsWaiting = true;
     await this.turn;
     await this.stepping;
-    if (this.flights.size > 0) await this.flushClient(this.fatal === undefined ? flushMs : 1);
-    // Reports travel through the event loop a hundred at a time.
-    for (let waited = 0; this.flights.size > 0 && waited < 500; waited += POLL_MS) await sleep(POLL_MS);
-    this.over = true;
+    if (this.inFlight.size > 0) await this.flushClient(this.fatal === undefined ? flushMs : 1);
+    // Reports pass through the event loop a hundred at a time.
+    for (let waited = 0; this.inFlight.size > 0 && waited < 500; waited += POLL_MS) await sleep(POLL_MS);
+    this.disconnecting = true;
     await new Promise<void>((resolve) => {
-      // The client's own disconnect flushes once more; nothing is left to wait for.
+      // The client's disconnect flushes once more; no rows are left.
       this.client.disconnect(1, () => resolve());
     });
-    for (const flight of this.flights.values()) {
+    for (const flight of this.inFlight.values()) {
       for (let row = 0; row < flight.rows; row++) {
         if (flight.status[row] === 0 && flight.offset[row] === NO_OFFSET)
           this.settle(flight, row, brokerEvent(ERR.PURGE_QUEUE), NO_OFFSET);
@@ -155,23 +156,25 @@ export class NodeProducer implements BatchProducer {
     );
   }
 
-  /** A call that waited for its turn may still go out while close waits for it. */
+  /** Checks that the producer works. @param waited the call began before close, which waits for it
+   */
   private checkUsable(waited = false): void {
     if (this.closing !== undefined && !waited) throw closedError('producer');
-    if (this.fatal !== undefined) throw errorOfEvent('the producer cannot go on', this.fatal);
+    if (this.fatal !== undefined) throw errorOfEvent('the producer cannot continue', this.fatal);
   }
 
-  private async send(flight: Flight, number: number, topics: readonly string[]): Promise<void> {
+  private async send(flight: InFlightBatch, number: number, topics: readonly string[]): Promise<void> {
     while (this.bytes >= this.queueBytesMax) {
       this.checkUsable(true);
-      if (this.cut) throw closedError('producer');
+      if (this.stopsWaiting) throw closedError('producer');
       await sleep(POLL_MS);
     }
     this.checkUsable(true);
-    this.flights.set(number, flight);
+    this.inFlight.set(number, flight);
     void this.poll();
     const { topicIndex, partition, timestamp } = flight.batch.columns;
-    /** Why nothing behind a row that found no room is offered: it would pass that row. */
+    /** Queue-full error of an earlier row. Later rows fail with it: sending them would overtake
+     *  that row. */
     let full: BrokerEvent | undefined;
     for (let row = 0; row < flight.rows; row++) {
       if (row % SLICE_ROWS === SLICE_ROWS - 1) await yieldLoop();
@@ -207,7 +210,7 @@ export class NodeProducer implements BatchProducer {
           headers,
         );
         if (error === undefined) break;
-        if (error.code !== ERR.QUEUE_FULL || this.cut) {
+        if (error.code !== ERR.QUEUE_FULL || this.stopsWaiting) {
           if (error.fatal) this.fatal = error;
           if (error.code === ERR.QUEUE_FULL) full = error;
           this.settle(flight, row, error, NO_OFFSET);
@@ -249,7 +252,7 @@ export class NodeProducer implements BatchProducer {
     );
   }
 
-  private settle(flight: Flight, row: number, event: BrokerEvent | undefined, offset: bigint): void {
+  private settle(flight: InFlightBatch, row: number, event: BrokerEvent | undefined, offset: bigint): void {
     this.bytes -= this.bytesOf(flight.batch, row);
     flight.offset[row] = event === undefined ? offset : NO_OFFSET;
     flight.status[row] = event?.code ?? 0;
@@ -260,11 +263,11 @@ export class NodeProducer implements BatchProducer {
     if (++flight.settled === flight.rows) flight.done();
   }
 
-  /** Delivery reports come with polls, and only then. */
+  /** Polls while rows are in flight: delivery reports arrive with polls only. */
   private async poll(): Promise<void> {
     if (this.polling) return;
     this.polling = true;
-    while (this.flights.size > 0 && !this.over && this.client.isConnected()) {
+    while (this.inFlight.size > 0 && !this.disconnecting && this.client.isConnected()) {
       this.client.poll();
       await sleep(POLL_MS);
     }

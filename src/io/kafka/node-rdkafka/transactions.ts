@@ -1,11 +1,12 @@
-/** Transactions of the node-rdkafka driver. Its steps wait on libuv's workers, in slices, so that one that meets a dead
- *  broker does not hold a worker for long. */
+/** Transactions of the node-rdkafka driver. Steps block libuv's workers in slices, so that a step
+ *  against an unreachable broker does not occupy a worker for long. */
 import type { LibrdKafkaError } from 'node-rdkafka';
 import { brokerEvent, closedError, ERR, thrownEvent, transactionFailure } from '../errors.ts';
 import type { TransactionalProducer, TransactionFailure } from '../port.ts';
 import { NodeProducer } from './producer.ts';
 
-/** A step that ran into its time goes on inside librdkafka, and the same call takes it up again. */
+/** Duration of a slice. A step that exceeds it continues inside librdkafka, and the same call
+ *  resumes it. */
 const SLICE_MS = 500;
 const RETRY_MS = 20;
 
@@ -51,7 +52,8 @@ export class NodeTransactionalProducer extends NodeProducer implements Transacti
         abortable: flags.isTxnRequiresAbort === true,
       });
       if (failure.kind !== 'retry' || performance.now() >= deadline) return failure;
-      // The broker may still be ending the transaction of an older producer.
+      // The broker may still be ending the transaction of an older producer, so pause before the
+      // retry.
       if (event.code !== ERR.TIMED_OUT) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }

@@ -1,12 +1,14 @@
-/** Cuts a server's bytes into protocol messages, across any splits, and looks into CopyData for the two kinds a stream has.
+/** Parser of the streaming replication protocol: splits a server's bytes into messages, whatever
+ *  the chunks, and distinguishes the two kinds of CopyData.
  *
  *    message    type u8, length u32 (itself included), body
  *    CopyData   'w' start i64, end i64, sent at i64, then one message of the output plugin
  *               'k' end of the log i64, sent at i64, reply wanted u8
  *
- *  Invariants: (1) no length is trusted before it is bounded; (2) at most one message is held, and it was bounded; (3) a
- *  message that lies whole in what arrived is not copied.
- *  Source: PostgreSQL 18 documentation, 54.4 "Streaming Replication Protocol", 54.7 "Message Formats".
+ *  Invariants: (1) a length is used only after its bound was checked; (2) at most one message is
+ *  buffered, within the bound; (3) a message that lies whole in a chunk is not copied.
+ *  Source: PostgreSQL 18 documentation, 54.4 "Streaming Replication Protocol" and 54.7 "Message
+ *  Formats".
  */
 import { replicationError } from './port.ts';
 
@@ -14,7 +16,7 @@ const HEAD_BYTES = 5;
 const LENGTH_BYTES = 4;
 const XLOG_HEAD_BYTES = 25;
 const KEEPALIVE_BYTES = 18;
-/** Every other message is a status line, an error or a notice. */
+/** Bound of messages other than CopyData: status lines, errors and notices. */
 const PLAIN_BYTES_MAX = 1 << 20;
 
 const COPY_DATA = 0x64;
@@ -26,29 +28,29 @@ export interface FrameHandlers {
   readonly onMessage: (bytes: Buffer, start: number, end: number) => void;
   readonly onKeepalive: (walEnd: bigint, replyWanted: boolean) => void;
   readonly onOversize: (byteCount: number) => void;
-  /** Anything but CopyData. */
+  /** Handles every message other than CopyData. */
   readonly onPlain: (type: number, bytes: Buffer, start: number, end: number) => void;
 }
 
 const broken = (what: string): Error =>
   replicationError('replication_protocol', `the server sent ${what}`, {
-    next: 'check that -postgres is a PostgreSQL server of version 15 or later, not something before it',
+    next: 'check that -postgres is a PostgreSQL server of version 15 or later, not a proxy',
   });
 
 export class FrameReader {
   private readonly handlers: FrameHandlers;
-  /** The start of a message whose rest has not arrived, `filled` bytes of it. */
+  /** First `filled` bytes of the head of a message whose rest has not arrived. */
   private readonly head = Buffer.alloc(HEAD_BYTES);
   private body: Buffer | undefined;
   private filled = 0;
-  /** Bytes of a dropped message still to come. */
+  /** Bytes of a dropped message that have not arrived. */
   private skipping = 0;
 
   constructor(handlers: FrameHandlers) {
     this.handlers = handlers;
   }
 
-  /** @throws replication_protocol, and what a handler throws */
+  /** Parses a chunk. @throws replication_protocol, and errors of a handler */
   push(chunk: Buffer): void {
     const size = chunk.length;
     let at = 0;
@@ -108,7 +110,7 @@ export class FrameReader {
     this.body = Buffer.allocUnsafeSlow(bytes);
   }
 
-  /** Returns how many bytes it took. */
+  /** Copies bytes of the chunk into the buffered message; returns their number. */
   private complete(chunk: Buffer, at: number): number {
     const body = this.body as Buffer;
     const taken = Math.min(body.length - this.filled, chunk.length - at);
@@ -138,7 +140,7 @@ export class FrameReader {
   }
 }
 
-/** Microseconds between 1970 and 2000, where the protocol's time begins. */
+/** Milliseconds from 1970 to 2000, the epoch of the protocol's times. */
 const EPOCH_2000_MS = 946_684_800_000;
 const STATUS_BODY_BYTES = 34;
 
@@ -174,7 +176,7 @@ export interface ServerFailure {
   readonly message: string;
 }
 
-/** Fields of an ErrorResponse that say what happened. */
+/** Reads code and message of an ErrorResponse. */
 export function readFailure(bytes: Buffer, start: number, end: number): ServerFailure {
   let sqlstate = '';
   let message = '';

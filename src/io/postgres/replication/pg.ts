@@ -1,8 +1,8 @@
-/** The replication driver over `pg`: the package finds the server, speaks TLS and logs in; once the session stands, its socket is
- *  read here, because a stream has to be paused without going silent.
+/** Replication driver over `pg`: the package connects, negotiates TLS and logs in. After that this
+ *  driver reads the socket itself, because it must pause a stream and still send feedback.
  *
- *  Invariants: (1) a position is sent every `feedbackMs` and at each request of the server, paused or not; (2) positions
- *  never fall; (3) a stream ends once, with one outcome.
+ *  Invariants: (1) a position is sent every `feedbackMs` and at each request of the server, paused
+ *  or not; (2) positions never fall; (3) a stream ends once, with one outcome.
  */
 import type { Socket } from 'node:net';
 import pg from 'pg';
@@ -18,14 +18,15 @@ import {
   type StreamOptions,
 } from './port.ts';
 
-/** How long close() waits for the server to hang up. */
+/** Time that close() waits for the server to close the connection. */
 const CLOSE_WAIT_MS = 1000;
-/** Of a stream that is not read: asked after this long whether the other side is there. */
+/** Idle time after which TCP keepalive probes the server of a paused stream. */
 const KEEPALIVE_AFTER_MS = 10_000;
 /** Names that need no quoting in a replication command. */
 const PLAIN_NAME = /^[a-z0-9_]{1,63}$/;
 const SQLSTATE = /^[0-9A-Z]{5}$/;
-/** No right to replicate, no sender left, settings too low: the server is there and says no. */
+/** SQLSTATE classes of a reachable server that refuses: no right to replicate, no free sender,
+ *  insufficient settings. */
 const REFUSED = /^(42|53|55|0A|28)/;
 
 const TYPE = {
@@ -58,23 +59,23 @@ function connectError(thrown: unknown, where: string): MillraceError {
   });
 }
 
-/** Which `pg` does not name in its types. */
+/** Socket of a client; the types of `pg` do not declare it. */
 function socketOf(client: pg.Client): Socket {
   return (client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream;
 }
 
-/** The socket of a connected client on which nothing is under way. */
-function takeSocket(client: pg.Client): Socket {
+/** Detaches `pg` from the socket of a connected client without a statement in flight. */
+function detachSocket(client: pg.Client): Socket {
   const socket = socketOf(client);
   socket.removeAllListeners('data');
   return socket;
 }
 
-/** Says goodbye, and hangs up by itself where the server does not. */
-async function endOf(client: pg.Client): Promise<void> {
-  const giveUp = setTimeout(() => socketOf(client).destroy(), CLOSE_WAIT_MS);
+/** Ends the session, and destroys the socket when the server does not close it in time. */
+async function endSession(client: pg.Client): Promise<void> {
+  const timeout = setTimeout(() => socketOf(client).destroy(), CLOSE_WAIT_MS);
   await client.end().catch(() => {});
-  clearTimeout(giveUp);
+  clearTimeout(timeout);
 }
 
 class Stream implements ReplicationStream {
@@ -88,7 +89,8 @@ class Stream implements ReplicationStream {
   private opened!: { resolve(): void; reject(error: unknown): void };
   readonly open: Promise<void>;
   private position = 0n;
-  /** Ticks since something came. They stand still while this process does: a stall of our own is no silence of theirs. */
+  /** Ticks since the last bytes arrived. Ticks stop while this process is suspended, so a
+   *  suspension does not count as silence of the server. */
   private quietTicks = 0;
   private readonly openingMs: number;
   private streaming = false;
@@ -107,7 +109,8 @@ class Stream implements ReplicationStream {
     this.open = new Promise((resolve, reject) => {
       this.opened = { resolve, reject };
     });
-    // Whoever waits for one of the two hears it; nobody has to wait for both.
+    // Callers await one of the two promises at most; the other must not cause an unhandled
+    // rejection.
     this.ended.catch(() => {});
     this.open.catch(() => {});
     this.reader = new FrameReader({
@@ -118,9 +121,9 @@ class Stream implements ReplicationStream {
         options.onKeepalive(walEnd);
         if (replyWanted) this.send(false);
       },
-      onPlain: (type, bytes, start, end) => this.plain(type, bytes, start, end),
+      onPlain: (type, bytes, start, end) => this.handlePlain(type, bytes, start, end),
     });
-    socket.on('data', (chunk: Buffer) => this.take(chunk));
+    socket.on('data', (chunk: Buffer) => this.receive(chunk));
     socket.on('error', (error) => this.fail(this.lost(error.message, error)));
     socket.on('close', () => this.fail(this.lost('the connection was closed')));
     this.timer = setInterval(() => this.tick(), options.feedbackMs);
@@ -156,14 +159,14 @@ class Stream implements ReplicationStream {
       this.send(false);
       this.socket.write(TERMINATE);
       this.resume();
-      const giveUp = setTimeout(() => this.socket.destroy(), CLOSE_WAIT_MS);
+      const timeout = setTimeout(() => this.socket.destroy(), CLOSE_WAIT_MS);
       await new Promise<void>((resolve) => this.socket.once('close', () => resolve()));
-      clearTimeout(giveUp);
+      clearTimeout(timeout);
     }
     await this.ended.catch(() => {});
   }
 
-  private take(chunk: Buffer): void {
+  private receive(chunk: Buffer): void {
     this.quietTicks = 0;
     if (this.over || this.closing) return;
     try {
@@ -173,7 +176,7 @@ class Stream implements ReplicationStream {
     }
   }
 
-  private plain(type: number, bytes: Buffer, start: number, end: number): void {
+  private handlePlain(type: number, bytes: Buffer, start: number, end: number): void {
     switch (type) {
       case TYPE.copyBoth:
         this.streaming = true;
@@ -207,19 +210,19 @@ class Stream implements ReplicationStream {
 
   private tick(): void {
     if (!this.paused) this.quietTicks++;
-    // A server loads the plugin and finds its place in the log before it says anything.
+    // A server loads the plugin and seeks its position in the log before its first message.
     const { feedbackMs, silenceMs } = this.options;
     const patienceMs = this.streaming ? silenceMs : Math.max(this.openingMs, silenceMs);
     if (this.quietTicks * feedbackMs > patienceMs) {
-      this.fail(this.lost(`nothing came for ${patienceMs} ms`));
+      this.fail(this.lost(`no bytes arrived for ${patienceMs} ms`));
       return;
     }
-    // The server answers at once, so a silence means something.
+    // A server answers a request immediately, so silence means that it is lost.
     this.send(!this.paused);
   }
 
   private send(replyWanted: boolean): void {
-    // Position 0 tells a server to keep everything; it is what a stream says until something is confirmed.
+    // Position 0, sent until the first confirmation, makes a server keep all of its log.
     if (!this.over && this.socket.writable)
       this.socket.write(statusUpdate(this.position, Date.now(), replyWanted));
   }
@@ -275,14 +278,14 @@ class Session implements ReplicationSession {
           next: 'use lower-case letters, digits and _ (at most 63)',
         });
     }
-    this.stream = new Stream(takeSocket(this.client), this.where, this.openingMs, options);
+    this.stream = new Stream(detachSocket(this.client), this.where, this.openingMs, options);
     await this.stream.open;
     return this.stream;
   }
 
   async close(): Promise<void> {
     if (this.stream !== undefined) await this.stream.close();
-    else await endOf(this.client);
+    else await endSession(this.client);
   }
 }
 
@@ -291,7 +294,7 @@ export const pgReplicationDriver: ReplicationDriver = {
   async connect(options: ReplicationOptions): Promise<ReplicationSession> {
     let client: pg.Client;
     try {
-      // `replication` is a start-up parameter that pg passes on and its types do not know.
+      // `replication` is a start-up parameter that pg forwards and its types do not declare.
       const config: pg.ClientConfig & { readonly replication: string } = {
         connectionString: options.url,
         application_name: options.applicationName,
@@ -309,7 +312,8 @@ export const pgReplicationDriver: ReplicationDriver = {
       });
     }
     const where = `${client.host}:${client.port}`;
-    // The stream hears the socket itself; an unheard event would end the process.
+    // The stream listens on the socket itself; an error event without a listener would end the
+    // process.
     client.on('error', () => {});
     try {
       await client.connect();
@@ -318,7 +322,7 @@ export const pgReplicationDriver: ReplicationDriver = {
       const patience = await client.query<{ ms: string }>(
         "SELECT setting AS ms FROM pg_settings WHERE name = 'wal_sender_timeout'",
       );
-      if (row === undefined) throw new Error('IDENTIFY_SYSTEM answered nothing');
+      if (row === undefined) throw new Error('IDENTIFY_SYSTEM returned no row');
       return new Session(
         client,
         where,
@@ -327,7 +331,7 @@ export const pgReplicationDriver: ReplicationDriver = {
         Number(patience.rows[0]?.ms ?? 0),
       );
     } catch (thrown) {
-      await endOf(client);
+      await endSession(client);
       throw findMillraceError(thrown) ?? connectError(thrown, where);
     }
   },

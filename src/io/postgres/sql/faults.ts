@@ -1,12 +1,12 @@
-/** What every driver makes of the server's and the socket's faults. */
+/** Mapping of server and socket errors to MillraceErrors, common to all drivers. */
 import { coreError, MillraceError } from '../../../core/errors.ts';
 import { Secrets } from '../../../core/secrets.ts';
 import { type SqlOptions, sqlError } from './port.ts';
 
-/** Classes and codes that say the connection, not the statement, is at fault; 25P03 and what follows it end a session that
- *  was idle, or in its transaction, for too long. */
-const GONE = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
-/** Answers to a connection attempt that only its settings can cure. */
+/** SQLSTATEs that blame the connection and not the statement. 25P03 to 25P05 end a session that was
+ *  idle, or in its transaction, for too long. */
+const CONNECTION_LOST = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
+/** SQLSTATEs of a refused connection that only other settings cure. */
 const REFUSED = /^(28|3D000$)/;
 const SOCKET_CODES = new Set([
   'ECONNREFUSED',
@@ -21,11 +21,11 @@ const SOCKET_CODES = new Set([
   'ENOENT',
   'EACCES',
 ]);
-/** pg reports these by their text alone; each is also covered by a contract test. */
+/** Messages of pg for a lost connection; pg gives them no code. A contract test covers each. */
 const LOST_TEXTS =
   /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Query read timeout|Cannot use a pool after calling end)/;
 
-/** What the server says of a refused statement. */
+/** Fields of a server error. */
 export interface ServerFault {
   readonly sqlstate?: string | undefined;
   readonly message: string;
@@ -34,16 +34,18 @@ export interface ServerFault {
   readonly table?: unknown;
 }
 
-/** The server, and what an operator gave its address with. */
+/** Server address for messages. */
 export interface Where {
   /** host:port */
   readonly address: string;
+  /** Flag that gives the address. */
   readonly flag: string;
-  /** Credentials of the address, which a message of a server or library may quote. */
+  /** Credentials of the address: messages of servers and libraries may quote them, so they are
+   *  hidden. */
   readonly secrets: Secrets;
 }
 
-/** The row of the tables for a fault. @param lost the connection is gone, whatever the sqlstate */
+/** Error of a fault. @param lost the connection is lost, whatever the SQLSTATE */
 export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: unknown): MillraceError {
   const { sqlstate } = fault;
   const message = where.secrets.hide(fault.message);
@@ -54,7 +56,7 @@ export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: 
       details: { sqlstate },
     });
   }
-  if (lost || (sqlstate !== undefined && GONE.test(sqlstate))) {
+  if (lost || (sqlstate !== undefined && CONNECTION_LOST.test(sqlstate))) {
     return coreError('unreachable', `PostgreSQL at ${where.address} is not reachable: ${message}`, {
       next: `check ${where.flag} and that the server accepts connections`,
       cause,
@@ -67,10 +69,10 @@ export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: 
   });
 }
 
-/** Turns whatever pg rejects with into a row of the tables; never loses the sqlstate. */
+/** Converts any rejection of pg; keeps the SQLSTATE. */
 export function toError(thrown: unknown, where: Where): MillraceError {
   if (thrown instanceof MillraceError) return thrown;
-  // Several addresses of one name that all failed arrive as one error without a text.
+  // When all addresses of a host name failed, the error is an aggregate without a message.
   const first =
     thrown instanceof AggregateError && thrown.errors.length > 0 ? (thrown.errors[0] as unknown) : thrown;
   const fault = (typeof first === 'object' && first !== null ? first : { message: String(first) }) as Record<
@@ -89,7 +91,7 @@ export function toError(thrown: unknown, where: Where): MillraceError {
   );
 }
 
-/** The transaction is whole or absent, and nobody said which. */
+/** Error of a COMMIT without an answer: the transaction is whole or absent. */
 export function commitUnknown(lost: MillraceError): MillraceError {
   return sqlError('commit_unknown', 'the connection was lost while the transaction committed', {
     next: 'read back what it would have written before trying again',
@@ -98,7 +100,8 @@ export function commitUnknown(lost: MillraceError): MillraceError {
   });
 }
 
-/** A failed transaction answers COMMIT with ROLLBACK and no error: a caller that swallowed the failure. */
+/** Error of a caller that ignored a failed statement: the server then answers COMMIT with ROLLBACK
+ *  and no error. */
 export function rolledBackAtCommit(): MillraceError {
   return sqlError('sql_failed', 'the transaction was rolled back at COMMIT', {
     details: { sqlstate: '25P02' },
@@ -112,25 +115,23 @@ function badAddress(why: string, next = 'give postgres://user:password@host:port
   return coreError('bad_value', `the PostgreSQL address ${why}`, { next });
 }
 
-/** The credentials in an address. @throws bad_value for those that readers of URLs would take for something else */
+/** Credentials of an address. @throws bad_value for an address that URL parsers could split
+ *  differently */
 function secretsOf(url: string, parsed: URL): Secrets {
-  const behindHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
-  if (behindHost.includes('@')) {
-    throw badAddress(
-      'has an @ behind the host',
-      'write / ? # and @ of a user or password as %2F %3F %23 %40',
-    );
+  const afterHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
+  if (afterHost.includes('@')) {
+    throw badAddress('has an @ after the host', 'write / ? # and @ of a user or password as %2F %3F %23 %40');
   }
   const secrets = [parsed.password, ...SECRET_PARAMS.map((name) => parsed.searchParams.get(name) ?? '')];
   try {
     for (const text of [parsed.username, parsed.password, parsed.pathname]) decodeURIComponent(text);
   } catch {
-    throw badAddress('has a percent sign that begins no character', 'write %25 for a percent sign');
+    throw badAddress('has an invalid percent encoding', 'write %25 for a percent sign');
   }
   return new Secrets(secrets);
 }
 
-/** @throws bad_value */
+/** Parses the address. @throws bad_value */
 export function whereOf({ url, flag = '-postgres' }: Pick<SqlOptions, 'url' | 'flag'>): Where {
   let parsed: URL;
   try {

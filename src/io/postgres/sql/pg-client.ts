@@ -1,16 +1,16 @@
-/** The package's client with two bounds that it does not have: a server that is gone without a word is noticed while nothing is
- *  asked of it, and a goodbye is not waited for without an end. */
+/** pg.Client with two additions: TCP keepalive notices a server that vanished while no statement is
+ *  in flight, and the wait for the end of a session has a timeout. */
 import type { Socket } from 'node:net';
 import pg from 'pg';
 
-/** Of a connection on which nothing is under way: asked after this long whether the other side is there. */
+/** Idle time of a connection after which TCP keepalive probes the server. */
 const KEEPALIVE_AFTER_MS = 10_000;
-/** How long a server may take to hang up. */
+/** Time that a server may take to close an ended session. */
 const GOODBYE_MS = 1000;
 
 export const KEEPALIVE = { keepAlive: true, keepAliveInitialDelayMillis: KEEPALIVE_AFTER_MS } as const;
 
-/** Which `pg` does not name in its types. */
+/** Socket of a client; the types of `pg` do not declare it. */
 export function socketOf(client: pg.ClientBase): Socket {
   return (client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream;
 }
@@ -21,7 +21,7 @@ export class PgClient extends pg.Client {
   override end(callback?: (error: Error) => void): unknown {
     const socket = socketOf(this);
     const giveUp = setTimeout(() => socket.destroy(), GOODBYE_MS);
-    // The socket itself keeps the process alive as long as it has to.
+    // The open socket keeps the process alive; the timer need not.
     giveUp.unref();
     socket.once('close', () => clearTimeout(giveUp));
     return callback === undefined ? super.end() : super.end(callback);

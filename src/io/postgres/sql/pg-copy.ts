@@ -1,4 +1,5 @@
-/** COPY … FROM STDIN over pg: a statement object that speaks the copy sub-protocol, with back-pressure from the socket. */
+/** COPY … FROM STDIN over pg: a statement object that speaks the copy sub-protocol, with
+ *  back-pressure from the socket. */
 import type pg from 'pg';
 import { toCopyCell } from './pg-values.ts';
 import type { SqlValue } from './port.ts';
@@ -17,7 +18,7 @@ interface CopyConnection {
   sendCopyFail(message: string): void;
 }
 
-/** Carries what the caller's own rows threw past the driver's mapping of server errors. */
+/** Wraps an error of the caller's row iterator, so that it is not mapped as a server error. */
 export class RowsFailure extends Error {
   readonly thrown: unknown;
   constructor(thrown: unknown) {
@@ -32,9 +33,9 @@ class CopyIn {
   private readonly settle: { resolve(rows: number): void; reject(error: unknown): void };
   private copied = 0;
   private settled = false;
-  /** Where a statement has a time limit, pg puts what ends it here. */
+  /** Set by pg for a statement with a timeout: cancels the timer. */
   callback: (() => void) | undefined;
-  /** What the caller's own rows threw; it outranks the server's answer to our CopyFail. */
+  /** Error of the caller's row iterator; it has precedence over the server's answer to CopyFail. */
   private rowsFailure: RowsFailure | undefined;
 
   constructor(text: string, rows: Iterator<readonly SqlValue[]>, settle: CopyIn['settle']) {
@@ -100,7 +101,7 @@ class CopyIn {
     this.settle.reject(this.rowsFailure ?? error);
   }
 
-  // A COPY answers none of these; pg calls them by name on whatever statement is under way.
+  // A COPY gets none of these messages; pg requires the methods on every statement.
   handleRowDescription(): void {}
   handleDataRow(): void {}
   handleEmptyQuery(): void {}
@@ -110,7 +111,7 @@ class CopyIn {
 
 const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
-/** @throws RowsFailure, or pg's error */
+/** Copies rows into a table. @throws RowsFailure, or pg's error */
 export function copyIn(
   client: pg.ClientBase,
   table: string,

@@ -1,9 +1,9 @@
-/** One connection through libpq, without a wait on the event loop.
+/** One libpq connection that never blocks the event loop.
  *
- *  Invariants: (1) at most one statement is under way; (2) it ends with an answer, a lost connection, or after
- *  answerTimeoutMs; (3) libpq's object is not freed within one of its own callbacks, and is referred to until its socket
- *  watcher is closed. The binding tells nobody of an error on the socket (it hears only what can be read), so a tick looks
- *  after a statement that takes long.
+ *  Invariants: (1) at most one statement is in flight; (2) a statement ends with an answer, a lost
+ *  connection, or after answerTimeoutMs; (3) libpq's object is not freed within one of its own
+ *  callbacks, and is referenced until its socket watcher is closed. The binding reports readable
+ *  data only and no socket errors, so a timer checks a statement that takes long.
  */
 import { coreError, type MillraceError } from '../../../core/errors.ts';
 import { errorOf, type Where } from './faults.ts';
@@ -11,12 +11,14 @@ import { type Libpq, newLibpq } from './pg-native-load.ts';
 import type { TextParam, TextRows, TextStatement } from './port.ts';
 import type { TextConnection } from './text-pool.ts';
 
-/** How long a lost connection may stay unnoticed. */
+/** Interval of the check; a lost connection can stay unnoticed this long. */
 const TICK_MS = 200;
-/** Statements of one connection; they are known beforehand, so more are a bug of the caller. */
+/** Most prepared statements of one connection. The statements are known beforehand, so more are a
+ *  bug of the caller. */
 const STATEMENTS_MAX = 256;
-/** invalid_sql_statement_name: the server forgot it (a pooler between, DISCARD ALL). */
-const FORGOTTEN = '26000';
+/** SQLSTATE invalid_sql_statement_name: the statement is no longer prepared (DISCARD ALL, a
+ *  connection pooler). */
+const NOT_PREPARED = '26000';
 const TUPLES = 'PGRES_TUPLES_OK';
 const FINE = new Set([TUPLES, 'PGRES_COMMAND_OK', 'PGRES_EMPTY_QUERY']);
 
@@ -27,7 +29,7 @@ export interface NativeOptions {
   readonly onOverdue: (() => void) | undefined;
 }
 
-interface UnderWay {
+interface InFlight {
   readonly startMs: number;
   read(): void;
   fail(error: MillraceError): void;
@@ -38,8 +40,8 @@ export class NativeConnection implements TextConnection {
   private readonly pq: Libpq;
   private readonly options: NativeOptions;
   private readonly names = new Map<TextStatement, string>();
-  private underWay: UnderWay | undefined;
-  /** Of the result that is being read. */
+  private inFlight: InFlight | undefined;
+  /** Server error in the results that are being read. */
   private refusal: MillraceError | undefined;
   private lost: MillraceError | undefined;
   private ticking: NodeJS.Timeout | undefined;
@@ -100,7 +102,8 @@ export class NativeConnection implements TextConnection {
         () => read(this.rows()),
       );
     } catch (thrown) {
-      if (known === undefined || (thrown as MillraceError).details?.['sqlstate'] !== FORGOTTEN) throw thrown;
+      if (known === undefined || (thrown as MillraceError).details?.['sqlstate'] !== NOT_PREPARED)
+        throw thrown;
       const again = await this.prepare(statement);
       return this.send(
         () => this.pq.sendQueryPrepared(again, params),
@@ -139,8 +142,8 @@ export class NativeConnection implements TextConnection {
 
   private send<T>(start: () => boolean, read: () => T): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      if (this.underWay !== undefined) {
-        reject(coreError('internal', 'a statement is under way on this connection'));
+      if (this.inFlight !== undefined) {
+        reject(coreError('internal', 'a statement is in flight on this connection'));
         return;
       }
       if (this.lost !== undefined) {
@@ -148,7 +151,7 @@ export class NativeConnection implements TextConnection {
         return;
       }
       this.refusal = undefined;
-      this.underWay = {
+      this.inFlight = {
         startMs: performance.now(),
         read: () => {
           try {
@@ -173,7 +176,7 @@ export class NativeConnection implements TextConnection {
     const left = this.pq.flush();
     if (left < 0) this.lose(this.pq.errorMessage());
     if (left !== 1) return;
-    // The binding watches for one direction at a time.
+    // The binding watches the socket for one direction at a time.
     this.pq.writable(() => {
       if (!this.alive()) return;
       this.pq.startReader();
@@ -184,8 +187,9 @@ export class NativeConnection implements TextConnection {
   private onReadable(): void {
     if (!this.alive()) return;
     const { pq } = this;
-    if (this.underWay === undefined) {
-      // Unasked it speaks to say goodbye; what it says libpq would print. Whatever else it may be, another connection is near.
+    if (this.inFlight === undefined) {
+      // Data without a statement in flight is the server's farewell, which libpq would print. The
+      // connection is dropped whatever the data is; the pool opens another.
       this.lose('the server ended an idle connection');
       return;
     }
@@ -203,24 +207,24 @@ export class NativeConnection implements TextConnection {
     }
   }
 
-  /** Every result of the statement has been read; the last one is there to be looked at. */
+  /** Ends the statement after its last result, which libpq still holds for `read`. */
   private settle(): void {
-    const { underWay, refusal } = this;
-    this.underWay = undefined;
+    const { inFlight, refusal } = this;
+    this.inFlight = undefined;
     this.stopTicking();
     if (refusal?.code === 'unreachable') {
       this.lost ??= refusal;
       this.pq.stopReader();
     }
-    if (refusal === undefined) underWay?.read();
-    else underWay?.fail(refusal);
+    if (refusal === undefined) inFlight?.read();
+    else inFlight?.fail(refusal);
   }
 
   private tick(): void {
     this.onReadable();
-    if (this.underWay === undefined || this.lost !== undefined) return;
+    if (this.inFlight === undefined || this.lost !== undefined) return;
     const { answerTimeoutMs, onOverdue } = this.options;
-    if (performance.now() - this.underWay.startMs <= answerTimeoutMs) return;
+    if (performance.now() - this.inFlight.startMs <= answerTimeoutMs) return;
     this.lose(`no answer within ${answerTimeoutMs} ms`);
     onOverdue?.();
   }
@@ -231,17 +235,17 @@ export class NativeConnection implements TextConnection {
   }
 
   private lose(why: string): void {
-    // The last words of the server say more than the socket.
-    const told = this.refusal?.code === 'unreachable' ? this.refusal : undefined;
+    // The server's own error is more precise than the socket's.
+    const serverError = this.refusal?.code === 'unreachable' ? this.refusal : undefined;
     this.lost ??=
-      told ??
+      serverError ??
       this.faultOf(errorOf({ message: firstLine(why) }, this.options.where, true, this.refusal), true);
     this.stopTicking();
-    // The end of a socket can be read for ever.
+    // A closed socket stays readable, so stop watching it.
     this.pq.stopReader();
-    const { underWay } = this;
-    this.underWay = undefined;
-    underWay?.fail(this.lost);
+    const { inFlight } = this;
+    this.inFlight = undefined;
+    inFlight?.fail(this.lost);
   }
 
   private refusalOf(status: string): MillraceError {
@@ -277,7 +281,8 @@ export class NativeConnection implements TextConnection {
   }
 }
 
-/** The watcher is closed at the end of the turn in which finish is called; until then libpq's object must live. */
+/** Objects whose socket watcher closes at the end of the turn of `finish`; they must live until
+ *  then. */
 const finishing = new Set<Libpq>();
 
 function finish(pq: Libpq): void {
@@ -288,11 +293,12 @@ function finish(pq: Libpq): void {
 
 const firstLine = (text: string): string => text.split('\n')[0] as string;
 
-/** libpq hands out a text alone, in the server's words where the server refused. */
+/** Error of a failed connect. libpq gives only a text: the server's message when the server
+ *  refused. */
 function connectError(message: string, where: Where): MillraceError {
   const line = message
     .split('\n')
-    .filter((one) => one.trim() !== '')
+    .filter((part) => part.trim() !== '')
     .join('; ');
   const fatal = /FATAL: +(.*)$/.exec(line);
   const sqlstate = /authentication failed|no pg_hba\.conf entry/.test(line)

@@ -1,10 +1,11 @@
-/** Loads libpq's binding, the one that pg-native brings, and says the part of it that is used here. */
+/** Loads the libpq binding of pg-native and declares the part of it that is used. */
 import { createRequire } from 'node:module';
 import { coreError } from '../../../core/errors.ts';
 
-/** One libpq connection. Calls give what libpq gives; none waits for the server but `cancel`, which is not used. */
+/** libpq connection; methods are those of libpq. None blocks on the server except `cancel`, which
+ *  is not used. */
 export interface Libpq {
-  /** Connects on a thread of its own. */
+  /** Connects on another thread. */
   connect(conninfo: string, done: (error?: Error | null) => void): void;
   finish(): void;
   errorMessage(): string;
@@ -12,7 +13,7 @@ export interface Libpq {
   sendQuery(text: string): boolean;
   sendPrepare(name: string, text: string, paramCount: number): boolean;
   sendQueryPrepared(name: string, params: ReadonlyArray<string | null>): boolean;
-  /** 0 sent, 1 the socket is full, -1 failed. */
+  /** Returns 0 when everything is sent, 1 when the socket is full, -1 after a failure. */
   flush(): number;
   writable(done: () => void): void;
   startReader(): void;
@@ -43,7 +44,7 @@ function load(): Client | Error {
   }
 }
 
-/** Why libpq does not load; undefined where it does. */
+/** Reason that libpq does not load, or undefined. */
 export function whyNoLibpq(): string | undefined {
   loaded ??= load();
   return loaded instanceof Error ? (loaded.message.split('\n')[0] as string) : undefined;

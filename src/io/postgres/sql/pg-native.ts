@@ -1,4 +1,4 @@
-/** The libpq driver of TextPool: pg-native's binding, for hot paths. */
+/** TextPool driver over libpq (the binding of pg-native), for hot paths. */
 import { coreError } from '../../../core/errors.ts';
 import { whereOf } from './faults.ts';
 import { NativeConnection } from './pg-native-connection.ts';
@@ -6,16 +6,16 @@ import { whyNoLibpq } from './pg-native-load.ts';
 import type { TextDriver, TextOptions, TextPool } from './port.ts';
 import { ConnectionPool } from './text-pool.ts';
 
-/** Parameters of an address that ask for TLS: `pg` and libpq read them differently, and a certificate that one checks the
- *  other takes unseen. */
+/** Parameters of an address that ask for TLS. `pg` and libpq interpret them differently: one may
+ *  check a certificate that the other accepts unchecked. */
 const TLS_PARAMS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation', 'uselibpqcompat'];
-/** The same of the environment, which counts where the address says nothing. */
+/** Environment variables that ask for TLS when the address does not. */
 const TLS_VARIABLES = ['PGSSLMODE', 'PGSSLROOTCERT', 'PGSSLCERT', 'PGSSLKEY', 'PGSSLNEGOTIATION'];
 
-/** Seconds until the first question, seconds between questions, questions without an answer. */
+/** TCP keepalive: seconds until the first probe, seconds between probes, unanswered probes. */
 const KEEPALIVES = { keepalives_idle: '10', keepalives_interval: '2', keepalives_count: '5' } as const;
 
-/** Why this driver cannot serve the address; undefined where it can. */
+/** Reason that this driver cannot serve the address, or undefined. */
 export function whyNotNative(
   url: string,
   env: Readonly<Record<string, string | undefined>> = process.env,
@@ -32,7 +32,7 @@ export function whyNotNative(
   return undefined;
 }
 
-/** The address with what both drivers must agree on said outright. */
+/** Connection string of libpq, with the settings explicit on which both drivers must agree. */
 function conninfoOf(options: TextOptions): string {
   const url = new URL(options.url);
   if (url.hostname === '' && !url.searchParams.has('host')) url.hostname = 'localhost';
@@ -41,14 +41,14 @@ function conninfoOf(options: TextOptions): string {
   searchParams.set('gssencmode', 'disable');
   searchParams.set('client_encoding', 'UTF8');
   searchParams.set('application_name', options.applicationName);
-  // libpq takes whole seconds, and reads 1 as 2.
+  // libpq accepts whole seconds and treats 1 as 2.
   searchParams.set('connect_timeout', String(Math.max(2, Math.ceil(options.connectTimeoutMs / 1000))));
-  // Unacknowledged bytes end a connection no later than an answer that does not come.
+  // Unacknowledged bytes end a connection no later than an overdue answer.
   searchParams.set('tcp_user_timeout', String(Math.ceil(options.answerTimeoutMs)));
-  // With nothing under way the other side is asked whether it is there, unless the address says otherwise.
+  // Keepalive probes an idle connection, unless the address has its own values.
   for (const [name, value] of Object.entries(KEEPALIVES))
     if (!searchParams.has(name)) searchParams.set(name, value);
-  // libpq would print what the server remarks to stderr.
+  // libpq would print notices of the server to stderr.
   const given = searchParams.get('options') ?? '';
   searchParams.set('options', `${given} -c client_min_messages=error`.trim());
   url.search = url.search.replaceAll('+', '%20');

@@ -1,4 +1,4 @@
-/** The `pg` driver of TextPool: the same port where libpq does not load. */
+/** TextPool driver over `pg`, for machines where libpq does not load. */
 import type pg from 'pg';
 import { coreError, type MillraceError } from '../../../core/errors.ts';
 import { toError, type Where, whereOf } from './faults.ts';
@@ -6,7 +6,7 @@ import { KEEPALIVE, PgClient } from './pg-client.ts';
 import type { TextDriver, TextOptions, TextParam, TextPool, TextRows, TextStatement } from './port.ts';
 import { ConnectionPool, type TextConnection } from './text-pool.ts';
 
-const FORGOTTEN = '26000';
+const NOT_PREPARED = '26000';
 type Row = ReadonlyArray<string | null>;
 
 const asText = {
@@ -50,7 +50,8 @@ class PgTextConnection implements TextConnection {
     try {
       result = await this.ask(this.config(statement, params));
     } catch (thrown) {
-      if (known === undefined || (thrown as MillraceError).details?.['sqlstate'] !== FORGOTTEN) throw thrown;
+      if (known === undefined || (thrown as MillraceError).details?.['sqlstate'] !== NOT_PREPARED)
+        throw thrown;
       this.names.delete(statement);
       result = await this.ask(this.config(statement, params));
     }

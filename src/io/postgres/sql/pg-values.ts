@@ -1,6 +1,8 @@
-/** Values on their way to and from PostgreSQL as text: parameters, COPY cells and result columns.
+/** Conversion of values to and from PostgreSQL's text format: parameters, COPY cells and result
+ *  columns.
  *
- *  Text is exact for every type used here; nothing goes through a rounded number or the process's time zone.
+ *  Text is exact for every type used here; no value passes through a rounded number or the
+ *  process's time zone.
  */
 import type { SqlValue } from './port.ts';
 
@@ -12,7 +14,7 @@ function hexOf(bytes: Uint8Array): string {
   return text;
 }
 
-/** The server's text form of one value; null stays null. */
+/** Text format of one value; null stays null. */
 function toText(value: SqlValue): string | null {
   if (value === null) return null;
   if (typeof value === 'string') return value;
@@ -32,13 +34,13 @@ function arrayText(values: readonly SqlValue[]): string {
   return `{${parts.join(',')}}`;
 }
 
-/** A parameter as pg takes it: text, or bytes in binary. */
+/** Parameter for pg: text, or bytes in binary. */
 export function toParameter(value: SqlValue): string | Buffer | null {
   if (value instanceof Uint8Array) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
   return toText(value);
 }
 
-/** One cell of COPY's text format. */
+/** Cell of COPY's text format. */
 export function toCopyCell(value: SqlValue): string {
   const text = toText(value);
   if (text === null) return '\\N';
@@ -92,7 +94,7 @@ const SCALARS: Readonly<Record<number, Parser>> = {
   1184: (text) => new Date(text.replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00')),
 };
 
-/** Array types by the type of their elements. */
+/** Element types by their array types, as OIDs. */
 const ARRAYS: Readonly<Record<number, number>> = {
   1000: 16,
   1001: 17,
@@ -109,7 +111,7 @@ const ARRAYS: Readonly<Record<number, number>> = {
 
 const asText: Parser = (text) => text;
 
-/** How a result column of this type is read; a type not named here is its text, json included. */
+/** Parser of result columns of this type. Types without a parser, json included, stay text. */
 export function parserOf(oid: number): Parser {
   const element = ARRAYS[oid];
   if (element !== undefined) {

@@ -1,8 +1,8 @@
-/** The `pg` driver: PostgreSQL over its wire protocol in JavaScript.
+/** SqlPool driver over `pg`: PostgreSQL's wire protocol in JavaScript.
  *
- *  Statements with parameters are prepared once a connection under a name of their own, so that a repeated statement is
- *  parsed and planned once. A connection that failed in a transaction, or owes an answer, is thrown away, never given back to the
- *  pool, and nothing more is asked of it.
+ *  Statements with parameters are prepared once for each connection, so a repeated statement is
+ *  parsed and planned once. A connection that failed in a transaction or has an overdue answer is
+ *  closed, never returned to the pool, and gets no further statement.
  */
 import pg from 'pg';
 import { MillraceError } from '../../../core/errors.ts';
@@ -21,13 +21,14 @@ import type {
   StatementLimits,
 } from './port.ts';
 
-/** Texts beyond this many are sent unnamed: a caller that builds texts must not fill the server's memory. */
+/** Most prepared statements of a connection; further texts are sent unnamed, so that generated
+ *  texts do not fill the server's memory. */
 const PREPARED_TEXTS_MAX = 512;
 
-/** What pg says of a statement that took longer than its `query_timeout`. */
+/** Message of pg for a statement that exceeded its `query_timeout`. */
 const OVERDUE_TEXT = 'Query read timeout';
 
-/** pg takes a limit a statement, and does not name it in its types. */
+/** Statement with a timeout, which pg accepts and its types do not declare. */
 interface TimedQuery extends pg.QueryConfig {
   query_timeout?: number;
 }
@@ -48,7 +49,7 @@ class PgSession implements SqlSession {
     this.parts = parts;
   }
 
-  /** The connection is gone, or owes an answer. */
+  /** True when the connection is lost, or an answer is overdue. */
   get isLost(): boolean {
     return this.lost;
   }
@@ -62,7 +63,7 @@ class PgSession implements SqlSession {
     return { rows: result.rows, rowCount: result.rowCount ?? 0 };
   }
 
-  /** A statement without parameters and result; its command tag. */
+  /** Runs a statement without parameters and result; returns its command tag. */
   async command(text: string): Promise<string> {
     return (await this.ask({ text }, {})).command;
   }
@@ -135,11 +136,13 @@ class PgPool implements SqlPool {
     this.pool = pool;
     this.where = where;
     this.options = options;
-    // An idle connection that the server ends is replaced at the next use; unheard, the event would end the process.
+    // The pool replaces a lost idle connection at the next use; an error event without a listener
+    // would end the process.
     pool.on('error', () => {});
   }
 
-  /** Runs `work` on one connection, which goes back to the pool unless what it threw makes its state doubtful. */
+  /** Runs `work` on one connection, which returns to the pool unless an error makes its state
+   *  doubtful. */
   private async withSession<T>(work: (session: PgSession) => Promise<T>): Promise<T> {
     let client: pg.PoolClient;
     try {
@@ -147,7 +150,7 @@ class PgPool implements SqlPool {
     } catch (thrown) {
       throw toError(thrown, this.where);
     }
-    // While checked out the pool does not listen for a lost connection; the statement under way reports it.
+    // The pool does not listen to a connection in use; its statement in flight reports the loss.
     const ignore = (): void => {};
     client.on('error', ignore);
     const { where, names } = this;
@@ -184,7 +187,7 @@ class PgPool implements SqlPool {
       try {
         value = await work(session);
       } catch (thrown) {
-        // What is lost rolls back by itself; asked on, it would be waited for a second time.
+        // A lost connection rolls back by itself; a ROLLBACK on it would wait for a second timeout.
         if (!session.isLost) await session.query('ROLLBACK').catch(() => {});
         throw thrown;
       }

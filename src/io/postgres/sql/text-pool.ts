@@ -1,8 +1,9 @@
-/** The pool of TextPool's drivers: which connection runs what, and what becomes of a connection afterwards.
+/** Connection pool of the TextPool drivers.
  *
- *  Invariants: (1) a connection runs one statement or transaction at a time; (2) one whose state is in doubt (lost, answer
- *  overdue, cancelled, transaction not ended) is closed, never given to the next; (3) after a failed attempt to connect,
- *  further ones within CONNECT_AGAIN_MS fail with the same error, so that a dead server is not hammered.
+ *  Invariants: (1) a connection runs one statement or transaction at a time; (2) a connection in a
+ *  doubtful state (lost, answer overdue, cancelled, transaction not ended) is closed and not
+ *  reused; (3) for CONNECT_AGAIN_MS after a failed connect, further attempts fail with the same
+ *  error, so that an unreachable server is not flooded.
  */
 import { coreError, MillraceError } from '../../../core/errors.ts';
 import { commitUnknown, rolledBackAtCommit } from './faults.ts';
@@ -13,11 +14,11 @@ const CONNECT_AGAIN_MS = 50;
 /** One connection of a driver. */
 export interface TextConnection {
   readonly backendPid: string;
-  /** False from the moment it is known to be lost. */
+  /** False once the connection is known to be lost. */
   alive(): boolean;
-  /** Prepares the statement at first use. @throws as TextSession.execute */
+  /** Runs a statement; prepares it at its first use. @throws as TextSession.execute */
   run<T>(statement: TextStatement, params: readonly TextParam[], read: (rows: TextRows) => T): Promise<T>;
-  /** A statement without parameters and result; its command tag. */
+  /** Runs a statement without parameters and result; returns its command tag. */
   command(text: string): Promise<string>;
   close(): void;
 }
@@ -48,7 +49,7 @@ export class ConnectionPool implements TextPool {
   }
 
   connected(): number {
-    return this.busy + this.idle.filter((one) => one.alive()).length;
+    return this.busy + this.idle.filter((unused) => unused.alive()).length;
   }
 
   execute<T>(
@@ -57,23 +58,23 @@ export class ConnectionPool implements TextPool {
     read: (rows: TextRows) => T,
     execution?: TextExecution,
   ): Promise<T> {
-    return this.withConnection((connection, doubt) =>
-      this.run(connection, doubt, statement, params, read, execution),
+    return this.withConnection((connection, markDoubtful) =>
+      this.run(connection, markDoubtful, statement, params, read, execution),
     );
   }
 
   transaction<T>(work: (session: TextSession) => Promise<T>): Promise<T> {
-    return this.withConnection(async (connection, doubt) => {
+    return this.withConnection(async (connection, markDoubtful) => {
       await connection.command('BEGIN');
       const session: TextSession = {
         execute: (statement, params, read, execution) =>
-          this.run(connection, doubt, statement, params, read, execution),
+          this.run(connection, markDoubtful, statement, params, read, execution),
       };
       let value: T;
       try {
         value = await work(session);
       } catch (thrown) {
-        if (connection.alive()) await connection.command('ROLLBACK').catch(doubt);
+        if (connection.alive()) await connection.command('ROLLBACK').catch(markDoubtful);
         throw thrown;
       }
       let tag: string;
@@ -102,7 +103,7 @@ export class ConnectionPool implements TextPool {
 
   private async run<T>(
     connection: TextConnection,
-    doubt: () => void,
+    markDoubtful: () => void,
     statement: TextStatement,
     params: readonly TextParam[],
     read: (rows: TextRows) => T,
@@ -111,8 +112,9 @@ export class ConnectionPool implements TextPool {
     const cancel = execution?.cancel;
     if (cancel === undefined) return connection.run(statement, params, read);
     const onAbort = (): void => {
-      // The signal may reach the server after the statement's end, and would then hit the next one.
-      doubt();
+      // The cancel request may arrive after the end of the statement, and would then cancel the
+      // next one.
+      markDoubtful();
       this.cancel(connection.backendPid);
     };
     if (cancel.aborted) onAbort();
@@ -124,18 +126,19 @@ export class ConnectionPool implements TextPool {
     }
   }
 
-  /** Through a connection of its own: libpq's own way waits for the server on the calling thread. */
+  /** Cancels a statement through another connection: libpq's own cancel blocks the calling thread.
+   */
   private cancel(backendPid: string): void {
     this.open()
       .then(async (side) => {
         await side.run(CANCEL, [backendPid], () => undefined).finally(() => side.close());
       })
-      // Who cannot cancel waits for the answer, or for its time to run out.
+      // Without a successful cancel the caller waits for the answer or its timeout.
       .catch(() => {});
   }
 
   private async withConnection<T>(
-    work: (connection: TextConnection, doubt: () => void) => Promise<T>,
+    work: (connection: TextConnection, markDoubtful: () => void) => Promise<T>,
   ): Promise<T> {
     while (this.busy >= this.connectionsMax && !this.closing) {
       await new Promise<void>((resolve) => this.waiting.push(resolve));
@@ -143,30 +146,30 @@ export class ConnectionPool implements TextPool {
     if (this.closing) throw closed();
     this.busy++;
     let connection: TextConnection | undefined;
-    let doubtful = false;
+    let isDoubtful = false;
     try {
-      connection = this.takeIdle() ?? (await this.connect());
+      connection = this.popIdle() ?? (await this.connect());
       return await work(connection, () => {
-        doubtful = true;
+        isDoubtful = true;
       });
     } finally {
       this.busy--;
-      if (connection !== undefined) this.giveBack(connection, doubtful);
+      if (connection !== undefined) this.returnConnection(connection, isDoubtful);
       this.waiting.shift()?.();
       if (this.busy === 0) this.drained?.();
     }
   }
 
-  private takeIdle(): TextConnection | undefined {
-    for (let one = this.idle.pop(); one !== undefined; one = this.idle.pop()) {
-      if (one.alive()) return one;
-      one.close();
+  private popIdle(): TextConnection | undefined {
+    for (let unused = this.idle.pop(); unused !== undefined; unused = this.idle.pop()) {
+      if (unused.alive()) return unused;
+      unused.close();
     }
     return undefined;
   }
 
-  private giveBack(connection: TextConnection, doubtful: boolean): void {
-    if (doubtful || !connection.alive()) connection.close();
+  private returnConnection(connection: TextConnection, isDoubtful: boolean): void {
+    if (isDoubtful || !connection.alive()) connection.close();
     else this.idle.push(connection);
   }
 

@@ -1,4 +1,4 @@
-/** Frames and messages however they are cut. */
+/** Frames and messages in any chunks. */
 import { describe, expect, it } from 'vitest';
 import {
   DATA,
@@ -13,15 +13,15 @@ import { framed } from '../../../e2e/orders-grpc-kit.ts';
 
 const GREETING = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 
-/** What a reader makes of chunks, as text. */
+/** Events of a reader of these chunks, as text. */
 function readAll(chunks: readonly Buffer[], framesMax = Number.POSITIVE_INFINITY) {
   const seen: string[] = [];
   const reader = new FrameReader({
-    takeFrame(type, flags, stream, bytes, from, to) {
+    onFrame(type, flags, stream, bytes, from, to) {
       seen.push(`${type} ${flags} ${stream} ${bytes.toString('hex', from, to)}`);
       return seen.length < framesMax;
     },
-    refuseBytes(code) {
+    onBadBytes(code) {
       seen.push(`refused ${code}`);
     },
   });
@@ -89,14 +89,14 @@ describe('HTTP/2 frames', () => {
 });
 
 describe('gRPC messages', () => {
-  /** All that a reader finds in pieces. */
+  /** Results of a reader for these pieces. */
   function messages(pieces: readonly Buffer[], max = 1000): readonly string[] {
     const reader = new MessageReader(max);
     const found: string[] = [];
     for (const piece of pieces) {
       let at = 0;
       while (at < piece.length) {
-        const taken = reader.take(piece, at, piece.length);
+        const taken = reader.accept(piece, at, piece.length);
         at = reader.at;
         if (taken === 'message') found.push(reader.message.toString('hex'));
         else if (taken !== 'more') return [...found, taken];
@@ -129,7 +129,7 @@ describe('gRPC messages', () => {
 
   it('a message holds the bytes that arrived and not those that it announces', () => {
     const reader = new MessageReader(2 ** 30);
-    reader.take(Buffer.of(0, 0x3f, 0xff, 0xff, 0xff, 1, 2, 3), 0, 8);
+    reader.accept(Buffer.of(0, 0x3f, 0xff, 0xff, 0xff, 1, 2, 3), 0, 8);
     expect(reader.heldBytes).toBeGreaterThan(2);
     expect(reader.heldBytes).toBeLessThan(1024);
   });
@@ -137,7 +137,7 @@ describe('gRPC messages', () => {
   it('a message does not keep the chunk alive that contained it', () => {
     const chunk = Buffer.concat([framed(Buffer.from('abc')), Buffer.alloc(60_000)]);
     const reader = new MessageReader(1000);
-    expect(reader.take(chunk, 0, 8)).toBe('message');
+    expect(reader.accept(chunk, 0, 8)).toBe('message');
     expect(reader.message.buffer).not.toBe(chunk.buffer);
     expect(reader.message.toString()).toBe('abc');
   });

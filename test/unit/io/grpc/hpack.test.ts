@@ -1,4 +1,4 @@
-/** HPACK by the examples of its specification, and what is none. */
+/** HPACK decoder against the examples of its specification, and against invalid input. */
 import { describe, expect, it } from 'vitest';
 import {
   HEADER_BYTES_MAX,
@@ -13,7 +13,7 @@ const hex = (text: string): Buffer => Buffer.from(text.replaceAll(' ', ''), 'hex
 
 function read(decoder: HpackDecoder, bytes: Buffer): readonly string[] | 'unreadable' | 'unsound' {
   const list = new HeaderList();
-  // Bytes around the block are none of its business.
+  // The decoder must ignore bytes around the block.
   const within = Buffer.concat([Buffer.of(0x82, 0x82), bytes, Buffer.of(0x82)]);
   if (!decoder.read(within, 2, 2 + bytes.length, list)) return 'unreadable';
   return list.sound ? list.fields : 'unsound';
@@ -172,7 +172,7 @@ describe('header block', () => {
       expect(read(decoder, entry)).toEqual(['a', String.fromCharCode(33 + (i % 90))]);
     }
     expect(read(decoder, hex('be'))).toEqual(['a', String.fromCharCode(33 + (120 % 90))]);
-    // Index 62 + 119, the oldest that is left.
+    // Index 62 + 119: the oldest remaining entry.
     expect(read(decoder, Buffer.of(0xff, 62 + 119 - 127))).toEqual(['a', String.fromCharCode(33 + 1)]);
     expect(read(decoder, Buffer.of(0xff, 62 + 120 - 127))).toBe('unreadable');
   });
@@ -207,7 +207,7 @@ describe('header block', () => {
     indexed[0] = 0x40;
     expect(read(decoder, indexed)).toBe('unsound');
     expect(read(decoder, hex('be'))).toBe('unsound');
-    // Its name alone may be sound.
+    // The name of the entry may be valid alone.
     const again = read(decoder, Buffer.concat([hex('7e'), Buffer.of(1, 97)]));
     expect(again).toEqual(/^[a-z]+$/.test(name) ? [name, 'a'] : 'unsound');
   });

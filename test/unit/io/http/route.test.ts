@@ -11,7 +11,8 @@ const route = (method: string, path: string): HttpRoute => ({
   handler: () => ({ status: 200 }),
 });
 
-/** The rule read off the port, without a tree: every route is tried, segment by segment, the most literal wins. */
+/** Oracle by the port's rule, without a tree: tries every route segment by segment; the most
+ *  literal wins. */
 function oracle(routes: readonly HttpRoute[], method: string, path: string) {
   const parts = path.slice(1).split('/');
   if (parts.length > 1 && parts[parts.length - 1] === '') parts.pop();
@@ -46,7 +47,7 @@ describe('route table', () => {
   const segment = fc.constantFrom('a', 'b', 'c');
   const pattern = fc
     .array(fc.oneof(segment, fc.constantFrom('{x}', '{y}')), { minLength: 1, maxLength: 3 })
-    // One name may stand once in a path.
+    // A name may occur only once in a path.
     .map((parts) => `/${parts.map((part, i) => (part.startsWith('{') ? `{p${i}}` : part)).join('/')}`);
   const method = fc.constantFrom('GET', 'POST');
   const routes = fc.uniqueArray(fc.tuple(method, pattern), {

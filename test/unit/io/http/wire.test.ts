@@ -1,4 +1,4 @@
-/** The node:net driver where it differs from what any driver must do: its parser, its bounds, its closings. */
+/** Behavior of the node:net driver beyond the contract: its parser, its bounds, its closes. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import fc from 'fast-check';
@@ -33,7 +33,7 @@ describe('request head', () => {
       hostsMin: 1,
       length: 7,
       last: false,
-      saysKeepAlive: false,
+      needsKeepAliveHeader: false,
       expectsContinue: false,
       expectsMore: false,
     });
@@ -51,10 +51,10 @@ describe('request head', () => {
   });
 
   test('an HTTP/1.0 head needs no Host, and ends its connection unless it asks to keep it', () => {
-    expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, saysKeepAlive: false });
+    expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, needsKeepAliveHeader: false });
     expect(head('GET / HTTP/1.0', 'Connection: Keep-Alive')).toMatchObject({
       last: false,
-      saysKeepAlive: true,
+      needsKeepAliveHeader: true,
     });
     expect(head('GET / HTTP/1.0', 'Connection: keep-alive, close')).toMatchObject({ last: true });
   });
@@ -109,7 +109,7 @@ describe('request body', () => {
     for (let i = 1; i < places.length && body.state === 'more'; i++) {
       const from = places[i - 1] as number;
       const to = places[i] as number;
-      if (to > from) taken += body.take(bytes.subarray(from, to), 0);
+      if (to > from) taken += body.consume(bytes.subarray(from, to), 0);
     }
     return { state: body.state, taken, text: Buffer.from(body.bytes).toString('latin1') };
   };
@@ -189,7 +189,7 @@ describe('request body', () => {
 
   test('a body holds what arrived and not what was announced', () => {
     const body = new WireBody(60_000, 64_000, 200);
-    body.take(Buffer.alloc(100), 0);
+    body.consume(Buffer.alloc(100), 0);
     expect(body.heldBytes).toBeLessThan(2000);
   });
 });
@@ -280,7 +280,7 @@ describe('connection of the node:net driver', () => {
     const client = await open(await start([slow, ...ECHO], { bodyBytesMax: 1024, headerBytesMax: 1024 }));
     client.send(get('/slow'));
     client.send(get('/').repeat(1000) + post('/echo', 'x'.repeat(1000)).repeat(200));
-    // A server that has more than may wait stops reading.
+    // A server over its limit stops reading.
     await expect.poll(() => served.map((socket) => socket.isPaused())).toEqual([true]);
     door.open();
     const statuses: number[] = [];
@@ -306,7 +306,7 @@ describe('connection of the node:net driver', () => {
     expect(await ask()).toBe(200);
     for (const one of all) one.close();
     await expect.poll(() => server.inFlight()).toBe(0);
-    // What they held is given back.
+    // The server releases their memory.
     for (let i = 0; i < 20; i++) {
       const client = await open(server);
       client.send(half);
@@ -336,7 +336,7 @@ describe('connection of the node:net driver', () => {
     const client = await open(server);
     client.send(post('/', 'x'));
     await judged.opened;
-    // Times out meanwhile, and shows by it that the time is over.
+    // The timeout of this connection proves that the time has passed.
     const other = await open(server);
     expect((await other.send('GET / HTTP/1.1\r\n').answer()).status).toBe(408);
     door.open();
@@ -371,7 +371,7 @@ describe('connection of the node:net driver', () => {
     client.send(get('/long'));
     await expect.poll(() => server.inFlight()).toBe(1);
     client.socket.end();
-    // A later request that is answered shows that the server has seen the end.
+    // The answer to a later request proves that the server has read the end.
     const other = await open(server);
     expect((await other.send(get('/short')).answer()).status).toBe(204);
     client.socket.resume();

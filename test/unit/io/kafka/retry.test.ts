@@ -1,14 +1,14 @@
-/** Questions that a broker refuses for a moment are asked again, the others are not. */
+/** Retries: requests that a broker refuses temporarily are repeated, others are not. */
 import { expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { brokerError } from '../../../../src/io/kafka/errors.ts';
-import { whilePassing } from '../../../../src/io/kafka/retry.ts';
+import { retryTransient } from '../../../../src/io/kafka/retry.ts';
 
 const notYet = () => brokerError('broker_unavailable', 'Not leader for partition', { next: 'try again' });
 
 it('a refused question is repeated until there is an answer, with less time for each attempt', async () => {
   const left: number[] = [];
-  const answer = await whilePassing(60_000, async (leftMs) => {
+  const answer = await retryTransient(60_000, async (leftMs) => {
     left.push(leftMs);
     if (left.length < 3) throw notYet();
     return 'here';
@@ -24,10 +24,10 @@ it('a refused question is abandoned at its deadline, and immediately for a final
     asked++;
     throw error();
   };
-  await expect(whilePassing(2000, refuse(notYet))).rejects.toThrow('Not leader');
+  await expect(retryTransient(2000, refuse(notYet))).rejects.toThrow('Not leader');
   expect(asked).toBeGreaterThan(1);
   asked = 0;
   const final = () => coreError('timeout', 'no answer');
-  await expect(whilePassing(60_000, refuse(final))).rejects.toThrow('no answer');
+  await expect(retryTransient(60_000, refuse(final))).rejects.toThrow('no answer');
   expect(asked).toBe(1);
 });

@@ -24,7 +24,8 @@ interface Parsed {
   readonly samples: ReadonlyMap<string, string>;
 }
 
-/** Reads the text format by its grammar; fails on a line that is none, on a sample twice, or on one without a type. */
+/** Parses the text format by its grammar; fails on an invalid line, a repeated sample, or a sample
+ *  without a type. */
 function parse(text: string): Parsed {
   const types = new Map<string, string>();
   const samples = new Map<string, string>();
