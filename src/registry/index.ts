@@ -1,5 +1,7 @@
-/** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
-/** The gate, for a server that mounts the registry's routes itself. */
+/** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between
+ *  versions.
+ */
+/** Access control, for a server that mounts the registry's routes itself. */
 export * from '../access/index.ts';
 export type { Reference, ResolvedReference } from '../formats/content.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../formats/format.ts';

@@ -1,4 +1,6 @@
-/** The server's half of the product: stores, rules, HTTP interface. It loads no codec, so that it starts sooner. */
+/** Server part of the product: stores, rules, HTTP interface. It loads no codec, so that a server
+ *  starts sooner.
+ */
 export { registryFallbacks, WIRES, type Wire } from './api/answers.ts';
 export { ForwardTrust, forwardTransport, signForwarded, writeAtLeader } from './api/forward.ts';
 export { SCHEMA_LIMITS, type SchemaLimits } from './api/limits.ts';
