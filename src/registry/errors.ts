@@ -1,14 +1,16 @@
-/** Errors of the registry: what it answers over HTTP (src/serde/errors.ts), and what only a command prints. */
+/** Errors of the registry: those that it answers over HTTP (src/serde/errors.ts), and those that
+ *  only commands print.
+ */
 import { type ErrorTable, errorRow, errorsOf } from '../core/errors.ts';
 import { SERDE_ERRORS } from '../serde/errors.ts';
 
 export const REGISTRY_ERRORS = {
   ...SERDE_ERRORS,
-  /** A file that is not, or not wholly, an export of a registry. */
+  /** File that is not a complete export of a registry. */
   malformed_export: errorRow('invalid'),
-  /** An import would change what a store already says. */
+  /** Import that would change existing records of a store. */
   store_not_empty: errorRow('conflict'),
-  /** Records that could not be published or parked; the run stops before it loses one. */
+  /** Records that could not be published or quarantined; the run stops before it loses a record. */
   not_delivered: errorRow('unavailable'),
 } as const satisfies ErrorTable;
 

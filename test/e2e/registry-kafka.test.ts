@@ -136,7 +136,7 @@ async function stopLeader(instances: readonly [Instance, Instance]): Promise<{
     await pause(500);
     const said = sleeper.lines().findLast(({ msg }) => msg.startsWith('this instance leads'))?.msg;
     const moved =
-      said === 'this instance leads no more' || instances.some((one, i) => one.terms() !== before[i]);
+      said === 'this instance leads no longer' || instances.some((one, i) => one.terms() !== before[i]);
     const other = instances[sleeper === instances[0] ? 1 : 0];
     if (!moved) return { sleeper, other, terms: { sleeper: sleeper.terms(), other: other.terms() } };
     sleeper.process.kill('SIGCONT');
@@ -179,11 +179,11 @@ async function sleptPastLease(topic: string): Promise<boolean> {
   const since = (): string => sleeper.log().slice(before);
   await until(
     'the end of the lead of the one that slept',
-    async () => (since().includes('this instance leads no more') ? true : undefined),
+    async () => (since().includes('this instance leads no longer') ? true : undefined),
     TAKEN_OVER_WITHIN_MS,
   );
   // Whatever came later, it gave up first.
-  expect(since().split('this instance leads no more')[0], logs()).not.toContain('this instance leads:');
+  expect(since().split('this instance leads no longer')[0], logs()).not.toContain('this instance leads:');
   expectKept(await lookAt(brokers, topic), acknowledged);
   const stayed = sleeper.terms() === terms.sleeper && other.terms() === terms.other + 1;
   // All that waited, and all after it, went to the new leader.

@@ -355,7 +355,7 @@ describe('compaction of a registry file', () => {
       failing = false;
       await expect(keyed.put('k', 'later')).rejects.toMatchObject({
         code: 'store_failed',
-        message: expect.stringContaining('takes no more writes'),
+        message: expect.stringContaining('refuses writes after a failed one'),
       });
       const again = new KeyedLog(simulatedLog(disk));
       await again.open();

@@ -1,4 +1,5 @@
-/** A change that is decided and not yet kept: its records, and the state as it will be. */
+/** Change that is decided but not yet durable: its records, and the state that results from them.
+ */
 import type { LogRecord } from './log.ts';
 import type { State } from './state/model.ts';
 import { encodeRecord, type StoreRecord } from './state/records.ts';
@@ -16,11 +17,12 @@ export class Draft {
     this.parent = parent;
   }
 
-  /** @param ts when what it says began; the present where that is not said */
+  /** @param ts time of the record, ms since 1970; default: the time of this draft */
   put(record: StoreRecord, ts = this.ts): void {
     const encoded = encodeRecord(record, ts);
     this.records.push(encoded);
-    // A removal that left another spelling of the key behind would bring the value back after log compaction.
+    // Also removes every other spelling of the key, whose value would otherwise survive log
+    // compaction.
     if (encoded.value === null)
       for (const key of this.state.aliases(record))
         this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
@@ -28,7 +30,9 @@ export class Draft {
     this.state.apply(record, ts);
   }
 
-  /** One request inside a batch: sees what the batch decided before, and takes nothing back from it. */
+  /** Draft of one request in a batch. It sees the earlier decisions of the batch and cannot undo
+   *  them.
+   */
   fork(): Draft {
     return new Draft(this.state, this.ts, this);
   }
@@ -39,7 +43,9 @@ export class Draft {
     this.parent?.changes.push(...this.changes);
   }
 
-  /** What was decided and is kept. `moved`: the state has changed since, so that only the records can be trusted. */
+  /** Applies the durable changes to `base`. `moved`: `base` has changed since this draft began, so
+   *  only the records are valid and are applied one by one.
+   */
   commit(base: State, moved: boolean): void {
     if (!moved) this.state.merge();
     else for (const { record, ts } of this.changes) base.apply(record, ts);

@@ -1,4 +1,5 @@
-/** The verdict on a proposed schema, by what its subject holds, ever held and demands. */
+/** Verdict on a proposed schema by the live versions, the history and the settings of its subject.
+ */
 
 import { guidOf } from '../../formats/guid.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
@@ -11,7 +12,9 @@ import { hasSameText } from './state/packed.ts';
 import type { Parser, Prepared } from './state/parsing.ts';
 import { levelOf, policyOf } from './state/settings.ts';
 
-/** One line for each thing that stands against a schema. */
+/** One line for each finding that refuses a schema. A lossy finding refuses only where losses do,
+ *  and nothing else does.
+ */
 export function verdictLines(verdict: Verdict): string[] {
   const strict = verdict.comparisons.every(({ findings }) => isCompatible(findings)) && !verdict.compatible;
   return verdict.comparisons.flatMap((comparison) =>
@@ -25,14 +28,18 @@ export function verdictLines(verdict: Verdict): string[] {
   );
 }
 
-/** The versions that a level compares with: one for the plain ones, all for the transitive ones. */
+/** Versions that a level compares with: the latest for a plain level, all for a transitive one,
+ *  none for NONE.
+ */
 export function comparedBy(config: SubjectConfig, live: readonly VersionEntry[]): readonly VersionEntry[] {
   const level = levelOf(config);
   if (level === 'NONE') return [];
   return level.endsWith('_TRANSITIVE') ? live : live.slice(-1);
 }
 
-/** The versions with the same value of the property that splits a subject into lines of their own. */
+/** Versions with the proposed schema's value of the metadata property that divides a subject into
+ *  compatibility groups.
+ */
 export function inGroup(
   config: SubjectConfig,
   proposed: Pick<Prepared, 'content'>,
@@ -44,7 +51,10 @@ export function inGroup(
   return versions.filter(({ text }) => metadataProperty(text.content, group) === value);
 }
 
-/** All that the subject ever had, in order: what is gone for good by the lives it had, then what is there. */
+/** All Protobuf versions that the subject ever had, oldest first: those deleted for good, one life
+ *  of the subject after the other, then the existing ones. A life ends when the last version is
+ *  deleted for good; the next life counts versions from 1 again.
+ */
 function everHeld(state: State, parser: Parser, subject: string): readonly OriginOf[] {
   const ever: OriginOf[] = [];
   let life: Array<{ readonly version: number; readonly text: Text }> = [];
@@ -53,7 +63,7 @@ function everHeld(state: State, parser: Parser, subject: string): readonly Origi
     for (const { version, text } of life) {
       const { format } = text.content;
       if (format !== 'PROTOBUF') continue;
-      // The numbers stand in the text itself, whatever it refers to.
+      // The field numbers are in the text itself, so references may be missing.
       ever.push({ version, format, origin: parser.storedOrNone(state, subject, text, true) });
     }
     life = [];
@@ -69,7 +79,7 @@ function everHeld(state: State, parser: Parser, subject: string): readonly Origi
   return ever;
 }
 
-/** Comparisons that decide whether a schema may follow these versions. */
+/** Comparisons that decide whether `proposed` may follow the versions `against`. */
 export function questionOf(
   state: State,
   parser: Parser,
@@ -112,7 +122,9 @@ export function judgeAgainst(
   return { compatible, comparisons };
 }
 
-/** A text that comes back from a soft delete means by its numbers what it meant then. */
+/** True when a version of the subject, soft-deleted or not, has this content. The field numbers of
+ *  such a text keep the meaning that they had.
+ */
 function hasContent(state: State, subject: string, proposed: Prepared): boolean {
   return state.versions(subject).some(({ text }) => hasSameText(text.content, proposed.content));
 }

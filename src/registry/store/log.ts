@@ -1,62 +1,78 @@
-/** Where the registry's records are kept: an ordered log of keys and values, the same on every store.
+/** Log of the registry's records: an ordered sequence of keys and values, the same in every store.
  *
- *  A record is what stands in the `_schemas` topic of the existing registries, byte for byte: a later value of a key
- *  replaces the earlier one, and null removes it. So any two stores can be copied into each other.
+ *  A record has the exact bytes that the existing registries write to the `_schemas` topic. A later
+ *  value of a key replaces the earlier value; null removes the key. So any store can be copied into
+ *  any other.
  *
- *  Invariants: (1) `append` settles after its records survive a crash, all of them or none; (2) `apply` gets every
- *  record that this process did not append itself, in log order: what stands in the log at `open`, and later what
- *  another process wrote; (3) a log that is not the leader appends nothing.
+ *  Invariants:
+ *  1. `append` settles after its records survive a crash: all of them or none.
+ *  2. `apply` receives, in log order, every record that this process did not append itself: the
+ *     records of the log at `open`, and later those of other processes.
+ *  3. A log that is not the leader appends nothing.
  */
 
 export interface LogRecord {
   readonly key: Uint8Array;
-  /** Null: the key is removed. */
+  /** Null removes the key. */
   readonly value: Uint8Array | null;
-  /** When it was written, ms since 1970, where the log keeps that. */
+  /** Write time, ms since 1970, where the log records it. */
   readonly ts?: number;
 }
 
 export interface LogSink {
-  /** Records that others wrote, in log order. Synchronous; the log keeps no reference to the bytes afterwards. */
+  /** Applies records of the log, in log order. Synchronous; the log keeps no reference to the bytes
+   *  afterwards.
+   */
   apply(records: readonly LogRecord[]): void;
-  /** Records for what only removed records prove, so that the log may forget them: the highest ids, and whose verdicts the
-   *  subjects are used to. Absent: the log forgets nothing. */
+  /** Records for the facts that only removed records prove, so that the log may drop those records:
+   *  the highest ids, and the origin of the verdict policy. Absent: the log drops nothing.
+   */
   summary?(): readonly LogRecord[];
 }
 
 export interface OpenReport {
   readonly records: number;
-  /** Bytes of a last write that is not whole and was cut off. */
+  /** Bytes of an incomplete last write, which were cut off. */
   readonly tornBytes: number;
 }
 
 export type LogRole =
   | { readonly leader: true }
-  /** `url`: where the leader answers HTTP, as far as it is known; `instance`: by which name it signs its answers. */
+  /** `url`: HTTP address of the leader, where known; `instance`: name with which the leader signs
+   *  its answers.
+   */
   | { readonly leader: false; readonly url: string | undefined; readonly instance?: string };
 
 export interface RegistryLog {
   readonly name: string;
-  /** Another registry may write it, or may have: a record in it is not known to be ours. */
+  /** True: other registries may write to this log, so a record may come from any of them. */
   readonly shared?: true;
-  /** Gives everything there is to `sink` and then keeps doing so. Call once, before all else.
-   *  @throws store_corrupt, store_locked, not_writable, unreachable */
+  /** Gives all existing records to `sink`, and later each new one. Call it once, before all other
+   *  methods.
+   *  @throws store_corrupt, store_locked, not_writable, unreachable
+   */
   open(sink: LogSink): Promise<OpenReport>;
-  /** One call at a time; many records a call make group commit.
-   *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is not known; `apply` will get
-   *  the records if they were kept
-   *  @returns `applied` where records of another process follow in the log and were given to `apply`: then `apply` has got these
-   *  records before them, and the caller must not apply them once more. Anything else: the caller applies them */
+  /** Appends records. One call at a time; many records in a call make a group commit.
+   *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is unknown;
+   *    `apply` receives the records if they were kept
+   *  @returns `applied` where `apply` has already received later records of another process: it
+   *    then received these records before them, and the caller must not apply them again. With any
+   *    other value the caller applies them
+   */
   append(records: readonly LogRecord[]): Promise<unknown>;
-  /** Writes into an empty log, all of it or none, however much it is. Absent where the store cannot.
-   *  @throws store_failed */
+  /** Writes `records` into an empty log: all or none, whatever their size. Absent where the store
+   *  cannot do that. @throws store_failed
+   */
   fill?(records: readonly LogRecord[]): Promise<void>;
-  /** Settles when `apply` has got all that anybody had committed when this was called. @throws store_timeout */
+  /** Settles when `apply` has received every record that was committed, by any process, before this
+   *  call. @throws store_timeout
+   */
   catchUp(): Promise<void>;
-  /** As catchUp, for a read: may settle with what is known here where the log does not answer. Absent: catchUp.
-   *  @throws store_timeout */
+  /** Variant of `catchUp` for a read: may settle with the records known here when the log does not
+   *  answer. Absent: use `catchUp`. @throws store_timeout
+   */
   catchUpToRead?(): Promise<void>;
-  /** A log of one process is always the leader. */
+  /** Role of this process. The only process of a log is always its leader. */
   role(): LogRole;
   close(): Promise<void>;
 }

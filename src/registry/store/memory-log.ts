@@ -1,4 +1,4 @@
-/** Nothing is kept: the registry's own memory is all there is, and it ends with the process. */
+/** Log that keeps nothing: the registry's memory is the only copy and ends with the process. */
 import type { LogRole, OpenReport, RegistryLog } from './log.ts';
 
 export class MemoryLog implements RegistryLog {

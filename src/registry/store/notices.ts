@@ -1,14 +1,16 @@
-/** What an operator must be able to find of a log's content and of its failures, without being flooded by it. */
+/** Log lines and counters about the content of a log and about failed writes, with limited log
+ *  volume.
+ */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import { isLevel } from '../compatibility/modes.ts';
 import type { LogRecord } from './log.ts';
 import type { StoreRecord } from './state/records.ts';
 
-/** Unread records that get a line of their own, and characters of the key in it. */
+/** Number of unread records that get a line of their own, and of key characters in a line. */
 const UNREAD_LINES_MAX = 20;
 const KEY_CHARS_MAX = 200;
-/** At most one line about failed writes in this time. */
+/** Minimum time between two lines about consecutive failed writes. */
 const FAILURE_LINE_MS = 10_000;
 
 export class Notices {
@@ -19,9 +21,9 @@ export class Notices {
   private records = 0;
   private lineAt = Number.NEGATIVE_INFINITY;
   private unsaid = 0;
-  /** Records that have no effect here. */
+  /** Number of records that have no effect here. */
   unread = 0;
-  /** Appends that failed, and whether the last one did. */
+  /** Number of failed appends, and whether the last append failed. */
   failures = 0;
   failing = false;
 
@@ -31,7 +33,7 @@ export class Notices {
     this.clock = clock;
   }
 
-  /** Call once for each record, so that its place can be told. */
+  /** Call once for each record, so that a line can name the record's position in the log. */
   count(): void {
     this.records++;
   }
@@ -48,7 +50,9 @@ export class Notices {
     );
   }
 
-  /** A level of another registry that nobody knows here is passed over, and said once. */
+  /** Reports, once, a compatibility level of another registry that is unknown here and therefore
+   *  ignored.
+   */
   record(record: StoreRecord): void {
     if (record.kind !== 'config') return;
     const level = record.value?.compatibilityLevel;
@@ -57,14 +61,14 @@ export class Notices {
     else return;
     this.logger.warn(
       { store: this.store, subject: record.subject, compatibilityLevel: level.slice(0, KEY_CHARS_MAX) },
-      'a compatibility level of the log is not known here; the level above it is in force',
+      'a compatibility level of the log is unknown and ignored; the inherited level is in force',
     );
   }
 
   appended(): void {
     if (!this.failing) return;
     this.failing = false;
-    this.logger.info({ store: this.store, failures: this.failures }, 'writes are kept again');
+    this.logger.info({ store: this.store, failures: this.failures }, 'writes succeed again');
   }
 
   appendFailed(thrown: unknown): void {
@@ -82,7 +86,7 @@ export class Notices {
         ...(cause === undefined ? {} : { cause: String(cause) }),
         failures: this.unsaid,
       },
-      'a write was not kept; its requests were refused',
+      'a write failed; its requests were refused',
     );
     this.unsaid = 0;
   }

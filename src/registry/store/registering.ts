@@ -1,4 +1,6 @@
-/** The decision on a registration: is it there already, may it be, under which id and version. */
+/** Decides a registration: whether the subject has the schema, whether the schema is allowed, and
+ *  its id and version.
+ */
 import { findMillraceError } from '../../core/errors.ts';
 import type { SchemaContent } from '../../formats/content.ts';
 import type { Comparison } from '../compatibility/modes.ts';
@@ -31,8 +33,9 @@ export interface Registering {
 
 const takesNumbers = (mode: RegistryMode): boolean => mode === 'IMPORT' || mode === 'FORWARD';
 
-/** Parses what a client sent. Texts that come with their own ids were valid in another registry, so they are read
- *  leniently. @throws invalid_schema, schema_too_large */
+/** Parses what a client sent. In modes that take ids from the client, texts are read leniently,
+ *  because they were valid in another registry. @throws invalid_schema, schema_too_large
+ */
 function prepare(
   state: State,
   parser: Parser,
@@ -50,8 +53,9 @@ function prepare(
   return parser.prepare(state, subject, inputOf(state, registering), asked, memo);
 }
 
-/** Releases 7.x of the existing registries, whose answers STRICT gives, validate neither defaults nor namespaces; from
- *  8.0 on the setting decides. */
+/** True when new Avro texts are validated. Releases 7.x of the existing registries, whose answers
+ *  STRICT gives, validate neither defaults nor namespaces; from 8.0 on the setting decides.
+ */
 function validatesNewSchemas(config: SubjectConfig, parser: Parser): boolean {
   return config.validateNewSchemas ?? (policyOf(config) !== 'STRICT' && parser.validatesNewSchemas);
 }
@@ -62,7 +66,9 @@ const isNormalized = (state: State, { subject, normalize }: Registering): boolea
 const inputOf = (state: State, { subject, input }: Registering): RegisterInput =>
   withPreviousText(state, subject, input);
 
-/** The newest version that stores the text as it was sent; undefined where the text is to be normalised first. */
+/** Newest version that stores the text as it was sent; undefined where the text must be normalized
+ *  first.
+ */
 export function findVerbatim(
   state: State,
   registering: Registering,
@@ -75,9 +81,11 @@ export function findVerbatim(
 
 const REFUSALS: readonly unknown[] = ['invalid_schema', 'schema_too_large'];
 
-/** Parses a text as a new one; a text that is refused so is read leniently where the registry holds it already: it was
- *  accepted by another registry or an earlier release, and its producers register it again at each start.
- *  @throws invalid_schema, schema_too_large for a text that is refused and not held */
+/** Parses a text as a new one. A text that is refused as new is read leniently when the registry
+ *  holds it already: another registry or an earlier release accepted it, and its producers register
+ *  it again at each start.
+ *  @throws invalid_schema, schema_too_large for a text that is refused and not held
+ */
 export function prepareNewOrHeld(state: State, parser: Parser, registering: Registering): Prepared {
   try {
     return prepare(state, parser, registering, { lenient: false });
@@ -94,13 +102,15 @@ function prepareLeniently(state: State, parser: Parser, registering: Registering
     return prepare(state, parser, registering, { lenient: true });
   } catch (thrown) {
     if (thrown instanceof Deferred) throw thrown;
-    // The strict reader's refusal names the first thing to correct.
+    // The caller reports the strict reader's refusal, which names the first thing to correct.
     return undefined;
   }
 }
 
-/** True where a version of the subject has this content, a soft-deleted one too, or where this very text has an id in
- *  the context: in another subject no other spelling is enough, because a lenient reader drops what it cannot use. */
+/** True when a version of the subject has this content, soft-deleted or not, or when this exact
+ *  text has an id in the context. In another subject no other spelling counts, because a lenient
+ *  reader drops what it cannot use.
+ */
 function isHeld(state: State, parser: Parser, registering: Registering, prepared: Prepared): boolean {
   const { subject } = registering;
   const verbatim = verbatimContent(state, subject, inputOf(state, registering));
@@ -112,7 +122,7 @@ function isHeld(state: State, parser: Parser, registering: Registering, prepared
   );
 }
 
-/** The version of `versions` that a look-up finds. @throws invalid_schema, schema_too_large */
+/** Version among `versions` that a look-up finds. @throws invalid_schema, schema_too_large */
 export function findVersion(
   state: State,
   parser: Parser,
@@ -129,7 +139,7 @@ export function findVersion(
   );
 }
 
-/** A request without a text refers to the text that the subject has. */
+/** Fills in the subject's latest text when a request has none. */
 function withPreviousText(state: State, subject: string, input: RegisterInput): RegisterInput {
   if (!isBlank(input)) return input;
   const previous = state.latest(subject)?.text.content;
@@ -140,8 +150,9 @@ function withPreviousText(state: State, subject: string, input: RegisterInput): 
 
 export const isBlank = ({ text }: SchemaInput): boolean => text.trim() === '';
 
-/** The live version that has the content of a parsed text.
- *  @throws id_mismatch, not_permitted for a version whose id is not the one that was sent */
+/** Live version that has the content of a parsed text.
+ *  @throws id_mismatch, not_permitted for a version with an id other than the sent id
+ */
 function findRegistered(
   state: State,
   parser: Parser,
@@ -162,12 +173,14 @@ function withSentId(state: State, { subject, input }: Registering, found: Versio
   throw registryError(
     'id_mismatch',
     `Schema already registered with id ${found.stored.id} instead of input id ${input.id}`,
-    { next: 'leave the id out, or give the one it has' },
+    { next: 'omit the id, or send the existing id' },
   );
 }
 
-/** The version that answers a registration without a write, with the parsed text where it is a new one.
- *  @throws invalid_schema, schema_too_large, id_mismatch, not_permitted */
+/** Live version that answers a registration without a write; for a new schema its parsed text
+ *  instead.
+ *  @throws invalid_schema, schema_too_large, id_mismatch, not_permitted
+ */
 export function lookUp(
   state: State,
   parser: Parser,
@@ -182,7 +195,9 @@ export function lookUp(
   return found === undefined ? { found, prepared } : { found };
 }
 
-/** As it would be stored: with the metadata of the settings and of the version before. */
+/** Content as it would be stored: with the metadata and rules of the settings and of the previous
+ *  version.
+ */
 function completed(
   state: State,
   { subject, input }: Registering,
@@ -230,7 +245,7 @@ function chooseVersion(
   if (!takesNumbers(mode)) {
     if (wanted !== next)
       throw registryError('invalid_schema', `Version is not one more than previous version ${next - 1}`, {
-        next: 'leave the version out, or change the mode to IMPORT',
+        next: 'omit the version, or change the mode to IMPORT',
       });
     return next;
   }
@@ -263,7 +278,9 @@ function chooseId(state: State, context: string, content: SchemaContent, wanted:
   return wanted;
 }
 
-/** Decides on a draft. @throws invalid_schema, incompatible, not_permitted, id_mismatch */
+/** Decides a registration on a draft. @throws invalid_schema, incompatible, not_permitted,
+ *  id_mismatch
+ */
 export function register(draft: Draft, parser: Parser, registering: Registering): Registered {
   const { state } = draft;
   const { subject, input } = registering;
@@ -298,7 +315,8 @@ export function register(draft: Draft, parser: Parser, registering: Registering)
     },
   });
   for (const { stored } of versions) {
-    // The one that comes back stands for it; a version that somebody refers to must stay.
+    // The new version replaces soft-deleted versions of its content, except versions that others
+    // refer to.
     if (stored.id === id && stored.deleted && stored.version < version) {
       if (state.referrers(subject, stored.version).length === 0)
         removeReplaced(draft, subject, stored.version);

@@ -1,8 +1,10 @@
-/** The registry: reads answer from memory, writes are decided, kept, and only then seen.
+/** Registry: reads answer from memory; a write is decided, made durable, and only then visible.
  *
- *  Invariants: (1) one write is decided at a time, on a state that holds all acknowledged ones; (2) a change is seen
- *  after it is durable, so no reader sees what a crash could take back; (3) a text the subject already has is answered
- *  with its id before any check.
+ *  Invariants:
+ *  1. Writes are decided one at a time, on a state that holds every acknowledged write.
+ *  2. A change becomes visible after it is durable, so no reader sees a change that a crash can
+ *     undo.
+ *  3. A text that the subject already has is answered with its id before any check.
  */
 import type { Timers } from '../../core/clock.ts';
 import { invariant } from '../../core/errors.ts';
@@ -71,10 +73,11 @@ export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
   readonly clock: Timers;
-  /** Checks of what is large run there; absent: here. The registry closes it. */
+  /** Runs checks of large inputs; absent: this thread runs them. The registry closes it. */
   readonly checkRunner?: TaskRunner;
-  /** False: new Avro texts may have defaults that do not fit and any namespace, where no setting says otherwise.
-   *  Default true. */
+  /** False: new Avro texts may have defaults that do not fit and any namespace, unless a setting
+   *  says otherwise. Default true.
+   */
   readonly validatesNewSchemas?: boolean;
 }
 
@@ -92,7 +95,7 @@ export class Registry implements RegistryService {
   private readonly parser: Parser;
   private readonly writer: Writer;
   private readonly notices: Notices;
-  /** Sorted for the shape that the state had. */
+  /** Sorted subject names, valid while the state has this `shape`. */
   private names: { readonly shape: number; readonly sorted: readonly string[] } = { shape: 0, sorted: [] };
 
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
@@ -117,7 +120,7 @@ export class Registry implements RegistryService {
     if (tornBytes > 0)
       logger.warn(
         { store: log.name, tornBytes },
-        'cut off a last write that is not whole; a crash during a write leaves one, and then nobody was told that it succeeded',
+        'cut off an incomplete last write; a crash during a write leaves one, and that write was never acknowledged',
       );
     logger.info(
       { store: log.name, records, unread: registry.notices.unread, ...registry.counts() },
@@ -126,7 +129,7 @@ export class Registry implements RegistryService {
     return registry;
   }
 
-  /** Answers what was asked for, then gives the store back. */
+  /** Finishes all queued writes, then closes the check runner and the log. */
   async close(): Promise<void> {
     await this.writer.close();
     await this.checkRunner?.close();
@@ -149,7 +152,7 @@ export class Registry implements RegistryService {
     }
   }
 
-  /** Records without effect, appends that failed, and whether the last one did. */
+  /** Number of records without effect and of failed appends, and whether the last append failed. */
   trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
     const { unread, failures, failing } = this.notices;
     return { unread, failures, failing };
@@ -248,7 +251,9 @@ export class Registry implements RegistryService {
     return found;
   }
 
-  /** Where an id is: in the context of the subject, or else, for one without, where it is known. */
+  /** Context in which an id is looked up: that of the subject. Where the default context lacks the
+   *  id, a context that has it, preferably with a subject of this name.
+   */
   private contextOfId(id: number, subject: string | undefined): string {
     if (subject === undefined || subject === '') return DEFAULT_CONTEXT;
     const { context, name } = parseSubject(this.meant(subject));
@@ -348,14 +353,16 @@ export class Registry implements RegistryService {
     return registered;
   }
 
-  /** What is there and kept needs no place in the queue. */
+  /** Finds an existing version that answers the registration, without a place in the write queue.
+   */
   private findNow(registering: Registering): VersionEntry | undefined {
     if (this.state.latest(registering.subject) === undefined) return undefined;
     try {
       return lookUp(this.state, this.parser, registering).found;
     } catch (thrown) {
       if (thrown instanceof Deferred) throw thrown;
-      // It may refer to what is still being written; the decision will tell.
+      // The text may refer to a schema that is still being written; the queued decision will find
+      // it.
       return undefined;
     }
   }
@@ -448,7 +455,9 @@ export class Registry implements RegistryService {
   }
 }
 
-/** Explanations run codecs, which are loaded on the first explanation. */
+/** Explains findings on this thread. Explanations run codecs, which are loaded on the first
+ *  explanation.
+ */
 async function explainedHere(question: JudgeRequest, { comparisons }: Verdict): Promise<readonly object[]> {
   const { explainedFindings } = await import('../proof/explained.ts');
   const { against, ever = [], policy } = question;

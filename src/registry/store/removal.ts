@@ -1,4 +1,4 @@
-/** Deleting: softly, so that ids keep working, and for good. */
+/** Deletion of versions and subjects: soft, so that ids keep working, and for good. */
 import { registryError } from '../errors.ts';
 import type { Draft } from './draft.ts';
 import type { StoredVersion } from './service.ts';
@@ -7,7 +7,7 @@ import { checkWritable, removeSettings } from './state/settings.ts';
 import { burn } from './state/tombstones.ts';
 import { parseVersion, subjectNotFound, versionNotFound } from './state/versions.ts';
 
-/** The versions that refer to one, deleted ones too. */
+/** Versions that refer to a version, soft-deleted ones included. */
 export function referrersOf(state: State, subject: string, version: number): readonly StoredVersion[] {
   return state
     .referrers(subject, version)
@@ -31,7 +31,7 @@ function removeForGood(draft: Draft, subject: string, versions: readonly Version
   if (draft.state.versions(subject).length === 0) removeSettings(draft, subject, { mode: true });
 }
 
-/** A version that another one of the same content replaces: nothing of it is lost. */
+/** Removes a version that another version of the same content replaces; no tombstone is needed. */
 export function removeReplaced(draft: Draft, subject: string, version: number): void {
   draft.put({ kind: 'schema', subject, version, value: null });
 }
@@ -49,7 +49,7 @@ function softDelete(draft: Draft, { stored, extra }: VersionEntry): void {
     deleted: true,
     ...(extra === undefined ? {} : { extra }),
   };
-  // Its time stays that of its registration, also when log compaction leaves this record alone.
+  // Keeps the registration time, also when log compaction leaves only this record.
   draft.put({ kind: 'schema', subject, version, value }, ts === 0 ? undefined : ts);
 }
 
@@ -66,7 +66,7 @@ export function deleteVersion(draft: Draft, subject: string, wanted: string, per
   if (!permanent && deleted) {
     throw registryError(
       'version_soft_deleted',
-      // The missing blank is the existing registries': clients match the whole message.
+      // The existing registries omit the blank too; clients match the whole message.
       `Subject '${subject}' Version ${version} was soft deleted.Set permanent=true to delete permanently`,
     );
   }

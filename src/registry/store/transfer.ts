@@ -1,11 +1,13 @@
-/** A whole store as lines of JSON, and back: every record that counts, with its exact bytes and in its order.
+/** Export and import of a whole store as lines of JSON: each surviving record, with its exact bytes
+ *  and in log order.
  *
  *    {"millrace":"registry","format":1}
- *    {"key":"…","value":"…"|null,"ts":n}        keyBase64, valueBase64 where the bytes are no text in UTF-8
- *    {"records":n,"sha256":"…"}                 over all lines before it
+ *    {"key":"…","value":"…"|null,"ts":n}      keyBase64, valueBase64 where the bytes are not UTF-8
+ *    {"records":n,"sha256":"…"}               over all lines before it
  *
- *  Only the last value of a key counts, as in a compacted topic, but for deletions of a range of versions (survivors.ts); a removed
- *  key is left out. Records that mean nothing here are copied like all others.
+ *  Only the last value of a key survives, as in a compacted topic; a removed key is left out. A
+ *  deletion of a range of versions survives as survivors.ts decides. Records that have no effect
+ *  here are copied like all others.
  */
 import { createHash } from 'node:crypto';
 import { sleep, type Timers } from '../../core/clock.ts';
@@ -16,22 +18,22 @@ import { decodeRecord, encodeRecord, isForeign } from './state/records.ts';
 import { Survivors } from './state/survivors.ts';
 
 const FORMAT = 1;
-/** One append to a store that takes no whole log at once. */
+/** Limits of one append to a store without `fill`. */
 const APPEND_RECORDS_MAX = 500;
 const APPEND_BYTES_MAX = 1 << 20;
 const LEADER_WAIT_MS = 30_000;
 const LEADER_POLL_MS = 100;
 
-/** The records of a store that count, in the order of the log. */
+/** Records of a store that survive, in log order. */
 class Contents {
-  /** Whether another registry wrote it, or may have. */
+  /** True when another registry wrote the log, or may have. */
   private foreign: boolean;
   private origin = false;
   private schemas = false;
   private readonly survivors = new Survivors();
-  /** By their number in the log. */
+  /** Records by their ordinal in the log. */
   private readonly held = new Map<number, LogRecord>();
-  /** The greatest id that was ever written in a context, and the greatest that is still told. */
+  /** Greatest id that was ever written, by context. */
   private readonly seen = new Map<string, number>();
 
   constructor(shared: boolean) {
@@ -63,18 +65,20 @@ class Contents {
   }
 
   async records(): Promise<LogRecord[]> {
-    // Nothing else runs in the process of an export or import.
+    // The pause does nothing: no other work runs in the process of an export or import.
     const kept = await this.survivors.kept(async () => {});
     const records = [...this.held].filter(([ordinal]) => kept[ordinal] === 1).map(([, record]) => record);
     const told = new Map<string, number>();
     for (const record of records) this.noteId(told, record);
-    // Without its removed schema nothing would tell that an id was given.
+    // Records the greatest id of a removed schema, which no surviving record proves.
     for (const [context, value] of this.seen)
       if (value > (told.get(context) ?? 0)) records.push(encodeRecord({ kind: 'maxId', context, value }));
     return records;
   }
 
-  /** With what a store of another kind could not tell: whose verdicts its subjects are used to. */
+  /** Records to export, with the verdict policy of the log's origin, which a store of another kind
+   *  cannot derive.
+   */
   async told(): Promise<LogRecord[]> {
     const records = await this.records();
     if (this.schemas && !this.origin)
@@ -106,7 +110,7 @@ function lineOf({ key, value, ts }: LogRecord): string {
   });
 }
 
-/** Opens, reads and closes the log. @returns the number of records */
+/** Exports a log: opens it, reads it and closes it. @returns the number of records */
 export async function exportStore(log: RegistryLog, write: (line: string) => Promise<void>): Promise<number> {
   try {
     const records = await (await contentsOf(log)).told();
@@ -140,7 +144,7 @@ function bytesOf(fields: Readonly<Record<string, unknown>>, name: string): Buffe
   return typeof base64 === 'string' ? Buffer.from(base64, 'base64') : undefined;
 }
 
-/** Reads an export to its end before anything is done with it. @throws malformed_export */
+/** Reads an export to its end and checks it before any record is used. @throws malformed_export */
 async function readExport(lines: AsyncIterable<string>): Promise<LogRecord[]> {
   const records: LogRecord[] = [];
   const hash = createHash('sha256');
@@ -158,10 +162,10 @@ async function readExport(lines: AsyncIterable<string>): Promise<LogRecord[]> {
     if (!isObject(fields)) throw malformed(number, 'is not a JSON object');
     if (number === 1) {
       if (fields['millrace'] !== 'registry' || fields['format'] !== FORMAT)
-        throw malformed(number, `does not say that this is an export of format ${FORMAT}`);
+        throw malformed(number, `is not the first line of an export of format ${FORMAT}`);
     } else if (typeof fields['sha256'] === 'string') {
       if (fields['records'] !== records.length || fields['sha256'] !== hash.copy().digest('hex'))
-        throw malformed(number, 'does not fit what stands before it');
+        throw malformed(number, 'does not match the count or checksum of the lines before it');
       isWhole = true;
     } else records.push(recordOf(fields, number));
     hash.update(`${line}\n`);
@@ -185,7 +189,7 @@ function isSame(a: LogRecord | undefined, b: LogRecord | undefined): boolean {
   return Buffer.compare(a.key, b.key) === 0 && isValueSame;
 }
 
-/** How many of `wanted` the store holds already, if it holds nothing else. */
+/** Number of leading records of `wanted` that the store holds, if it holds nothing else. */
 function prefixOf(held: readonly LogRecord[], wanted: readonly LogRecord[]): number | undefined {
   return held.length <= wanted.length && held.every((record, i) => isSame(record, wanted[i]))
     ? held.length
@@ -194,19 +198,20 @@ function prefixOf(held: readonly LogRecord[], wanted: readonly LogRecord[]): num
 
 export interface Imported {
   readonly records: number;
-  /** Written now; less where the store held the first ones already. */
+  /** Records written by this import; fewer where the store held the first ones already. */
   readonly written: number;
 }
 
-/** Makes a store what an export says, and reads it again to see that it is.
- *  @param openLog the store, made anew for each reading
- *  @throws malformed_export, store_not_empty, store_failed, not_leader */
+/** Imports an export into a store, then reads the store again to verify it.
+ *  @param openLog opens the store, anew for each reading
+ *  @throws malformed_export, store_not_empty, store_failed, not_leader
+ */
 export async function importStore(
   openLog: () => RegistryLog,
   lines: AsyncIterable<string>,
   clock: Timers,
 ): Promise<Imported> {
-  // A file made elsewhere may say a key twice, or remove it again.
+  // A file made elsewhere may contain a key twice, or remove it again.
   const contents = new Contents(false);
   contents.add(await readExport(lines));
   const wanted = await contents.records();
@@ -231,7 +236,7 @@ export async function importStore(
       throw registryError(
         'store_corrupt',
         `${again.name} does not hold what was written: record ${at < 0 ? wanted.length + 1 : at + 1} differs`,
-        { next: 'another writer may be at work; stop it, and import into an empty store' },
+        { next: 'stop any other writer of the store, and import into an empty store' },
       );
     }
   } finally {
@@ -261,12 +266,12 @@ async function put(
   }
 }
 
-/** Waits until this process leads: a store of several processes elects its writer. */
+/** Waits until this process is the leader: a store of several processes elects its writer. */
 async function lead(log: RegistryLog, clock: Timers): Promise<void> {
   for (let waited = 0; !log.role().leader; waited += LEADER_POLL_MS) {
     if (waited >= LEADER_WAIT_MS) {
       throw registryError('not_leader', `${log.name} has another writer, so nothing can be imported`, {
-        next: 'stop the registries on it first',
+        next: 'stop the registries that use it first',
       });
     }
     await sleep(clock, LEADER_POLL_MS);

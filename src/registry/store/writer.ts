@@ -1,9 +1,13 @@
-/** The one way into the log: requests queue, a batch of them is decided on a draft, kept by one append, then answered.
+/** Single writer of the log. Requests queue; a batch of them is decided on a draft, made durable by
+ *  one append (group commit), then answered.
  *
- *  Invariants: (1) a request sees all that was decided before it; (2) nobody outside the batch sees any of it before
- *  it is kept; (3) an append that failed fails exactly the requests of its batch, refusals among them, because what a
- *  refusal rests on may be gone; (4) after an append whose outcome is not known nothing is decided until the log has
- *  told all it holds.
+ *  Invariants:
+ *  1. A request sees every decision before it.
+ *  2. A decision is visible only inside its batch until it is durable.
+ *  3. A failed append fails exactly the requests of its batch. Refusals fail too, because a refusal
+ *     may rest on a lost decision.
+ *  4. After an append with unknown outcome nothing is decided until the log has been read to its
+ *     end.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sleep, type Timers } from '../../core/clock.ts';
@@ -15,10 +19,10 @@ import type { RegistryLog } from './log.ts';
 import type { Notices } from './notices.ts';
 import type { State } from './state/model.ts';
 
-/** Requests and bytes of one append. */
+/** Maximum requests and bytes of one append. */
 const BATCH_REQUESTS_MAX = 512;
 const BATCH_BYTES_MAX = 8 << 20;
-/** Deciding gives way to reads this often. */
+/** Time of deciding after which reads get a turn. */
 const SLICE_MS = 4;
 const CATCH_UP_RETRY_MS = 250;
 
@@ -47,7 +51,8 @@ export class Writer {
   private queue: Request[] = [];
   private running: Promise<void> | undefined;
   private closed = false;
-  /** Counts what others wrote: a draft made before is not decided on the state that is. */
+  /** Number of batches that other processes wrote. A draft from before the latest of them is stale.
+   */
   private foreign = 0;
 
   constructor(options: WriterOptions) {
@@ -58,7 +63,9 @@ export class Writer {
     this.notices = options.notices;
   }
 
-  /** `decide` is synchronous and may run again on another state; it throws to refuse. */
+  /** Queues a write. `decide` is synchronous and may run again on another state; it throws to
+   *  refuse.
+   */
   write<T>(decide: (draft: Draft) => T): Promise<T> {
     if (this.closed) return Promise.reject(registryError('store_failed', 'the registry is closing'));
     return new Promise<T>((resolve, reject) => {
@@ -71,14 +78,15 @@ export class Writer {
     this.foreign++;
   }
 
-  /** Settles when all that was asked for is answered; further requests are refused. */
+  /** Settles when all queued requests are answered; further requests are refused. */
   async close(): Promise<void> {
     this.closed = true;
     await this.running;
   }
 
   private async run(): Promise<void> {
-    // What has arrived by now belongs to the same batch: a backend hands requests over one by one.
+    // Waits one turn, because a backend delivers requests one by one: all that have arrived by then
+    // share a batch.
     await nextTurn();
     while (this.queue.length > 0) await this.batch();
     this.running = undefined;
@@ -87,7 +95,7 @@ export class Writer {
   private async batch(): Promise<void> {
     const role = this.log.role();
     if (!role.leader) {
-      const error = registryError('not_leader', 'this instance is not the one that writes', {
+      const error = registryError('not_leader', 'this instance is not the leader', {
         next: 'send the request to the leader',
         details: { url: role.url },
       });
@@ -99,10 +107,10 @@ export class Writer {
       try {
         const how = await this.log.append(draft.records);
         this.notices.appended();
-        // Applied again, an earlier value of a key would replace a later one.
+        // Applying the records again could replace a later value of a key by an earlier one.
         if (how !== 'applied') draft.commit(this.state, foreign !== this.foreign);
       } catch (thrown) {
-        // That another instance writes is no failure.
+        // Another leader is not a failure of the store.
         if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
         for (const { reject } of requests) reject(thrown);
         if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
@@ -143,7 +151,7 @@ export class Writer {
         if (foreign !== this.foreign) break;
         sliceEnd = this.clock.monotonicMs() + SLICE_MS;
       }
-      // The first write into a topic that others may write says that what stands there is ours.
+      // The first write into an empty shared topic records that the log is Millrace's own.
       const { state } = draft;
       if (this.log.shared === true && draft.records.length > 0 && !state.foreign)
         if (state.origin() === undefined) draft.put({ kind: 'origin', value: 'PROVEN' });
@@ -155,7 +163,7 @@ export class Writer {
   private async findOut(cause: unknown): Promise<void> {
     this.logger.warn(
       { error: String(cause) },
-      'the outcome of a write is not known; writes wait for the log',
+      'the outcome of a write is unknown; writes wait until the log is read to its end',
     );
     for (;;) {
       try {
@@ -166,7 +174,7 @@ export class Writer {
           for (const { reject } of this.queue.splice(0)) reject(cause);
           return;
         }
-        this.logger.warn({ error: String(thrown) }, 'the log cannot be read up to its end; trying again');
+        this.logger.warn({ error: String(thrown) }, 'the log cannot be read to its end; retrying');
         await sleep(this.clock, CATCH_UP_RETRY_MS);
       }
     }

@@ -1,10 +1,11 @@
-/** Parses and judges schemas without holding up the thread that serves requests.
+/** Parses and judges schemas without blocking the thread that serves requests.
  *
- *  Small work runs immediately. Work above the inline limits is a task for a runner, a thread beside this one:
- *  then the caller's step ends by throwing a `Deferred`, which is worked off and kept, and the whole step runs again and
- *  finds the result. So a step stays synchronous, and decides on the state that it commits to; a result depends on
- *  nothing but texts, so a state that moved meanwhile asks for another one. All tasks of a request share an `Allowance`.
- *  Without a runner everything runs at once.
+ *  Small work runs immediately. Work above the inline limits is a task for a runner, which has a
+ *  thread of its own. The caller's step then ends by throwing a `Deferred`. Its task runs, the
+ *  result is kept, and the whole step runs again and finds the result. So a step stays synchronous,
+ *  and decides on the state that it commits to. A result depends only on texts, so a step on a
+ *  changed state may need another result. All tasks of a request share an `Allowance`. Without a
+ *  runner all work runs immediately.
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -27,15 +28,17 @@ import type { TaskRunner } from './thread.ts';
 
 /** Characters that one step may parse on the thread that serves requests. */
 export const INLINE_CHARS_MAX = 8 * 1024;
-/** Steps of comparisons that one step may take there. */
+/** Steps of comparisons that one step may take on that thread. */
 export const INLINE_STEPS_MAX = 5_000;
-/** Cost of a pause, so that no request pauses without end. */
+/** Steps that a pause costs, so that no request pauses without end. */
 const PAUSE_STEPS = 100;
-/** Characters of all texts of one task, references among them. */
+/** Maximum characters of all texts of one task, references included. */
 export const CHECK_CHARS_MAX = 32 << 20;
-/** Time of all tasks of one request, ms; below what an instance waits for the leader's answer. */
+/** Maximum time of all tasks of one request, ms; less than the time that an instance waits for the
+ *  leader's answer.
+ */
 export const CHECK_MS_MAX = 15_000;
-/** Results that are kept for the requests that asked for them, and for whoever asks the same soon. */
+/** Results that are kept, for steps that run again and for equal requests soon after. */
 const RESULTS_MAX = 64;
 
 /** Budget of one request for parsing, comparing and explaining. */
@@ -50,7 +53,7 @@ export class Allowance {
   }
 }
 
-/** The step that throws this runs again when `work` has settled. */
+/** Ends a step, which runs again when `work` has settled. */
 export class Deferred extends Error {
   /** @throws check_too_long, checks_busy */
   readonly work: (allowance: Allowance) => Promise<void>;
@@ -64,15 +67,17 @@ export class Deferred extends Error {
 
 type Sourced = { readonly source: Source };
 
-/** A text that can be parsed when it is needed. */
+/** Text that can be parsed when its tree is needed. */
 export interface Origin {
-  /** Equal exactly where all that counts for parsing is. */
+  /** Equal exactly where everything that counts for parsing is equal. */
   readonly key: string;
-  /** Made when it is asked for: the texts of a store lie packed. */
+  /** Source, made on access: the texts of a store are packed. */
   readonly source: Source;
-  /** A tree at hand. */
+  /** Returns the tree if it is cached. */
   readonly tree: () => Schema | undefined;
-  /** The tree, parsed here. Undefined: it cannot be read, and that was reported. */
+  /** Returns the tree, parsed on this thread. Undefined: the text cannot be read, which was
+   *  reported.
+   */
   readonly read: () => Schema | undefined;
   /** Reports that the text cannot be read. */
   readonly report: (why: string) => void;
@@ -81,17 +86,17 @@ export interface Origin {
 export interface OriginOf {
   readonly version: number;
   readonly format: string;
-  /** Undefined: what it refers to is gone. */
+  /** Undefined: the schema has an unknown type, or a reference no longer exists. */
   readonly origin: Origin | undefined;
 }
 
-/** A verdict to be reached. */
+/** Request for a verdict. */
 export interface JudgeRequest {
   readonly proposed: Origin;
   readonly level: Level;
   readonly policy: VerdictPolicy;
   readonly against: readonly OriginOf[];
-  /** Undefined: the history of numbers does not count. */
+  /** All earlier versions, for the history of field numbers. Undefined: no history check. */
   readonly ever: readonly OriginOf[] | undefined;
 }
 
@@ -99,7 +104,7 @@ type Kept = { readonly result: TaskResult } | { readonly error: Error };
 
 export class Checks {
   private readonly runner: TaskRunner | undefined;
-  /** By the digest of all that they depend on; the oldest first. */
+  /** Results by the digest of everything that they depend on; the oldest first. */
   private readonly results = new Map<string, Kept>();
   private chars = 0;
   private steps = 0;
@@ -108,14 +113,14 @@ export class Checks {
     this.runner = runner;
   }
 
-  /** Begins a step, with inline limits of its own. */
+  /** Runs a step with inline limits of its own. */
   step<T>(run: () => T): T {
     this.chars = INLINE_CHARS_MAX;
     this.steps = INLINE_STEPS_MAX;
     return run();
   }
 
-  /** True when texts of so many characters may be parsed in this step; then they are counted. */
+  /** True when this step may parse texts of so many characters; it then counts them. */
   takes(chars: number): boolean {
     if (this.runner === undefined) return true;
     if (chars > this.chars) return false;
@@ -123,7 +128,9 @@ export class Checks {
     return true;
   }
 
-  /** Ends a step that has parsed enough: what it did is kept, and it goes on in the next turn of the event loop. */
+  /** Ends a step that has parsed enough. Its results are kept, and it runs again in the next turn
+   *  of the event loop.
+   */
   pauseFor(chars: number): void {
     if (chars <= INLINE_CHARS_MAX && this.chars < INLINE_CHARS_MAX)
       throw new Deferred(async (allowance) => {
@@ -133,7 +140,7 @@ export class Checks {
       });
   }
 
-  /** The text as it is stored, and in other forms. @throws Deferred, invalid_schema */
+  /** Text as it is stored, and in other forms. @throws Deferred, invalid_schema */
   text({ key, source }: Pick<Origin, 'key' | 'source'>, forms: readonly TextForm[] = []): TextResult {
     if (this.takes(charsOf(source))) {
       return textResult(readSource(source), forms);
@@ -142,8 +149,10 @@ export class Checks {
     return this.resultOf(`text ${forms} ${key}`, task, [{ source }]) as TextResult;
   }
 
-  /** @param explain a verdict that a runner reaches is explained there in one go
-   *  @throws Deferred, invalid_schema, check_too_long */
+  /** Judges a request.
+   *  @param explain true: a runner that judges also explains, in the same task
+   *  @throws Deferred, invalid_schema, check_too_long
+   */
   judge(question: JudgeRequest, explain = false): readonly Comparison[] {
     if (this.runner === undefined) return this.judgeHere(question, new StepBudget());
     if (this.steps > 0 && this.takes(charsToParse(question, INLINE_CHARS_MAX))) {
@@ -153,7 +162,7 @@ export class Checks {
         this.steps -= budget.used;
         return comparisons;
       } catch (thrown) {
-        // More than may be done here; the runner has more.
+        // The comparison exceeds the inline limit; the runner has a greater one.
         if (!budget.isSpent) throw thrown;
         this.steps = 0;
       }
@@ -161,7 +170,9 @@ export class Checks {
     return this.judgedBy(question, explain).comparisons;
   }
 
-  /** Undefined: nobody but the caller can explain. @throws Deferred, check_too_long */
+  /** Explanation by the runner. Undefined without a runner: the caller explains.
+   *  @throws Deferred, check_too_long
+   */
   explain(question: JudgeRequest): readonly object[] | undefined {
     return this.runner === undefined ? undefined : this.judgedBy(question, true).explained;
   }
@@ -225,7 +236,9 @@ export class Checks {
   }
 }
 
-/** @throws check_too_long before more texts are made than one task may have */
+/** Makes the sources of a task.
+ *  @throws check_too_long before the texts exceed the limit of one task
+ */
 function sourcesOf(origins: readonly Sourced[]): readonly Source[] {
   let chars = 0;
   return origins.map(({ source }) => {
@@ -235,7 +248,7 @@ function sourcesOf(origins: readonly Sourced[]): readonly Source[] {
   });
 }
 
-/** Characters of what is not parsed yet; counted no further than to one above `most`. */
+/** Characters of the texts without a cached tree; counting stops above `most`. */
 function charsToParse({ proposed, against, ever = [] }: JudgeRequest, most: number): number {
   let chars = 0;
   for (const { origin } of [{ origin: proposed }, ...against, ...ever]) {
@@ -245,7 +258,7 @@ function charsToParse({ proposed, against, ever = [] }: JudgeRequest, most: numb
   return chars;
 }
 
-/** Each origin once, by its key. */
+/** Makes the task of a request, with each origin once, by its key. */
 function judgeTask(
   { proposed, level, policy, against, ever }: JudgeRequest,
   explain: boolean,
@@ -275,8 +288,9 @@ function judgeTask(
   return { task, origins, key: `${JSON.stringify(task)} ${[...indexes.keys()].join('\n')}` };
 }
 
-/** Runs a step until it is through; a request's own allowance ends one that asks for too much.
- *  @throws check_too_long, checks_busy, and what the step throws */
+/** Runs a step until it completes; the request's allowance ends a step that needs too much.
+ *  @throws check_too_long, checks_busy, and errors of the step
+ */
 export function untilDone<T>(run: () => T | Promise<T>, mostMs = CHECK_MS_MAX): T | Promise<T> {
   const again = async (first: unknown): Promise<T> => {
     const allowance = new Allowance(mostMs);

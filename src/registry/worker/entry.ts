@@ -1,5 +1,7 @@
-/** The thread that checks schemas. A message is a source or the task that the sources before it belong to; the answer to
- *  a task is its reply. The thread that asks ends this one when a task takes too long. */
+/** Thread that checks schemas. A message is a source, or the task that the sources before it belong
+ *  to; the answer to a task is its reply. The requesting thread ends this one when a task takes too
+ *  long.
+ */
 import { parentPort } from 'node:worker_threads';
 import type { Source } from './source.ts';
 import { runTask, type Task } from './task.ts';

@@ -1,4 +1,6 @@
-/** The verdict on a proposed schema, over all the versions that it is compared with, under one budget of steps. */
+/** Verdict on a proposed schema over all the versions that it is compared with, under one budget of
+ *  steps.
+ */
 
 import { isSchemaFormat } from '../../formats/format.ts';
 import type { Schema } from '../../formats/schema.ts';
@@ -13,14 +15,14 @@ import {
 } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 
-/** Characters of an unknown type in a message. */
+/** Maximum characters of an unknown type in a message. */
 const TYPE_CHARS_MAX = 40;
 
-/** A version to compare with. */
+/** Version to compare with. */
 export interface Against {
   readonly version: number;
   readonly format: string;
-  /** Undefined: it cannot be read. */
+  /** Undefined: the schema cannot be read. */
   readonly schema: Schema | undefined;
 }
 
@@ -28,9 +30,11 @@ export interface Question {
   readonly proposed: Schema;
   readonly level: Level;
   readonly policy: VerdictPolicy;
-  /** Read one after the other, so that one tree is held at a time. */
+  /** Versions to compare with, read one after the other, so that one tree is held at a time. */
   readonly against: Iterable<Against>;
-  /** Versions whose field numbers count, oldest first; undefined: the history of numbers is not asked for. */
+  /** Versions whose field numbers count, oldest first. Undefined: the history of numbers does not
+   *  count.
+   */
   readonly ever: Iterable<EarlierVersion> | undefined;
 }
 
@@ -61,7 +65,7 @@ function unreadable(version: number, format: string): Comparison {
   };
 }
 
-/** Stands in the message, because that is all an HTTP client sees. */
+/** Part of the message, because an HTTP client sees only the message. */
 const NEXT =
   'make the schema simpler, with fewer types that refer to each other, or compare with fewer versions: a level that is not transitive compares with one';
 

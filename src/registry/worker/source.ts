@@ -1,4 +1,4 @@
-/** A schema as plain data, which can be handed to another thread and read there. */
+/** Schema as plain data, which can be sent to another thread and parsed there. */
 import type { ResolvedReference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { ParseOptions } from '../../formats/options.ts';
@@ -17,7 +17,7 @@ export function readSource({ format, text, ...options }: Source): Schema {
   return parseSchema(format, text, options);
 }
 
-/** Characters of the text and of all that it refers to, each reference once. */
+/** Characters of the text and of everything that it refers to, each reference once. */
 export function charsOf({ text, references }: Pick<Source, 'text' | 'references'>): number {
   let chars = text.length;
   const met = new Set<ResolvedReference>();

@@ -1,4 +1,6 @@
-/** Work on schema texts that may be too long for a thread that serves requests, as plain data in and out. */
+/** Tasks on schema texts that may be too long for a thread that serves requests: plain data in and
+ *  out.
+ */
 import { MillraceError } from '../../core/errors.ts';
 import type { TextForm } from '../../formats/options.ts';
 import { type Schema, schemaText } from '../../formats/schema.ts';
@@ -8,7 +10,7 @@ import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
 import { type Against, judgeSchemas } from './judge.ts';
 import { readSource, type Source } from './source.ts';
 
-/** Parses a text. */
+/** Task that parses a text. */
 export interface TextTask {
   readonly kind: 'text';
   /** Index among the sources. */
@@ -18,22 +20,22 @@ export interface TextTask {
 
 export interface TextResult {
   readonly kind: 'text';
-  /** As it is stored. */
+  /** Text as it is stored. */
   readonly text: string;
-  /** As a look-up compares it; absent: as it is stored. */
+  /** Text that a look-up compares; absent: the stored text. */
   readonly lookupText?: string;
-  /** As it was asked for, in the order of the forms. */
+  /** Text in the requested forms, in their order. */
   readonly forms: readonly string[];
 }
 
 interface VersionOf {
   readonly version: number;
   readonly format: string;
-  /** Index among the sources; undefined: there is none that can be read. */
+  /** Index among the sources; undefined: the schema cannot be read. */
   readonly source: number | undefined;
 }
 
-/** Judges a schema, and explains the verdict where that is asked for. */
+/** Task that judges a schema and, with `explain`, explains the verdict. */
 export interface JudgeTask {
   readonly kind: 'judge';
   readonly proposed: number;
@@ -48,9 +50,9 @@ export interface JudgeResult {
   readonly kind: 'judge';
   /** Findings lack their routes, which are as deep as the schemas. */
   readonly comparisons: readonly Comparison[];
-  /** Absent where no explanation was asked for. */
+  /** Absent where no explanation was requested. */
   readonly explained?: readonly object[];
-  /** Indexes of sources that cannot be parsed, and why. */
+  /** Indexes of sources that cannot be parsed, with the reasons. */
   readonly unread: ReadonlyArray<{ readonly source: number; readonly why: string }>;
 }
 
@@ -62,7 +64,7 @@ export interface Reply {
   readonly steps: number;
   readonly result?: TaskResult;
   readonly error?: {
-    /** Undefined: a bug. */
+    /** Undefined: the error is a bug. */
     readonly code: keyof typeof REGISTRY_ERRORS | undefined;
     readonly message: string;
     readonly next?: string;
@@ -70,7 +72,9 @@ export interface Reply {
   };
 }
 
-/** @param steps the most that its comparisons may take */
+/** Runs a task.
+ *  @param steps maximum steps of its comparisons
+ */
 export async function runTask(task: Task, sources: readonly Source[], steps: number): Promise<Reply> {
   const budget = new StepBudget(steps);
   try {
@@ -91,7 +95,7 @@ function plainError(thrown: unknown): NonNullable<Reply['error']> {
     code: thrown.code as keyof typeof REGISTRY_ERRORS,
     message,
     ...(next === undefined ? {} : { next }),
-    // Only what is plain data crosses to another thread.
+    // Only plain data can be sent to another thread.
     details: JSON.parse(JSON.stringify(details)) as Readonly<Record<string, unknown>>,
   };
 }
@@ -158,7 +162,7 @@ async function judged(task: JudgeTask, sources: readonly Source[], budget: StepB
   if (!task.explain) return result;
   if (comparisons.every(({ findings }) => findings.every(({ severity }) => severity === 'note')))
     return { ...result, explained: [] };
-  // A check that nobody wants explained loads no codec.
+  // Loads the codecs only where an explanation is needed.
   const { explainedFindings } = await import('../proof/explained.ts');
   const schemaOf = (version: number): Schema | undefined =>
     read(task.against.find((one) => one.version === version)?.source);

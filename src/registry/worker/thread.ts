@@ -1,7 +1,8 @@
-/** Runs tasks on one thread beside the one that serves requests, one task at a time, in the order they came.
+/** Runs tasks on one thread beside the thread that serves requests: one task at a time, in the
+ *  order of arrival.
  *
- *  The thread starts with the first task. A task that takes too long, or too much memory, ends the thread with it; the
- *  next task gets a new one.
+ *  The thread starts with the first task. A task that takes too long, or too much memory, ends the
+ *  thread; the next task gets a new one.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -12,19 +13,19 @@ import { tooMuchMemory, tooMuchTime } from './judge.ts';
 import { charsOf, type Source } from './source.ts';
 import type { Reply, Task } from './task.ts';
 
-/** Memory of the thread's heap, MiB. */
+/** Maximum size of the thread's heap, MiB. */
 const CHECK_MEMORY_MIB_MAX = 768;
-/** Tasks that wait for the thread. */
+/** Maximum number of tasks that run or wait for the thread. */
 const CHECKS_WAITING_MAX = 32;
 /** Characters that are copied to the thread without a pause. */
 const COPY_CHARS_MAX = 2 << 20;
 
-/** A task with the texts that its indexes name, and what it may take. */
+/** Task with its texts and its limits. */
 export interface Job {
   readonly task: Task;
   readonly sources: readonly Source[];
   readonly steps: number;
-  /** Counted from the moment when the task gets the thread, ms. */
+  /** Time limit, counted from the moment when the task gets the thread, ms. */
   readonly limitMs: number;
 }
 
@@ -41,7 +42,7 @@ export interface TaskRunner {
 }
 
 export class CheckThread implements TaskRunner {
-  /** The longest that one request may keep the thread, or wait for it, ms. */
+  /** Maximum time that one request may use the thread, or wait for it, ms. */
   private readonly mostMs: number;
   private readonly clock: Timers;
   private worker: Worker | undefined;
@@ -80,7 +81,8 @@ export class CheckThread implements TaskRunner {
       );
     const worker = this.started();
     const reply = this.replyOf(worker, job.limitMs);
-    // It is waited for below; a thread that ends during the copy must not be an unhandled rejection.
+    // The reply is awaited below; this prevents an unhandled rejection when the thread ends during
+    // the copy.
     reply.catch(() => undefined);
     await copy(worker, job.sources);
     worker.postMessage({ task: job.task, steps: job.steps } satisfies CheckMessage);
@@ -92,12 +94,12 @@ export class CheckThread implements TaskRunner {
     const worker = new Worker(new URL('./entry.js', import.meta.url), {
       resourceLimits: { maxOldGenerationSizeMb: CHECK_MEMORY_MIB_MAX },
     });
-    // An idle thread keeps no process alive; a request under way does.
+    // An idle thread keeps no process alive; a request in flight does.
     worker.unref();
     worker.once('exit', () => {
       if (this.worker === worker) this.worker = undefined;
     });
-    // Told to the task that runs.
+    // `replyOf` reports the error to the running task.
     worker.on('error', () => undefined);
     this.worker = worker;
     return worker;

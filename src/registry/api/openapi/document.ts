@@ -1,4 +1,4 @@
-/** The description of the interface, made from the rows that make its routes. */
+/** OpenAPI description of the interface, made from the operations that also make its routes. */
 import { REGISTRY_ERRORS } from '../../errors.ts';
 import { numberOf, type Wire } from '../answers.ts';
 import { JSON_BODY_TYPES, RAW_BODY_TYPE } from '../media.ts';
@@ -8,7 +8,9 @@ import { bodySchemas, ref } from './schemas.ts';
 
 const CONTEXT_PATH = '/contexts/{context}';
 
-/** Errors that any operation, one with a body, one that reads anew, or one that changes something can meet. */
+/** Errors of every operation. The lists below add those of operations with a right, a name, a body,
+ *  a fresh read or a write.
+ */
 const ALWAYS: readonly RegistryErrorCode[] = ['malformed_request', 'not_acceptable', 'starting'];
 const WITH_RIGHT: readonly RegistryErrorCode[] = [
   'unauthenticated',
@@ -16,10 +18,10 @@ const WITH_RIGHT: readonly RegistryErrorCode[] = [
   'rate_limited',
   'auth_unavailable',
 ];
-/** Names in the path. */
+/** Errors of names in the path. */
 const WITH_NAME: readonly RegistryErrorCode[] = ['invalid_subject'];
 const WITH_BODY: readonly RegistryErrorCode[] = ['unsupported_media_type'];
-/** Bodies that may hold rules. */
+/** Errors of bodies that may hold rules. */
 const WITH_RULES: Readonly<Record<string, readonly RegistryErrorCode[]>> = {
   SchemaRequest: ['invalid_rule_set'],
   ConfigRequest: ['invalid_rule_set'],
@@ -34,7 +36,7 @@ const WHEN_WRITING: readonly RegistryErrorCode[] = [
   'leader_unknown',
   'not_leader',
 ];
-/** Answers of the server itself. */
+/** Descriptions of the statuses that the server itself answers with. */
 const BY_SERVER: Readonly<Record<number, string>> = {
   403: 'The Origin of the request is another site; or no rule allows it.',
   408: 'The request did not arrive in time.',
@@ -44,7 +46,7 @@ const BY_SERVER: Readonly<Record<number, string>> = {
   503: 'The registry starts or ends.',
 };
 
-/** error_codes an operation answers with, by status. */
+/** Error codes of an operation, by status. */
 function errorsOf(operation: Operation, path: string, wire: Wire): ReadonlyMap<number, readonly number[]> {
   const codes = new Set<RegistryErrorCode>([
     ...operation.errors,
@@ -78,7 +80,7 @@ const ACCEPT: JsonSchema = {
   name: 'Accept',
   in: 'header',
   required: false,
-  description: 'Where it is sent it must admit one of the types of the answer, or the answer is 406.',
+  description: 'If it is sent, it must accept one of the types of the answer; otherwise the answer is 406.',
   schema: { type: 'string', examples: JSON_BODY_TYPES },
 };
 
@@ -135,7 +137,7 @@ function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
   };
 }
 
-/** Paths of an operation: its own, and the one below a context. */
+/** Paths of an operation: its own, and the same path below a context. */
 export function pathsOf(operation: Operation): readonly string[] {
   return operation.everywhere === true ? [operation.path] : [operation.path, CONTEXT_PATH + operation.path];
 }

@@ -1,4 +1,6 @@
-/** JSON Schemas of the bodies: what the description of the interface says, and its tests hold every answer to. */
+/** JSON Schemas of the bodies, for the description of the interface; tests check every answer
+ *  against them.
+ */
 import { LEVELS, VERDICT_POLICIES } from '../../compatibility/modes.ts';
 import { REGISTRY_MODES } from '../../store/service.ts';
 import { READ_ID_MAX, VERSION_MAX } from '../../store/state/records.ts';
@@ -16,18 +18,18 @@ export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
 const TEXT: JsonSchema = { type: 'string' };
 const SWITCH: JsonSchema = { type: 'boolean' };
 const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: VERSION_MAX };
-/** None above 2^31-1 is given out; another registry's log may hold more, and 0. */
+/** Ids up to 2^31-1 are assigned; another registry's log may hold greater ids, and 0. */
 const ID: JsonSchema = { type: 'integer', minimum: 0, maximum: READ_ID_MAX };
 const GUID: JsonSchema = {
   type: 'string',
   pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
 };
 
-/** An answer: nothing but these properties. */
+/** Object of an answer, without other properties. */
 function closed(properties: Readonly<Record<string, JsonSchema>>, required: readonly string[]): JsonSchema {
   return { type: 'object', properties, required, additionalProperties: false };
 }
-/** A request: what else is sent is ignored. */
+/** Object of a request; other properties are ignored. */
 function open(
   properties: Readonly<Record<string, JsonSchema>>,
   required: readonly string[],
@@ -36,12 +38,12 @@ function open(
   return { type: 'object', description, properties, required };
 }
 
-/** null removes. */
+/** Type of a setting that null removes. */
 const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
 
 const refOrNull = (name: string): JsonSchema => ({ anyOf: [ref(name), { type: 'null' }] });
 
-/** Texts of a config that are one of a few words, in any case. */
+/** Setting that is one of a few words, in any case. */
 const oneOf = (words: readonly string[]): JsonSchema => ({
   anyOf: [{ enum: words }, { type: 'null' }],
 });
@@ -52,7 +54,7 @@ const WORDS_SENT: Readonly<Record<string, JsonSchema>> = {
 };
 
 type ConfigKind = (typeof CONFIG_PROPERTIES)[string];
-/** As it is answered: another registry's log may hold other documents. */
+/** Form in answers: another registry's log may hold other documents. */
 const ANSWERED: Readonly<Record<ConfigKind, JsonSchema>> = {
   text: TEXT,
   switch: SWITCH,
@@ -74,7 +76,7 @@ const config = (as: Readonly<Record<ConfigKind, JsonSchema>>): Readonly<Record<s
 
 const WORDS: JsonSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
 const TEXTS: JsonSchema = { type: 'object', additionalProperties: TEXT };
-/** The default mode is WRITEREAD, so rules of other modes name theirs. */
+/** The default mode is WRITEREAD, so rules with other modes must name theirs. */
 const rulesOf = (...modes: readonly string[]): JsonSchema =>
   arrayOf({
     allOf: [
@@ -85,7 +87,7 @@ const rulesOf = (...modes: readonly string[]): JsonSchema =>
     ],
   });
 
-/** Documents that go with a schema. What is null or not known here is dropped. */
+/** Documents that belong to a schema. Null and unknown properties are dropped. */
 const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
   Metadata: open(
     {
@@ -94,7 +96,7 @@ const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
       sensitive: { ...WORDS, type: ['array', 'null'] },
     },
     [],
-    'What belongs to a schema and counts for its identity. An empty one is one.',
+    'Metadata of a schema, which counts for its identity. An empty object counts too.',
   ),
   RuleSet: open(
     {
@@ -104,7 +106,7 @@ const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
       enableAt: orNull('string'),
     },
     [],
-    'Rules that clients run; kept, and never run here. No two have the same name. An empty one removes those of the version before.',
+    'Rules that clients run; stored, and never run here. Each name occurs once. An empty rule set removes the rules of the previous version.',
   ),
   Rule: open(
     {
@@ -125,7 +127,7 @@ const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
   ),
 };
 
-/** Of a schema's text. */
+/** Fragment of a schema's text. */
 const FRAGMENT: JsonSchema = closed(
   { source: TEXT, line: { type: 'integer' }, column: { type: 'integer' }, text: TEXT },
   ['source', 'line', 'column', 'text'],
@@ -135,12 +137,12 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
   Compatibility: closed(
     {
       is_compatible: SWITCH,
-      messages: { ...STRINGS, minItems: 1, description: 'With `verbose`: in the words clients parse.' },
+      messages: { ...STRINGS, minItems: 1, description: 'With `verbose`: messages in the form that clients parse.' },
       findings: {
         ...arrayOf(ref('Finding')),
         minItems: 1,
         description:
-          'With `verbose`, where the verdict policy is PROVEN and something is refused or lost: the same for programs.',
+          'With `verbose`, where the verdict policy is PROVEN and a change is refused or lossy: the findings for programs.',
       },
     },
     ['is_compatible'],
@@ -148,29 +150,29 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
   Finding: {
     ...closed(
       {
-        rule: { ...TEXT, description: 'Its name in the catalogue of rules.' },
+        rule: { ...TEXT, description: 'Name of the rule in the catalog of rules.' },
         severity: { enum: ['fail', 'unjudged', 'lossy', 'note'] },
         direction: { enum: ['BACKWARD', 'FORWARD', 'HISTORY'] },
-        version: { ...NUMBER, description: 'The version it was compared with; absent: all there ever were.' },
+        version: { ...NUMBER, description: 'The version it was compared with; absent: all earlier versions.' },
         path: TEXT,
         message: TEXT,
-        reader: { ...FRAGMENT, description: 'What it is about in the schema that has to read.' },
+        reader: { ...FRAGMENT, description: 'The place in the reader schema.' },
         writer: FRAGMENT,
         counterexample: ref('Counterexample'),
         fix: ref('Fix'),
       },
       ['rule', 'severity', 'direction', 'path', 'message'],
     ),
-    description: 'One thing found. Only the first few show an event and a mend.',
+    description: 'One finding. Only the first few have a counterexample and a fix.',
   },
   Counterexample: {
     ...closed(
       {
         outcome: { enum: ['OK', 'LOSSY', 'FAIL'] },
         json: { ...TEXT, description: 'The event.' },
-        hex: { ...TEXT, description: 'Its payload without the frame.' },
+        hex: { ...TEXT, description: 'The payload of the event, without the frame.' },
         bytes: { type: 'integer', minimum: 0 },
-        offset: { type: 'integer', minimum: 0, description: 'The byte where decoding breaks.' },
+        offset: { type: 'integer', minimum: 0, description: 'The byte where decoding fails.' },
         got: TEXT,
         promised: TEXT,
         alone: {
@@ -192,7 +194,7 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
       },
       ['words', 'edits'],
     ),
-    description: 'What takes the finding away: words, and edits of the proposed text in UTF-16 units.',
+    description: 'Fix of the finding: a description, and edits of the proposed text in UTF-16 units.',
   },
 };
 
@@ -201,7 +203,7 @@ const SCHEMA_REQUEST = open(
   {
     schema: {
       type: ['string', 'null'],
-      description: 'The text. A registration without one is of the text that the subject has.',
+      description: 'The text. A registration without a text uses the latest text of the subject.',
     },
     schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
     references: {
@@ -209,7 +211,7 @@ const SCHEMA_REQUEST = open(
         open(
           { name: TEXT, subject: TEXT, version: { type: 'integer', minimum: -1, maximum: VERSION_MAX } },
           ['name', 'subject', 'version'],
-          'What the schema refers to.',
+          'A reference of the schema.',
         ),
       ),
     },
@@ -217,17 +219,17 @@ const SCHEMA_REQUEST = open(
     ruleSet: refOrNull('RuleSet'),
     id: {
       anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: [-1, null] }],
-      description: 'Only in mode IMPORT; -1 is none.',
+      description: 'Only in modes IMPORT and FORWARD; -1 means absent.',
     },
     version: {
       type: ['integer', 'null'],
       minimum: -1,
       maximum: VERSION_MAX,
-      description: 'The next one; any in mode IMPORT; -1 is none.',
+      description: 'The next version; any version in modes IMPORT and FORWARD; -1 means absent.',
     },
   },
   [],
-  'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
+  'A schema with its references, metadata and rules. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is accepted too; as application/octet-stream, or without a content type, any Avro or Protobuf text is accepted.',
 );
 
 /** Bodies about settings, modes and the registry itself. */
@@ -239,7 +241,7 @@ const SETTING_BODIES: Readonly<Record<string, JsonSchema>> = {
       ...config(SENT),
     },
     [],
-    'What to set. The answer repeats it.',
+    'The settings to change. The answer repeats them.',
   ),
   Mode: closed({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode']),
   ModeRequest: open({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode'], 'The mode to set.'),

@@ -1,10 +1,11 @@
-/** Reads the frames of a registry file in order, a bounded piece at a time, and stops at the first place where no sound frame
- *  belongs. */
+/** Reads the frames of a registry file in order, a bounded piece at a time. Stops at the first
+ *  position without a valid frame that belongs there.
+ */
 import type { RandomFile } from '../../../io/disk/port.ts';
 import { CHAIN_START, type ChainPlace, type FrameFormat } from './frames.ts';
 
 export class FrameReader {
-  /** Byte behind the last frame that was returned, and its place in the chain. */
+  /** Byte after the last returned frame, and its position in the chain. */
   at: number;
   place: ChainPlace = CHAIN_START;
   private readonly file: RandomFile;
@@ -14,7 +15,7 @@ export class FrameReader {
   /** Bytes of the buffer whose frames were returned. */
   private consumed = 0;
 
-  /** @param pieceBytes read at a time; a longer frame is read whole */
+  /** @param pieceBytes bytes of one read; a longer frame is read whole */
   constructor(file: RandomFile, format: FrameFormat, pieceBytes: number) {
     this.file = file;
     this.format = format;
@@ -22,8 +23,9 @@ export class FrameReader {
     this.buffer = Buffer.allocUnsafe(pieceBytes);
   }
 
-  /** Payloads of the next frames that end at or before `to`: views that the next call overwrites. Empty: no sound frame that
-   *  belongs there follows. */
+  /** Payloads of the next frames that end at or before `to`: views that the next call overwrites.
+   *  Empty: no valid frame that belongs there follows.
+   */
   async read(to: number): Promise<readonly Buffer[]> {
     const { headerBytes } = this.format;
     this.buffer.copyWithin(0, this.consumed, this.held);

@@ -1,31 +1,34 @@
-/** The bytes of the registry's file: 8 bytes that name the format, then frames. A frame holds the records of one append, whole
- *  or not at all.
+/** Format of the registry's file: 8 bytes that name the format, then frames. A frame holds the
+ *  records of one append, all or none.
  *
- *    frame   = 46 | sequence number u48le | payload length u32le | CRC-32 of the payload u32le | chain u32le
- *              | CRC-32 of the 19 bytes before u32le | 0a | payload
+ *    frame   = 46 | sequence number u48le | payload length u32le | CRC-32 of the payload u32le
+ *              | chain u32le | CRC-32 of the 19 bytes before u32le | 0a | payload
  *    payload = record, record, … | 0a
- *    record  = key length u32le | value length u32le, all ones for null | written at f64le, ms since 1970 | key | value
+ *    record  = key length u32le | value length u32le, all ones for null
+ *              | write time f64le, ms since 1970 | key | value
  *
- *  Sequence numbers count from 1. The chain is the CRC-32 of the frame's first 15 bytes, continued from the chain of the frame
- *  before (0 for the first frame). So a frame fits only behind the frames that it was written behind.
+ *  Sequence numbers count from 1. The chain is the CRC-32 of the frame's first 15 bytes, continued
+ *  from the chain of the previous frame (0 for the first frame). So a frame is valid only after the
+ *  frames that it was written after.
  *
- *  Behind the last frame the file may hold zeros: room for the next ones. The first and last byte of a header and the last of
- *  a payload have two bits set at least, so one flipped bit never makes a part of a frame look unwritten.
+ *  Zeros may follow the last frame: room for the next frames. The first and last byte of a header
+ *  and the last byte of a payload have at least two bits set, so one flipped bit never makes a part
+ *  of a frame look unwritten.
  *
- *  Format 2, of earlier releases, has a header of payload length u32le, CRC-32 of the payload u32le and CRC-32 of those 8 bytes
- *  u32le. It is read, and written no more.
+ *  Format 2, of earlier releases, has a header of payload length u32le, CRC-32 of the payload u32le
+ *  and CRC-32 of those 8 bytes u32le. It is read, and no longer written.
  */
 import { crc32 } from 'node:zlib';
 import { registryError } from '../../errors.ts';
 import type { LogRecord } from '../log.ts';
 
-/** Payload of one append; anything longer is damage. */
+/** Maximum payload of one append; a greater length is damage. */
 const FRAME_BYTES_MAX = 256 << 20;
 const RECORD_HEADER_BYTES = 16;
 const NULL_LENGTH = 0xffff_ffff;
-/** Shows that a write went to its end. */
+/** Last byte of a header and of a payload: it shows that a write was completed. */
 const END = 0x0a;
-/** What a disk writes whole or not at all. */
+/** Bytes that a disk writes atomically. */
 const SECTOR_BYTES = 512;
 
 const START = 0x46;
@@ -33,7 +36,8 @@ const CHAINED_BYTES = 15;
 const CHECKED_BYTES = 19;
 const OLD_CHECKED_BYTES = 8;
 
-/** A place between two frames: the number of frames before it, and the chain of the last one. */
+/** Position between two frames: the number of frames before it, and the chain of the last of them.
+ */
 export interface ChainPlace {
   readonly frames: number;
   readonly chain: number;
@@ -42,16 +46,18 @@ export interface ChainPlace {
 export const CHAIN_START: ChainPlace = { frames: 0, chain: 0 };
 
 export interface FrameFormat {
-  /** The first bytes of the file. */
+  /** First bytes of the file. */
   readonly magic: Buffer;
   readonly headerBytes: number;
-  /** Length of the payload by a sound header at `at`, or undefined. */
+  /** Length of the payload by a valid header at `at`, or undefined. */
   payloadBytesAt(bytes: Buffer, at: number): number | undefined;
-  /** The payload of the sound and whole frame at `at`, or undefined. */
+  /** Payload of the complete, valid frame at `at`, or undefined. */
   payloadAt(bytes: Buffer, at: number): Buffer | undefined;
-  /** The place behind the sound frame at `at`, which stands at `before`; undefined where it does not belong there. */
+  /** Position after the valid frame at `at`, which follows the position `before`; undefined where
+   *  the frame does not belong there.
+   */
   next(bytes: Buffer, at: number, before: ChainPlace): ChainPlace | undefined;
-  /** Sequence number of the sound frame at `at`, where the format has one. */
+  /** Sequence number of the valid frame at `at`, where the format has one. */
   sequenceAt(bytes: Buffer, at: number): number | undefined;
 }
 
@@ -125,7 +131,7 @@ export const OLD_FRAMES: FrameFormat = {
 export const recordBytes = ({ key, value }: LogRecord): number =>
   RECORD_HEADER_BYTES + key.length + (value?.length ?? 0);
 
-/** A frame that follows `before`. @throws store_failed where one append is too large */
+/** Encodes a frame that follows `before`. @throws store_failed for an append that is too large */
 export function encodeFrame(
   records: readonly LogRecord[],
   before: ChainPlace,
@@ -159,7 +165,9 @@ export function encodeFrame(
   return { frame, after: { frames: before.frames + 1, chain } };
 }
 
-/** Views into the payload. @throws store_corrupt for a payload that no release has written */
+/** Decodes records, as views into the payload. @throws store_corrupt for a payload that no release
+ *  has written
+ */
 export function recordsOf(payload: Buffer): LogRecord[] {
   const records: LogRecord[] = [];
   const end = payload.length - 1;
@@ -182,25 +190,31 @@ export function recordsOf(payload: Buffer): LogRecord[] {
   return records;
 }
 
-/** What stands behind the last sound frame. clean: nothing but room. torn: a write that never finished. damaged:
- *  bytes that were whole once, so that something acknowledged is lost. cut: the file ends inside a frame, which no
- *  crash leaves, because the room of a frame is on disk before the frame is written. */
+/** State of the bytes after the last valid frame.
+ *  - clean: nothing but room.
+ *  - torn: a write that never finished.
+ *  - damaged: bytes that were complete once, so an acknowledged write is lost.
+ *  - cut: the file ends inside a frame. No crash leaves that, because the room of a frame is on
+ *    disk before the frame is written.
+ */
 export type Tail = 'clean' | 'torn' | 'damaged' | 'cut';
 
-/** @param bytes all that follows the last sound frame, up to the end of the file
- *  @param offset where in the file they start, for the borders of sectors */
+/** Classifies the bytes after the last valid frame.
+ *  @param bytes all of them, up to the end of the file
+ *  @param offset their position in the file, for the borders of sectors
+ */
 export function judgeTail(bytes: Buffer, offset: number, format: FrameFormat = FRAMES): Tail {
   const { headerBytes } = format;
   let last = bytes.length - 1;
   while (last >= 0 && bytes[last] === 0) last--;
   if (last < 0) return 'clean';
-  // A sound frame here is one that belongs at another place.
+  // A valid frame here belongs at another position.
   for (let later = 0; later + headerBytes <= last; later++)
     if (format.payloadAt(bytes, later) !== undefined) return 'damaged';
   const payload = format.payloadBytesAt(bytes, 0);
   if (payload === undefined) {
     if (bytes.length <= headerBytes) return 'cut';
-    // Fewer bytes than a header, or a header in a sector that never reached the disk.
+    // An incomplete header, or a header in a sector that never reached the disk.
     if (last < headerBytes) return 'torn';
     return hasUnwrittenSector(bytes, offset, headerBytes) ? 'torn' : 'damaged';
   }
@@ -211,7 +225,7 @@ export function judgeTail(bytes: Buffer, offset: number, format: FrameFormat = F
   return hasUnwrittenSector(bytes, offset, end) ? 'torn' : 'damaged';
 }
 
-/** Whether a sector's share of the first `end` bytes is all zeros. */
+/** True when a sector's part of the first `end` bytes is all zeros. */
 function hasUnwrittenSector(bytes: Buffer, offset: number, end: number): boolean {
   for (let at = 0; at < end; ) {
     const next = Math.min(end, at + SECTOR_BYTES - ((offset + at) % SECTOR_BYTES));

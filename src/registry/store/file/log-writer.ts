@@ -1,14 +1,16 @@
-/** Writes a registry file that takes the place of the one before: whole under another name, then by one rename. */
+/** Writes a registry file that replaces the current one: completely under another name, then by one
+ *  rename.
+ */
 import type { Disk, RandomFile } from '../../../io/disk/port.ts';
 import type { LogRecord } from '../log.ts';
 import { CHAIN_START, type ChainPlace, encodeFrame, FRAMES } from './frames.ts';
 
-/** File that an unfinished writer leaves; it is never read. */
+/** Name of the unfinished file; a file that is left under this name is never read. */
 export const UNFINISHED_LOG_FILE = 'registry.log.new';
 
 export class LogWriter {
   readonly file: RandomFile;
-  /** Byte behind the last frame, and its place in the chain. */
+  /** Byte after the last frame, and its position in the chain. */
   end = FRAMES.magic.length;
   place: ChainPlace = CHAIN_START;
   private readonly disk: Disk;
@@ -42,7 +44,9 @@ export class LogWriter {
     return this.file.sync({ offThread: true });
   }
 
-  /** Settles when the file has the name, durable. After a failure it may have it or not. Sync the file before. */
+  /** Settles when the file durably has the name. After a failure it may have it or not. Sync the
+   *  file before.
+   */
   rename(name: string): Promise<void> {
     return this.disk.rename(UNFINISHED_LOG_FILE, name);
   }

@@ -1,14 +1,18 @@
-/** The log as one file, `registry.log`, of frames (frames.ts), one for each append.
+/** Log in one file, `registry.log`, of frames (frames.ts): one frame for each append.
  *
- *  Invariants: (1) an append is on disk (fdatasync) before it settles; (2) a last frame that was not written to its end
- *  is removed at the next start and reported; (3) a frame that was whole once and is damaged, removed, repeated or at another
- *  place is never cut off: the start is refused, because it was acknowledged; (4) a failed append leaves the file as it
- *  was, or the log refuses further writes; (5) the file is at least as long as a frame, durably, before that frame is
- *  written, so a file that ends inside a frame was cut by somebody else, and the start is refused; (6) a compacted file takes
- *  the place of the file by one rename, after it holds, durably, all that was acknowledged.
+ *  Invariants:
+ *  1. An append is on disk (fdatasync) before it settles.
+ *  2. A last frame that was not written completely is removed at the next start, and reported.
+ *  3. A frame that was complete once is never cut off. When it is damaged, removed, repeated or
+ *     moved, the start is refused, because the frame was acknowledged.
+ *  4. A failed append leaves the file unchanged, or the log refuses further writes.
+ *  5. The file durably has the length of a frame before that frame is written. So a file that ends
+ *     inside a frame was cut by another program, and the start is refused.
+ *  6. A compacted file replaces the file by one rename, after it durably holds all acknowledged
+ *     records.
  *
- *  What cannot be told: a file that was cut exactly between two frames, or emptied, looks like an earlier one; one whose
- *  last frame lost a whole sector looks like one whose last write did not finish.
+ *  Limits: a file that was cut exactly between two frames, or emptied, looks like an earlier file.
+ *  A file whose last frame lost a whole sector looks like one whose last write did not finish.
  */
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -33,19 +37,21 @@ import {
 } from './frames.ts';
 import { LogWriter, UNFINISHED_LOG_FILE } from './log-writer.ts';
 
-/** The file grows by this much room at once: a sync that need not change the file's length is faster. */
+/** Room by which the file grows: a sync is faster where it need not change the file's length. */
 const ROOM_BYTES = 256 << 10;
-/** Read at once at the start. */
+/** Bytes of one read at the start. */
 const READ_BYTES = 4 << 20;
-/** Bytes of a frame when a whole log is written. */
+/** Bytes after which a frame ends when a whole log is written. */
 const FILL_BYTES = 1 << 20;
-/** Read at once by a compaction, which then lets other work run: a few milliseconds of it. */
+/** Bytes of one read of a compaction, a few milliseconds of work; then other work runs. */
 const COMPACT_READ_BYTES = 256 << 10;
 /** Least length of a file that is compacted. */
 const COMPACT_BYTES_MIN = 1 << 20;
-/** After a failed compaction the file grows by this factor before the next. */
+/** Growth of the file, as a factor, between a failed compaction and the next one. */
 const RETRY_GROWTH = 1.25;
-/** Bytes left to copy below which appends wait, and most rounds before that; earlier rounds copy beside new appends. */
+/** Bytes left to copy below which appends wait, and maximum rounds before that. Earlier rounds copy
+ *  beside new appends.
+ */
 const LAST_COPY_BYTES = 256 << 10;
 const COPY_ROUNDS_MAX = 8;
 
@@ -53,18 +59,18 @@ export const REGISTRY_LOG_FILE = 'registry.log';
 
 export interface FileLogParts {
   readonly dir: string;
-  /** Opens a folder, and makes it where it is missing. @throws not_writable */
+  /** Opens a folder, and creates it where it is missing. @throws not_writable */
   readonly openDisk: (dir: string) => Promise<Disk>;
   readonly locks: LockDriver;
   readonly log: Logger;
-  /** A shorter file is not compacted. */
+  /** Least length of a file that is compacted. */
   readonly compactBytesMin?: number;
 }
 
 const keyText = ({ key }: LogRecord): string =>
   Buffer.from(key.buffer, key.byteOffset, key.length).toString('latin1');
 
-/** The system's code of an error, or its message. */
+/** Error code of the system, or the error's message. */
 function codeOf(thrown: unknown): string {
   for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
     const { syscall, code } = at as NodeJS.ErrnoException;
@@ -80,19 +86,23 @@ export class FileLog implements RegistryLog {
   private lock: FolderLock | undefined;
   private file: RandomFile | undefined;
   private sink: LogSink | undefined;
-  /** Byte behind the last frame, and its place in the chain. */
+  /** Byte after the last frame, and its position in the chain. */
   private end = 0;
   private place: ChainPlace = CHAIN_START;
   private broken: unknown;
-  /** Bytes of the last record of each key that has a value, and their sum: the rest of the file is garbage. */
+  /** Bytes of the last record of each key with a value, and their sum; the rest of the file is
+   *  garbage.
+   */
   private readonly live = new Map<string, number>();
   private liveBytes = 0;
-  /** Garbage that the last compaction could not remove. */
+  /** Bytes of garbage that the last compaction could not remove. */
   private fixedBytes = 0;
   private compactFrom: number;
   private compacting: Promise<void> | undefined;
   private closing = false;
-  /** The last of the changes that wait for each other: appends, and the end of a compaction. */
+  /** Last of the queued changes, which run one at a time: appends, fills and the end of a
+   *  compaction.
+   */
   private turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: FileLogParts) {
@@ -158,7 +168,7 @@ export class FileLog implements RegistryLog {
     const head = Buffer.alloc(Math.min(magic.length, file.size));
     await file.read(head, 0);
     if (file.size <= magic.length && head.every((byte) => byte === 0)) {
-      // An empty folder, or one whose first write never reached the disk.
+      // An empty folder, or a file whose first write never reached the disk.
       await this.rewrite(async () => {}).catch((cause: unknown) => {
         throw this.notWritable(cause);
       });
@@ -198,7 +208,9 @@ export class FileLog implements RegistryLog {
     return { records, tornBytes: await this.judge(file, format) };
   }
 
-  /** Judges what follows the last sound frame. @returns the bytes of an unfinished write, which are cut off */
+  /** Checks the bytes after the last valid frame. @returns the bytes of an unfinished write, which
+   *  are cut off
+   */
   private async judge(file: RandomFile, format: FrameFormat): Promise<number> {
     const tail = Buffer.alloc(file.size - this.end);
     await file.read(tail, this.end);
@@ -217,10 +229,10 @@ export class FileLog implements RegistryLog {
     const due = this.place.frames + 1;
     const why =
       found === undefined
-        ? 'what stood there was acknowledged once'
+        ? 'the records there were acknowledged'
         : found === due
-          ? `write ${found} stands there behind writes that it does not follow`
-          : `write ${found} stands there in place of write ${due}`;
+          ? `it has write ${found} after writes that it does not follow`
+          : `it has write ${found} in place of write ${due}`;
     return registryError('store_corrupt', `${this.path} is damaged at byte ${this.end}: ${why}`, {
       next: 'restore the file from a backup; nothing was changed',
     });
@@ -229,12 +241,12 @@ export class FileLog implements RegistryLog {
   private cutOff(file: RandomFile): Error {
     return registryError(
       'store_corrupt',
-      `${this.path} was cut off at byte ${file.size}, inside the write at byte ${this.end}: what it lost may have been acknowledged`,
+      `${this.path} was cut off at byte ${file.size}, inside the write at byte ${this.end}: the lost writes may have been acknowledged`,
       { next: 'restore the file from a backup; nothing was changed' },
     );
   }
 
-  /** Writes the records of a file of an earlier format into one of the present format. */
+  /** Rewrites a file of an earlier format in the format of this release. */
   private async upgrade(file: RandomFile): Promise<void> {
     const bytes = this.end;
     try {
@@ -243,8 +255,8 @@ export class FileLog implements RegistryLog {
     } catch (cause) {
       throw coreError(
         'not_writable',
-        `cannot write ${this.path} again in the format of this release: ${codeOf(cause)}`,
-        { next: 'free space or repair the disk; the file is as it was', cause },
+        `cannot rewrite ${this.path} in the format of this release: ${codeOf(cause)}`,
+        { next: 'free space or repair the disk; the file is unchanged', cause },
       );
     }
     this.parts.log.info(
@@ -266,8 +278,8 @@ export class FileLog implements RegistryLog {
   private async appendNow(records: readonly LogRecord[]): Promise<void> {
     const { file } = this;
     if (file === undefined || this.broken !== undefined) {
-      throw registryError('store_failed', 'the registry store takes no more writes after a failed one', {
-        next: 'restart the registry; reads go on until then',
+      throw registryError('store_failed', 'the registry store refuses writes after a failed one', {
+        next: 'restart the registry; reads continue until then',
         ...(this.broken === undefined ? {} : { cause: this.broken }),
       });
     }
@@ -280,7 +292,7 @@ export class FileLog implements RegistryLog {
     } catch (cause) {
       await this.takeBack(file);
       const why = (cause as NodeJS.ErrnoException).code ?? 'the disk refused it';
-      // Clients are told this; where the file lies is no business of theirs.
+      // Clients see this message, so it does not contain the path.
       throw registryError('store_failed', `cannot write to the registry store: ${why}`, {
         next: 'free space or repair the disk; nothing of this write was kept',
         cause,
@@ -292,23 +304,25 @@ export class FileLog implements RegistryLog {
     this.compactIfWorthwhile();
   }
 
-  /** On disk before the frame is: so the end of the file tells a write that never finished from a file that was cut. */
+  /** Extends the file durably before the frame is written. So the end of the file distinguishes a
+   *  write that never finished from a file that was cut.
+   */
   private async makeRoom(file: RandomFile, end: number): Promise<void> {
     const from = file.size;
     try {
       await file.write(Buffer.alloc(end + ROOM_BYTES - from), from);
     } catch {
-      // No room for what comes later is no reason to refuse what comes now.
+      // A disk without room for later frames may still have room for this frame.
       await file.truncate(from);
       await file.write(Buffer.alloc(end - from), from);
     }
     await this.sync(file);
   }
 
-  /** After a failed sync the content of the disk is unknown, so nothing is written any more. */
+  /** After a failed sync the content of the disk is unknown, so the log refuses further writes. */
   private async sync(file: RandomFile): Promise<void> {
     try {
-      // A sync waits for what a compaction has written, too.
+      // During a compaction a sync also waits for the bytes that the compaction wrote.
       await file.sync({ offThread: this.compacting !== undefined });
     } catch (thrown) {
       this.broken = thrown;
@@ -316,7 +330,7 @@ export class FileLog implements RegistryLog {
     }
   }
 
-  /** Cuts a failed append off; where that fails, too, nothing is written any more. */
+  /** Cuts a failed append off. Where that fails too, the log refuses further writes. */
   private async takeBack(file: RandomFile): Promise<void> {
     try {
       await file.truncate(this.end);
@@ -326,7 +340,7 @@ export class FileLog implements RegistryLog {
     }
   }
 
-  /** Writes a whole log into an empty one: all of it or none. @throws store_failed */
+  /** Writes a whole log into an empty one: all or nothing. @throws store_failed */
   fill(records: readonly LogRecord[]): Promise<void> {
     return this.inTurn(async () => {
       try {
@@ -336,14 +350,14 @@ export class FileLog implements RegistryLog {
         this.account(records);
       } catch (cause) {
         throw registryError('store_failed', `cannot write ${this.path}: ${(cause as Error).message}`, {
-          next: 'free space or repair the disk; the store is as it was',
+          next: 'free space or repair the disk; the store is unchanged',
           cause,
         });
       }
     });
   }
 
-  /** Replaces the log by a file that `fill` writes: whole or not at all. */
+  /** Replaces the log by a file that `fill` writes: completely or not at all. */
   private async rewrite(fill: (writer: LogWriter) => Promise<void>): Promise<void> {
     const writer = await LogWriter.create(this.disk as Disk);
     try {
@@ -395,22 +409,24 @@ export class FileLog implements RegistryLog {
         this.compactFrom = this.end * RETRY_GROWTH;
         if (this.closing) return;
         const error = findMillraceError(thrown)?.toLine() ?? codeOf(thrown);
-        this.parts.log.warn({ store: this.name, error }, 'cannot compact the registry log; it is as it was');
+        this.parts.log.warn({ store: this.name, error }, 'cannot compact the registry log; it is unchanged');
       })
       .finally(() => {
         this.compacting = undefined;
       });
   }
 
-  /** Lets other work of the process run. @throws closed when the log is being closed */
+  /** Lets other work of the process run. @throws closed when the log is closing */
   private readonly pause = async (): Promise<void> => {
     await nextTurn();
     if (this.closing) throw coreError('closed', 'the registry log is closing');
   };
 
-  /** Writes what still counts into a new file, beside the appends that go on, and puts it in place of the old one. */
+  /** Writes the surviving records into a new file, while appends continue, and replaces the log by
+   *  it.
+   */
   private async compact(): Promise<void> {
-    // In a turn of its own the state holds every append that settled, and no other.
+    // After one turn of the event loop the state holds every append that settled, and no other.
     await this.pause();
     const file = this.file as RandomFile;
     const upTo = this.end;
@@ -462,7 +478,9 @@ export class FileLog implements RegistryLog {
     return survivors.kept(this.pause);
   }
 
-  /** @throws store_corrupt where the file changed since it was read or written */
+  /** Returns the payloads of the next frames. @throws store_corrupt where the file changed since it
+   *  was read or written
+   */
   private async nextFrames(reader: FrameReader, upTo: number): Promise<readonly Buffer[]> {
     const payloads = await reader.read(upTo);
     if (payloads.length > 0) return payloads;
@@ -471,7 +489,9 @@ export class FileLog implements RegistryLog {
     });
   }
 
-  /** Copies frames up to a byte; of the records only those that are kept, where that is given for the whole log. */
+  /** Copies frames up to a byte: all records, or those that `kept` names by their ordinal in the
+   *  log.
+   */
   private async copy(reader: FrameReader, writer: LogWriter, upTo: number, kept?: Uint8Array): Promise<void> {
     let ordinal = 0;
     while (reader.at < upTo) {
@@ -493,7 +513,7 @@ export class FileLog implements RegistryLog {
     this.closing = true;
     await this.compacting;
     await this.turn;
-    // Without its room the file is as long as what it says.
+    // Without its room the file ends with its last frame.
     if (this.file !== undefined && this.file.size > this.end && this.broken === undefined)
       await this.file.truncate(this.end).catch(() => {});
     await this.giveBack();

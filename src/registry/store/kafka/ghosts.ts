@@ -1,6 +1,6 @@
-/** Ghosts: rows of transactions that were never committed. Our own readers do not see them; a reader of the existing
- *  registries, which reads uncommitted, takes such a row for the latest value of its key. A leader replaces each by a
- *  committed row before it says that it leads.
+/** Ghosts: rows of transactions that were not committed. Our own readers do not see them. The
+ *  existing registries read uncommitted rows, so they use a ghost as the latest value of its key. A
+ *  new leader overwrites each ghost with a committed row, in the transaction that announces it.
  */
 import type { Clock } from '../../../core/clock.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -26,7 +26,7 @@ export interface GhostSearch {
   readonly broker: BrokerOptions;
   readonly topic: string;
   readonly clock: Clock;
-  /** No ghost is stored below this offset. */
+  /** Offset below which no ghost is stored. */
   readonly clean: bigint;
 }
 
@@ -51,7 +51,7 @@ async function opened<T>(
   }
 }
 
-/** Gives every row of [from, end) to `onRow`. */
+/** Passes every row of [from, end) to `onRow`. */
 async function scan(
   consumer: BatchConsumer,
   { topic, clock }: GhostSearch,
@@ -78,15 +78,16 @@ async function scan(
     if (at !== before) progressed = clock.monotonicMs();
     else if (clock.monotonicMs() - progressed > STALL_MS)
       throw registryError('store_timeout', `${topic} cannot be read to its end`, {
-        next: 'see whether the broker runs',
+        next: 'check that the broker runs',
       });
   }
 }
 
 const nameOf = (key: Uint8Array): string => Buffer.from(key).toString('latin1');
 
-/** Rows to write so that no ghost is the latest row of its key, and the offset below which all was looked at. Nobody
- *  may write meanwhile. @throws unreachable, store_timeout */
+/** Finds the rows to write so that no ghost is the latest row of its key; `end` is the offset that
+ *  the search reached. No process may write meanwhile. @throws unreachable, store_timeout
+ */
 export function rowsAgainstGhosts(search: GhostSearch): Promise<{ rows: LogRecord[]; end: bigint }> {
   const { topic, clean } = search;
   return opened(search, 'uncommitted', async (all) => {
@@ -102,7 +103,8 @@ export function rowsAgainstGhosts(search: GhostSearch): Promise<{ rows: LogRecor
         if (latest.get(name) === offset) latest.delete(name);
         else if (latest.has(name)) values.set(name, value?.slice() ?? null);
       });
-      // What is left was never committed. The value it hides may be older than what was looked at.
+      // The remaining rows were never committed. The value that a ghost hides may be before the
+      // searched range.
       const hidden = [...latest.keys()].filter((name) => !values.has(name));
       if (hidden.length > 0 && from > low) {
         const wanted = new Set(hidden);

@@ -1,27 +1,28 @@
-/** Who may write, as the instances tell each other: the newest announcement, and how long it is good for.
+/** Lease of the leader: the newest announcement of an instance, and the time for which it is valid.
  *
- *  An announcement is only a hint about liveness. That two instances never write at once is the broker's doing: the
- *  one that initialised the transactional id last fences all others.
+ *  An announcement is only a hint about liveness. The broker prevents two instances from writing at
+ *  the same time: the instance that initialized the transactional id last fences all others.
  */
 import type { Random } from '../../../core/clock.ts';
 
 const utf8 = new TextEncoder();
 
 export const ANNOUNCEMENT_KEY = utf8.encode('leader');
-/** An announcement that is this many leases old by the clocks is one of an instance that is gone. */
+/** Age, in leases by the clocks, from which an announcement belongs to an instance that has ended.
+ */
 const STALE_LEASES = 4;
 const CLOCK_SKEW_MS = 5000;
-/** Candidates spread over this share of a lease. */
+/** Share of a lease over which candidates spread their attempts. */
 const SPREAD = 0.15;
 
 export interface Announcement {
-  /** Of one process. */
+  /** Unique id of one process. */
   readonly instance: string;
-  /** Where it answers HTTP; empty: it does not. */
+  /** HTTP address of the instance; empty: it answers no HTTP. */
   readonly url: string;
-  /** No record below this offset is one of an aborted transaction that another record does not replace. */
+  /** Offset below which every record of an aborted transaction is replaced by another record. */
   readonly clean: bigint;
-  /** The instance gives leadership up. */
+  /** True: the instance resigns as leader. */
   readonly resigned: boolean;
 }
 
@@ -33,7 +34,7 @@ export function encodeAnnouncement(announcement: Announcement): Uint8Array {
   return utf8.encode(JSON.stringify({ ...announcement, clean: String(announcement.clean) }));
 }
 
-/** Undefined for what is none. */
+/** Decodes an announcement; undefined for any other value. */
 export function decodeAnnouncement(value: Uint8Array | null): Announcement | undefined {
   if (value === null || value.length > 8192) return undefined;
   try {
@@ -56,9 +57,9 @@ export class Lease {
   private readonly random: Pick<Random, 'fraction'>;
   private spread: number;
   private stale = false;
-  /** Until then whoever fenced this instance may announce itself. */
+  /** Time until which the instance that fenced this one may announce itself. */
   private successorUntilMs = 0;
-  /** Until this process has begun to take part. */
+  /** True until this process takes part in the election. */
   private starting = true;
   current: SeenAnnouncement | undefined;
 
@@ -70,7 +71,9 @@ export class Lease {
     this.spread = random.fraction() * SPREAD;
   }
 
-  /** @param ageMs by the clocks of the two machines */
+  /** Records an announcement.
+   *  @param ageMs age by the clocks of the two machines
+   */
   note(announcement: SeenAnnouncement, nowMs: number, ageMs: number): void {
     if (this.current !== undefined && announcement.offset <= this.current.offset) return;
     this.current = announcement;
@@ -80,13 +83,16 @@ export class Lease {
     this.spread = this.random.fraction() * SPREAD;
   }
 
-  /** Fencing is a sign of life of the one that did it. Who stood again at once would fence it in turn, and it the other
-   *  again, while the writes of both are lost. */
+  /** Records that another instance fenced this one, and is therefore alive. An immediate new
+   *  attempt would fence it in turn, and the two would alternate while the writes of both are lost.
+   */
   fenced(nowMs: number): void {
     this.successorUntilMs = nowMs + this.leaseMs * (1 + this.spread);
   }
 
-  /** This process stood still: what others said meanwhile is not read yet, so that time is nobody's silence. */
+  /** Excludes a suspension of this process: announcements from that time are not read yet, so it is
+   *  not silence of the leader.
+   */
   stalled(ms: number): void {
     this.seenAtMs += ms;
     this.successorUntilMs += ms;
@@ -96,14 +102,14 @@ export class Lease {
     this.starting = false;
   }
 
-  /** Another instance says that it answers at the address of this one. */
+  /** True when another instance announces the address of this one. */
   get clashes(): boolean {
     const { current } = this;
     if (this.starting || this.url === '' || current === undefined) return false;
     return current.url === this.url && current.instance !== this.instance && !current.resigned;
   }
 
-  /** Whether nobody else is known to lead, or about to. */
+  /** True when no other instance is known to lead, or about to lead. */
   vacant(nowMs: number): boolean {
     return nowMs >= this.successorUntilMs && this.silent(nowMs);
   }
@@ -112,12 +118,12 @@ export class Lease {
     const { current } = this;
     if (current === undefined || current.resigned || this.stale) return true;
     if (current.instance === this.instance) return true;
-    // An announcement found at the start, of this very address: its process is gone.
+    // An announcement with this address that exists at the start: its process has ended.
     if (this.starting && this.url !== '' && current.url === this.url) return true;
     return nowMs - this.seenAtMs > this.leaseMs * (1 + this.spread);
   }
 
-  /** Who takes writes, and where; undefined while nobody is known to. */
+  /** Leader that accepts writes, and its address; undefined while none is known. */
   leader(nowMs: number): { readonly url: string; readonly instance: string } | undefined {
     const { current } = this;
     if (current === undefined || current.url === '' || current.url === this.url) return undefined;

@@ -1,13 +1,15 @@
-/** The Kafka store: several instances follow one `_schemas` topic, and one of them writes.
+/** Kafka store: several instances follow one `_schemas` topic, and one of them writes.
  *
- *  Election. The leader says every second in a side topic that it is there. An instance that has not heard of one for a
- *  lease takes over. This alone would be a guess, and is only one: clocks drift, processes are stopped and go on.
+ *  Election. The leader announces itself every second in a side topic. An instance that has read no
+ *  announcement for a lease takes over. This is only a guess, because clocks drift and processes
+ *  are suspended and resume.
  *
- *  Safety. All instances write by one transactional id. Whoever takes over initialises it, and from then on the broker
- *  refuses every step of every earlier term, a commit under way included; what an earlier term had open is undone. Then
- *  the new leader reads to the end of the log, which nobody else can move any more, writes over the rows that an undone
- *  transaction left (kafka-ghosts.ts), and announces itself by a transaction of its own. Only when that is committed does
- *  it take writes. So a leader knows every record that was ever kept, and an id cannot be given twice: of two
+ *  Safety. All instances write with one transactional id. An instance that takes over initializes
+ *  the id. From then on the broker refuses every step of every earlier term, a commit in flight
+ *  included, and aborts the open transaction of an earlier term. The new leader reads to the end of
+ *  the log, which no other instance can move any more. It overwrites the rows of aborted
+ *  transactions (ghosts.ts) and announces itself, in one transaction. It accepts writes only after
+ *  that commit. So a leader knows every committed record, and no id is assigned twice: of two
  *  instances that both believe that they lead, one cannot commit.
  */
 import { type Random, randomUuid, sleep, type Timers, within } from '../../../core/clock.ts';
@@ -24,14 +26,16 @@ import { Term, textOf, type Written } from './term.ts';
 import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './topic.ts';
 
 const SCHEMAS_TOPIC = '_schemas';
-/** A leader that was not heard of for this long is replaced. */
+/** Lease: a leader that is silent for this long is replaced. */
 const LEASE_MS = 4000;
 const BEATS_A_LEASE = 4;
 const TICK_MS = 50;
-/** A candidate that failed waits up to this long before it tries again. */
+/** Maximum wait of a candidate that failed before it tries again. */
 const RETRY_MS = 1000;
 const OPEN_MS = 30_000;
-/** A cluster that has no coordinator for transactions yet can be read all the same. */
+/** Maximum wait of `open` for a leader: a cluster without a coordinator for transactions can still
+ *  be read.
+ */
 const FIRST_TERM_MS = 5000;
 const ANSWER_MS = 5000;
 const READ_MS = 60_000;
@@ -41,22 +45,25 @@ export interface KafkaLogOptions {
   readonly driver: BrokerDriver;
   readonly clock: Timers;
   readonly random: Random;
-  /** `host:port` with commas between. */
+  /** Comma-separated list of `host:port`. */
   readonly brokers: string;
   readonly properties?: BrokerProperties;
   /** Default: `_schemas`. */
   readonly topic?: string;
-  /** Where other instances reach this one over HTTP. Absent: it cannot be forwarded to. */
+  /** HTTP address of this instance for other instances. Absent: writes cannot be forwarded to it.
+   */
   readonly url?: string;
   readonly log: Logger;
-  /** Reads alone: creates no topic, never stands for election, writes nothing. */
+  /** Only reads: creates no topic, is never a candidate, writes nothing. */
   readonly follow?: boolean;
-  /** Reads are answered with what is known here while the broker is silent; called for each such read. */
+  /** Called for each read that is answered from state that may be stale, because the broker is
+   *  silent. Absent: such reads fail.
+   */
   readonly staleRead?: () => void;
   readonly leaseMs?: number;
-  /** How long catchUp waits. */
+  /** Timeout of `catchUp`, ms. */
   readonly catchUpMs?: number;
-  /** How long open waits for somebody to lead. */
+  /** Maximum wait of `open` for a leader, ms. */
   readonly firstTermMs?: number;
 }
 
@@ -68,7 +75,7 @@ export class KafkaLog implements RegistryLog {
   private readonly broker: BrokerOptions;
   private readonly topic: string;
   private readonly leaderTopic: string;
-  /** The name by which this one announces itself. */
+  /** Name with which this instance announces itself. */
   readonly instance: string;
   private readonly leaseMs: number;
   private readonly lease: Lease;
@@ -82,9 +89,9 @@ export class KafkaLog implements RegistryLog {
   private warned = false;
   private governing: Promise<void> | undefined;
   private closing = false;
-  /** Ends the wait of the governing loop. */
+  /** Aborts the wait of the election loop. */
   private rest: AbortController | undefined;
-  /** Lets open settle. */
+  /** Ends the wait of `open` for a leader. */
   private led = (): void => {};
   private asking: Promise<bigint> | undefined;
   private nextAsking: Promise<bigint> | undefined;
@@ -108,8 +115,10 @@ export class KafkaLog implements RegistryLog {
     };
   }
 
-  /** Settles when somebody leads: this instance, where nobody else does. What takes longer than `firstTermMs` comes about
-   *  soon after. @throws store_unfit, unreachable */
+  /** Opens the log and settles when an instance leads: this one where no other does. After
+   *  `firstTermMs` it settles without a leader, and the election continues. @throws store_unfit,
+   *  unreachable
+   */
   async open(sink: LogSink): Promise<OpenReport> {
     const { driver, log } = this.options;
     const admin = await driver.admin(this.broker);
@@ -161,7 +170,7 @@ export class KafkaLog implements RegistryLog {
       if (bytes <= this.facts.recordBytesMax) continue;
       throw registryError(
         'store_failed',
-        `a record of ${bytes} bytes is larger than topic ${this.topic} takes`,
+        `a record of ${bytes} bytes is larger than topic ${this.topic} accepts`,
         {
           next: `raise max.message.bytes of the topic above ${this.facts.recordBytesMax}`,
         },
@@ -171,13 +180,13 @@ export class KafkaLog implements RegistryLog {
     if (written.outcome !== 'kept' || term.ended !== undefined) this.stepDown(term);
     if (written.outcome === 'kept') return written.applied ? 'applied' : undefined;
     if (written.outcome === 'open') {
-      throw registryError('store_unknown', `whether the write was kept is not known: ${written.why}`, {
+      throw registryError('store_unknown', `the outcome of the write is unknown: ${written.why}`, {
         next: 'read it before writing it again',
       });
     }
     if (written.fenced) throw this.notLeader(written.why);
     throw registryError('store_failed', `the write was not kept: ${written.why}`, {
-      next: 'see whether the broker runs, then try again',
+      next: 'check that the broker runs, then try again',
     });
   }
 
@@ -191,7 +200,7 @@ export class KafkaLog implements RegistryLog {
     await (this.reads?.ready() ?? this.catchUp());
   }
 
-  /** Whether reads are answered with what may be old. */
+  /** True when reads are answered from state that may be stale. */
   get stale(): boolean {
     return this.reads?.stale ?? false;
   }
@@ -224,7 +233,9 @@ export class KafkaLog implements RegistryLog {
     return this.tail;
   }
 
-  /** One question under way; who comes meanwhile shares the next one. */
+  /** Reads the end of the log, with one query in flight; calls that arrive meanwhile share the next
+   *  query.
+   */
   private ask(): Promise<bigint> {
     if (this.nextAsking !== undefined) return this.nextAsking;
     const before = this.asking ?? Promise.resolve(0n);
@@ -254,11 +265,12 @@ export class KafkaLog implements RegistryLog {
       this.warned = true;
       this.options.log.warn(
         { url: announcement.url },
-        'another instance announces the address of this one; give each an address of its own, or writes are not forwarded',
+        'another instance announces the address of this one; give each instance an address of its own, or writes are not forwarded',
       );
     }
     if (!this.lease.vacant(this.clock.monotonicMs())) this.led();
-    // Committed by somebody else after our own term began: that term is over, and the broker knows.
+    // Another instance committed this after our own term began, so our term is over, and the broker
+    // fences it.
     if (this.term !== undefined && announcement.instance !== this.instance && offset > this.termFrom) {
       this.term.end('another instance took over');
     }
@@ -300,12 +312,12 @@ export class KafkaLog implements RegistryLog {
     return sleep(this.clock, ms, this.rest.signal);
   }
 
-  /** @returns whether this instance leads now */
+  /** Tries to take over the topic. @returns whether this instance leads now */
   private async campaign(): Promise<boolean> {
     const tail = this.reading();
     const { driver, log } = this.options;
     const started = this.clock.monotonicMs();
-    // After a stretch without a broker the silence may be ours: look again.
+    // The silence may be our own after a time without a broker, so read the announcements again.
     await tail.reach('leaders', await tail.end('leaders', ANSWER_MS), ANSWER_MS);
     if (!this.lease.vacant(this.clock.monotonicMs())) return false;
     const term = await Term.begin({
@@ -345,7 +357,7 @@ export class KafkaLog implements RegistryLog {
       this.led();
       log.info(
         { topic: this.topic, ghosts: rows.length, ms: Math.round(this.clock.monotonicMs() - started) },
-        'this instance leads: it takes the writes of the topic',
+        'this instance leads: it accepts the writes of the topic',
       );
       return true;
     } catch (thrown) {
@@ -380,7 +392,7 @@ export class KafkaLog implements RegistryLog {
     if (!this.closing) {
       this.options.log.warn(
         { topic: this.topic, why: term.ended ?? 'unknown' },
-        'this instance leads no more',
+        'this instance leads no longer',
       );
     }
   }

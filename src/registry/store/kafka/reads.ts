@@ -1,25 +1,27 @@
-/** Reads while the broker does not answer: what is known here is good for most of them, and a registry that answers
- *  nothing stops every client that starts.
+/** Reads while the broker is silent. Most of them can be answered from the state known here, and a
+ *  registry without answers stops every client that starts.
  *
- *  Invariants: (1) a read waits for the log until it is known to be silent, later ones of that stretch do not; (2) the
- *  stretch ends when all that was committed before is applied here; (3) a log that cannot be applied is an error, never
- *  an old answer.
+ *  Invariants:
+ *  1. A read waits for the log until the log is known to be silent; later reads of that silence do
+ *     not wait.
+ *  2. The silence ends when every record that was committed before is applied here.
+ *  3. A log that cannot be applied is an error, never a stale answer.
  */
 import { afterAwake } from '../../../core/awake.ts';
 import { type Cancel, sleep, type Timers } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 
-/** A log that has not told its end for this long is silent. */
+/** Time without an answer about the end of the log after which the broker counts as silent. */
 const SILENT_MS = 1000;
 const PROBE_PAUSE_MS = 100;
 
 export interface KafkaReadsOptions {
   readonly clock: Timers;
   readonly log: Logger;
-  /** @throws store_timeout, and what cannot be mended by waiting */
+  /** Reads the log to its end. @throws store_timeout, and errors that waiting cannot resolve */
   catchUp(): Promise<void>;
-  /** A read is answered from what may be old. */
+  /** Called for each read that is answered from state that may be stale. */
   readonly staleRead?: () => void;
   readonly silentMs?: number;
 }
@@ -36,19 +38,21 @@ export class KafkaReads {
     this.options = options;
   }
 
-  /** What is known here may be old. */
+  /** True when the state known here may be stale. */
   get stale(): boolean {
     return this.silentSince !== undefined;
   }
 
-  /** Settles when a read sees all that was committed before, or, in a stretch of silence, what is known here. */
+  /** Settles when a read sees every record that was committed before; while the broker is silent,
+   *  settles without waiting.
+   */
   async ready(): Promise<void> {
     if (!this.stale && (await this.caughtUp())) return;
     if (this.silentSince === undefined) {
       this.silentSince = this.options.clock.monotonicMs();
       this.options.log.warn(
         {},
-        'the broker does not tell the end of the log; reads are answered with what is known here',
+        'the broker does not report the end of the log; reads are answered from the state known here',
       );
     }
     this.options.staleRead?.();
@@ -74,7 +78,8 @@ export class KafkaReads {
     }
   }
 
-  /** Goes on until the stretch ends: a read hours later must not be the one that finds out. */
+  /** Probes the broker until the silence ends, so that a read hours later need not detect the end.
+   */
   private async probe(): Promise<void> {
     if (this.probing) return;
     this.probing = true;
@@ -83,7 +88,7 @@ export class KafkaReads {
         await this.options.catchUp();
         this.end('reads see every write again');
       } catch (thrown) {
-        // What is not a matter of time is told to the next read.
+        // Other errors are reported by the next read.
         if (!isLate(thrown)) this.end('the log cannot be followed');
         else await sleep(this.options.clock, PROBE_PAUSE_MS, undefined, 'background');
       }
@@ -91,7 +96,7 @@ export class KafkaReads {
     this.probing = false;
   }
 
-  /** Looks for the end of the stretch no longer. */
+  /** Stops probing. */
   close(): void {
     this.closed = true;
   }

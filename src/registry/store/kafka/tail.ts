@@ -1,8 +1,12 @@
-/** The reader of the Kafka store: follows `_schemas` and the announcements beside it, committed records only.
+/** Reader of the Kafka store: follows `_schemas` and the announcements of the side topic, committed
+ *  records only.
  *
- *  Invariants: (1) records reach the sink in log order, each once; (2) a record that this process wrote itself reaches the sink only
- *  where a record of another process follows before the writer was told, so that a later value of a key is never replaced by an
- *  earlier one; (3) `applied` is an offset below which nothing committed is missing.
+ *  Invariants:
+ *  1. Records reach the sink in log order, each once.
+ *  2. A record that this process wrote reaches the sink only where a record of another process
+ *     follows it before the writer knows the outcome. So an earlier value of a key never replaces a
+ *     later one.
+ *  3. `applied` is an offset below which no committed record is missing.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sleep, type Timers } from '../../../core/clock.ts';
@@ -15,7 +19,7 @@ import type { LogRecord } from '../log.ts';
 
 const ROWS = 4096;
 const ARENA_BYTES = 8 << 20;
-/** A record larger than this was not written by a registry. */
+/** Limit above which a record cannot be a registry's. */
 const ARENA_BYTES_MAX = 256 << 20;
 const WAIT_MS = 200;
 const REOPEN_MS = 500;
@@ -26,26 +30,32 @@ export interface TailOptions {
   readonly clock: Timers;
   readonly broker: BrokerOptions;
   readonly topic: string;
-  /** Absent: nothing is announced to this reader. */
+  /** Absent: announcements are not read. */
   readonly leaderTopic: string | undefined;
   readonly log: Logger;
   apply(records: readonly LogRecord[]): void;
-  /** The sink threw: what it holds is behind the log for good. */
+  /** Called when the sink threw: its state stays behind the log for good. */
   failed(): void;
   announced(value: Uint8Array | null, offset: bigint, timestampMs: number): void;
 }
 
-/** A run of records that this process wrote and whose outcome it was not told yet. */
+/** Run of records that this process wrote in one transaction, and whose outcome the writer does not
+ *  know yet.
+ */
 export interface Own {
-  /** Offset of each record, ascending. Between two of them may be gaps and records of other processes. */
+  /** Offset of each record, ascending. Gaps and records of other processes may lie between them. */
   readonly offsets: readonly bigint[];
   readonly last: bigint;
   readonly records: readonly LogRecord[];
-  /** A record of the run was met in the log, so the run is kept: its transaction is kept as a whole. */
+  /** True when a record of the run was read from the log. The run is one transaction, so all of it
+   *  is kept.
+   */
   seen: boolean;
-  /** Number of its records that were met. */
+  /** Number of its records that were read. */
   met: number;
-  /** The sink gets the records where they are met: it got those before the record of another process. */
+  /** True: the sink receives the records as they are read. It received the earlier ones before the
+   *  record of another process.
+   */
   applied: boolean;
 }
 
@@ -55,7 +65,7 @@ interface Waiter {
   settle(thrown?: unknown): void;
 }
 
-/** An announcement is one of the last of its topic, or there was none for long. */
+/** Announcements that are read at the start: a current one is among the last of its topic. */
 const ANNOUNCEMENTS_READ = 1000n;
 
 export class KafkaTail {
@@ -68,19 +78,21 @@ export class KafkaTail {
   private running: Promise<void> | undefined;
   private closing = false;
   private failure: unknown;
-  /** Records given to the sink. */
+  /** Number of records given to the sink. */
   records = 0;
 
   constructor(options: TailOptions) {
     this.options = options;
   }
 
-  /** Below it nothing committed is missing. */
+  /** Offset below which no committed record is missing. */
   get applied(): bigint {
     return this.at.schemas;
   }
 
-  /** Reads all there is, then goes on reading. @throws unreachable, and what the sink throws */
+  /** Reads all existing records, then continues in the background. @throws unreachable, and errors
+   *  of the sink
+   */
   async open(timeoutMs: number): Promise<void> {
     const consumer = await this.connect();
     this.consumer = consumer;
@@ -102,14 +114,14 @@ export class KafkaTail {
         progressed = now;
       } else if (now - progressed > timeoutMs) {
         throw coreError('unreachable', `the broker at ${this.options.broker.brokers} sends no records`, {
-          next: 'see whether it runs',
+          next: 'check that it runs',
         });
       }
     }
     this.running = this.run();
   }
 
-  /** The offset below which everything is decided. @throws store_timeout */
+  /** End of a topic: the offset below which every transaction has ended. @throws store_timeout */
   async end(of: 'schemas' | 'leaders', timeoutMs: number): Promise<bigint> {
     const topic = of === 'schemas' ? this.options.topic : this.options.leaderTopic;
     if (topic === undefined) return 0n;
@@ -119,7 +131,7 @@ export class KafkaTail {
     try {
       return (await consumer.watermarkOffsets({ topic, partition: 0 }, timeoutMs)).high;
     } catch (thrown) {
-      throw this.late('the broker does not tell the end of the log', thrown);
+      throw this.late('the broker does not report the end of the log', thrown);
     }
   }
 
@@ -145,20 +157,23 @@ export class KafkaTail {
     });
   }
 
-  /** Keeps what this process wrote at these offsets from the sink until `forget`. */
+  /** Withholds from the sink the records that this process wrote at these offsets, until `forget`.
+   */
   expect(offsets: readonly bigint[], records: readonly LogRecord[]): Own {
     const own = { offsets, last: offsets.at(-1) ?? -1n, records, seen: false, met: 0, applied: false };
     this.own.push(own);
     return own;
   }
 
-  /** Whether what was expected stands in the log for sure, or for sure does not. */
+  /** Outcome of a run: certainly in the log, certainly not, or open. */
   outcome(own: Own): 'kept' | 'lost' | 'open' {
     if (own.seen) return 'kept';
     return this.at.schemas > own.last ? 'lost' : 'open';
   }
 
-  /** Ends `expect`: the writer was told of the outcome. Where it is open, the sink gets the records if they were kept. */
+  /** Ends `expect`, because the writer knows the outcome. Where the outcome is open, the sink
+   *  receives the records if they were kept.
+   */
   forget(own: Own): void {
     this.own = this.own.filter((one) => one !== own);
   }
@@ -172,7 +187,7 @@ export class KafkaTail {
 
   private late(what: string, cause?: unknown) {
     return registryError('store_timeout', what, {
-      next: 'see whether the broker runs, then try again',
+      next: 'check that the broker runs, then try again',
       ...(cause === undefined ? {} : { cause }),
     });
   }
@@ -185,7 +200,7 @@ export class KafkaTail {
       partitionEof: true,
       autoOffsetReset: 'earliest',
       properties: {
-        // The mark of a transaction is met with the answer after the one that carries its rows.
+        // The marker of a transaction arrives with the fetch after the one with its rows.
         'fetch.wait.max.ms': 10,
         'fetch.message.max.bytes': 2 << 20,
         'queued.max.messages.kbytes': 16_384,
@@ -209,7 +224,7 @@ export class KafkaTail {
         if (consumer === undefined) await this.reopen();
         else {
           this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
-          // Writers that wait for these records apply them before the next ones.
+          // Lets writers that wait for these records apply them before the next records.
           await nextTurn();
         }
       } catch (thrown) {
@@ -217,12 +232,12 @@ export class KafkaTail {
         if (this.failure !== undefined) {
           this.options.log.error(
             { err: thrown },
-            'the log cannot be applied; this instance follows it no further',
+            'the log cannot be applied; this instance stops following it',
           );
           for (const waiter of this.waiters.splice(0)) waiter.settle(this.failure);
           return;
         }
-        this.options.log.warn({ err: thrown }, 'the log cannot be read; it is opened again');
+        this.options.log.warn({ err: thrown }, 'the log cannot be read; reopening it');
         this.consumer = undefined;
         await consumer?.close().catch(() => {});
         await sleep(this.options.clock, REOPEN_MS);
@@ -251,7 +266,7 @@ export class KafkaTail {
       next = offset + 1n;
       if (this.isOwn(offset, records)) continue;
       const key = this.batch.key(row);
-      // A record without a key is no registry's, and a compacted topic does not keep it.
+      // A record without a key belongs to no registry, and a compacted topic does not keep it.
       if (key === null) continue;
       this.applySeen(records);
       records.push({
@@ -283,7 +298,7 @@ export class KafkaTail {
         this.failure = registryError(
           'store_corrupt',
           `a record of ${this.options.topic} is larger than ${this.batch.arenaCapacity} bytes`,
-          { next: 'see who writes to the topic' },
+          { next: 'find the program that writes to the topic' },
         );
         throw this.failure;
       }
@@ -291,7 +306,7 @@ export class KafkaTail {
     }
   }
 
-  /** Adds the records of this process that stand before the next one of another process. */
+  /** Adds the records of this process that were read before the next record of another process. */
   private applySeen(records: LogRecord[]): void {
     for (const own of this.own) {
       if (!own.seen || own.applied) continue;
@@ -300,7 +315,9 @@ export class KafkaTail {
     }
   }
 
-  /** Whether this process wrote the record at this offset. Keeps it from the sink, unless a record of another process came amid its run. */
+  /** True when this process wrote the record at this offset. Withholds it from the sink, unless a
+   *  record of another process was read inside its run.
+   */
   private isOwn(offset: bigint, records: LogRecord[]): boolean {
     for (const own of this.own) {
       const at = placeOf(own.offsets, offset);
@@ -324,7 +341,7 @@ export class KafkaTail {
   }
 }
 
-/** Index of `wanted` among ascending offsets; -1 where it is none of them. */
+/** Index of `wanted` in ascending offsets by binary search; -1 where it is missing. */
 function placeOf(offsets: readonly bigint[], wanted: bigint): number {
   let low = 0;
   for (let high = offsets.length; low < high; ) {

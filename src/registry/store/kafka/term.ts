@@ -1,7 +1,10 @@
-/** One term of a leader: its fenced producer, and one transaction at a time.
+/** Term of a leader: its fenced producer, and one transaction at a time.
  *
- *  Invariants: (1) after `ended` nothing is written; (2) a transaction whose outcome is not `kept` ends the term, so
- *  that the next one looks for what it left behind; (3) what a write says was lost can never be kept later.
+ *  Invariants:
+ *  1. After `ended` nothing is written.
+ *  2. A transaction whose outcome is not `kept` ends the term, so that the next term searches for
+ *     its ghosts.
+ *  3. A write that was reported as lost can never be kept later.
  */
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type {
@@ -14,7 +17,7 @@ import type {
 import type { LogRecord } from '../log.ts';
 import type { KafkaTail, Own } from './tail.ts';
 
-/** The broker undoes a transaction that stays open this long. */
+/** Age at which the broker aborts an open transaction. */
 const TRANSACTION_MS = 10_000;
 const DELIVERY_MS = 8000;
 const INIT_MS = 15_000;
@@ -24,9 +27,9 @@ const SHOWN_MS = 8000;
 const DECIDE_MS = 3000;
 
 export type Written =
-  /** `applied`: the sink of the tail got the records already. */
+  /** `applied`: the sink of the tail has received the records already. */
   | { readonly outcome: 'kept'; readonly applied: boolean }
-  /** `fenced`: by a newer leader. */
+  /** `fenced`: a newer leader fenced this one. */
   | { readonly outcome: 'lost'; readonly why: string; readonly fenced: boolean }
   | { readonly outcome: 'open'; readonly why: string };
 
@@ -36,11 +39,11 @@ export interface TermOptions {
   readonly topic: string;
   readonly leaderTopic: string;
   readonly tail: KafkaTail;
-  /** Key and value of the largest record. */
+  /** Maximum bytes of a record, key and value. */
   readonly recordBytesMax: number;
 }
 
-/** Names of what a row meets that a fenced producer sends. */
+/** Names of the errors that a row of a fenced producer can get. */
 const FENCED = new Set([
   '_FENCED',
   'INVALID_PRODUCER_EPOCH',
@@ -56,11 +59,11 @@ export class Term {
   private readonly options: TermOptions;
   private readonly producer: TransactionalProducer;
   private turn: Promise<unknown> = Promise.resolve();
-  /** What the last transaction wrote. */
+  /** Run that the last transaction wrote. */
   private expected: Own | undefined;
-  /** Why the term is over. */
+  /** Reason why the term is over. */
   ended: string | undefined;
-  /** The broker said that a newer term has begun. */
+  /** True: the broker reported that a newer term has begun. */
   fenced = false;
 
   private constructor(options: TermOptions, producer: TransactionalProducer) {
@@ -68,8 +71,11 @@ export class Term {
     this.producer = producer;
   }
 
-  /** Fences every earlier term of the topic, whoever led it, and ends its transaction.
-   *  @returns why it did not come about @throws unreachable */
+  /** Begins a term. Fences every earlier term of the topic, of any instance, and ends its
+   *  transaction.
+   *  @returns the term, or the failure that prevented it
+   *  @throws unreachable
+   */
   static async begin(options: TermOptions): Promise<Term | TransactionFailure> {
     const producer = await options.driver.transactional({
       ...options.broker,
@@ -88,7 +94,7 @@ export class Term {
     return failure;
   }
 
-  /** Records of `_schemas`, and an announcement where there is one, all or none. */
+  /** Writes records of `_schemas`, and an optional announcement, in one transaction. */
   write(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
     const done = this.turn
       .then(() => this.transact(records, announcement))
@@ -109,7 +115,7 @@ export class Term {
     void this.turn.then(() => this.producer.close()).catch(() => {});
   }
 
-  /** Waits for the client to be gone. */
+  /** Ends the term and waits until its client is closed. */
   async close(): Promise<void> {
     this.end('closed');
     await this.turn;
@@ -126,7 +132,7 @@ export class Term {
     try {
       report = await this.producer.produce(batch, [this.options.topic, this.options.leaderTopic]);
     } catch (thrown) {
-      // Without a commit nothing of it can be kept.
+      // Without a commit no row of the transaction can be kept.
       const why = (thrown as Error).message;
       const fenced = isFenced(thrown);
       this.end(why, fenced);
@@ -147,8 +153,10 @@ export class Term {
     return own === undefined ? this.lost(failure) : this.decide(own, failure);
   }
 
-  /** The broker answers a commit when it is sure to happen; readers see it a moment later. Who was told of a write has
-   *  to find it on every instance, so it is told when our own reader has seen it. */
+  /** Waits until our own reader has read a committed run. The broker answers a commit when it is
+   *  certain to happen; readers see it a moment later. An acknowledged write must be visible on
+   *  every instance.
+   */
   private async shown(own: Own): Promise<Written> {
     const { tail } = this.options;
     try {
@@ -162,7 +170,7 @@ export class Term {
     }
   }
 
-  /** An answer to a commit may have been lost on its way, so what stands in the log decides. */
+  /** Decides by the content of the log, because the answer to a commit may have been lost. */
   private async decide(own: Own, failure: TransactionFailure): Promise<Written> {
     const { tail } = this.options;
     const why = textOf(failure.event);
@@ -171,7 +179,7 @@ export class Term {
       tail.forget(own);
       return { outcome: 'lost', why, fenced: false };
     }
-    // A newer leader has ended this transaction, one way or the other.
+    // A newer leader has ended this transaction, by a commit or an abort.
     if (failure.kind === 'fenced') await tail.reach('schemas', own.last + 1n, DECIDE_MS).catch(() => {});
     const outcome = tail.outcome(own);
     if (outcome === 'kept') return this.kept(own);

@@ -1,5 +1,6 @@
-/** The topics of the Kafka store: `_schemas`, as the existing registries keep it, and a small one beside it that tells
- *  who may write. The second is apart, because other registries stop at a record of `_schemas` that they do not know.
+/** Topics of the Kafka store: `_schemas`, in the form of the existing registries, and a small side
+ *  topic with the announcements of the leader. The side topic is separate, because other registries
+ *  stop at an unknown record of `_schemas`.
  */
 
 import { sleep, type Timers } from '../../../core/clock.ts';
@@ -9,9 +10,11 @@ import type { BrokerAdmin } from '../../../io/kafka/port.ts';
 import { registryError } from '../../errors.ts';
 
 const REPLICAS_MAX = 3;
-/** Room for the largest schema in its JSON, with what belongs to it. */
+/** Record limit of a new topic: room for the largest schema in JSON, with its references, metadata
+ *  and rules.
+ */
 const RECORD_BYTES_MAX = 8 << 20;
-/** What a broker takes where the topic does not say. */
+/** Record limit of a broker, where the topic has none of its own. */
 const DEFAULT_RECORD_BYTES_MAX = 1_000_000;
 const KNOWN_MS = 15_000;
 const POLL_MS = 50;
@@ -19,7 +22,7 @@ const POLL_MS = 50;
 export const leaderTopicOf = (topic: string): string => `${topic}-leader`;
 
 export interface TopicFacts {
-  /** Key and value of the largest record that the topic takes. */
+  /** Maximum bytes of a record, key and value, that the topic accepts. */
   readonly recordBytesMax: number;
 }
 
@@ -27,7 +30,9 @@ function unfit(topic: string, why: string, next: string) {
   return registryError('store_unfit', `topic ${topic} cannot keep schemas: ${why}`, { next });
 }
 
-/** A topic that another instance has created a moment ago is not known to every broker yet. */
+/** Number of partitions, 0 for an unknown topic. Waits, because not every broker knows a topic that
+ *  was just created.
+ */
 async function partitionsOf(admin: BrokerAdmin, name: string, clock: Timers): Promise<number> {
   const deadline = clock.monotonicMs() + KNOWN_MS;
   for (;;) {
@@ -57,7 +62,7 @@ function checkPolicy(topic: string, config: ReadonlyMap<string, string> | undefi
   );
 }
 
-/** Judges what is there before anything is created. @throws store_unfit, unreachable */
+/** Checks the existing topics, then creates the missing ones. @throws store_unfit, unreachable */
 export async function prepareTopics(
   admin: BrokerAdmin,
   topic: string,
@@ -67,7 +72,7 @@ export async function prepareTopics(
   const leaders = leaderTopicOf(topic);
   const found = { [topic]: await admin.describeTopic(topic), [leaders]: await admin.describeTopic(leaders) };
   for (const [name, facts] of Object.entries(found)) {
-    // Without partitions: another instance has created it a moment ago.
+    // A topic without partitions was just created by another instance.
     if (facts !== undefined && facts.partitions > 0) checkPartitions(name, facts.partitions);
     warnOfThinTopic(log, name, facts);
   }
@@ -77,7 +82,7 @@ export async function prepareTopics(
   return factsOf(admin, topic, log, clock);
 }
 
-/** As prepareTopics, but for a reader alone: creates nothing. @throws store_unfit, unreachable */
+/** Variant of `prepareTopics` for a reader: creates nothing. @throws store_unfit, unreachable */
 export async function findTopic(
   admin: BrokerAdmin,
   topic: string,
@@ -96,12 +101,12 @@ async function factsOf(admin: BrokerAdmin, topic: string, log: Logger, clock: Ti
   checkPartitions(topic, await partitionsOf(admin, topic, clock));
   const config = (await admin.describeTopic(topic))?.config;
   if (config === undefined) {
-    log.warn({ topic }, 'whether the topic is compacted cannot be asked of this broker; see that it is');
+    log.warn({ topic }, 'this broker does not report the configuration of the topic; check that cleanup.policy is compact');
     return { recordBytesMax: DEFAULT_RECORD_BYTES_MAX };
   }
   checkPolicy(topic, config);
   const limit = Number(config.get('max.message.bytes') ?? DEFAULT_RECORD_BYTES_MAX);
-  // A record travels in a batch with a head of its own.
+  // A record is sent in a batch, which has a header.
   return { recordBytesMax: Math.max(1, limit - 1024) };
 }
 
@@ -127,5 +132,5 @@ async function createMissing(
   ];
   const created = await admin.createTopics(specs.filter((spec) => found[spec.topic] === undefined));
   if (created.includes(true))
-    log.info({ topic, replicationFactor }, 'created what was missing of the topics');
+    log.info({ topic, replicationFactor }, 'created missing topics');
 }

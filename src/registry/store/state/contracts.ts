@@ -1,4 +1,4 @@
-/** Metadata and rules of a schema, as settings and the version before it complete them.
+/** Metadata and rules of a schema, completed by the settings and the previous version.
  *
  *  Source: core/src/main/java/.../storage/AbstractSchemaRegistry.java (maybeSetMetadataRuleSet) and
  *  client/.../rest/entities/{Metadata,RuleSet}.java of confluentinc/schema-registry (facts only).
@@ -16,7 +16,7 @@ const objectOf = (value: Json | undefined): JsonObject | undefined =>
 const listOf = (value: Json | undefined): readonly Json[] =>
   Array.isArray(value) ? (value as readonly Json[]) : [];
 
-/** `over` wins, key by key. */
+/** Merges metadata key by key; `over` takes precedence. */
 function mergeMetadata(under: Json | undefined, over: Json | undefined): Json | undefined {
   const a = objectOf(under);
   const b = objectOf(over);
@@ -36,7 +36,7 @@ function merged(name: string, a: JsonObject, b: JsonObject): JsonObject {
   return Object.keys(all).length === 0 ? {} : { [name]: all };
 }
 
-/** A rule of `over` replaces the one of its name. */
+/** Merges rule sets; a rule of `over` replaces the rule of the same name. */
 function mergeRuleSets(under: Json | undefined, over: Json | undefined): Json | undefined {
   const a = objectOf(under);
   const b = objectOf(over);
@@ -56,8 +56,10 @@ export function metadataProperty(content: SchemaContent, name: string): string |
   return typeof value === 'string' ? value : undefined;
 }
 
-/** The content with what the settings and the version before it add.
- *  @param number the version it will have: written into the metadata where that is asked for or stands there already */
+/** Content completed by the settings and the previous version.
+ *  @param number version of the new content. It is written into the metadata where the request asks
+ *    for that, or where the metadata has it already
+ */
 export function complete(
   content: SchemaContent,
   config: SubjectConfig,

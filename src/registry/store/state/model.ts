@@ -1,9 +1,11 @@
-/** What the registry knows, built from records alone.
+/** State of the registry, built from records alone.
  *
- *  Invariants: (1) applying is total: any record in any order leaves a state that can be served; (2) applying a record
- *  twice is applying it once; (3) a text is held once, however many subjects and contexts use it, and no tree is held;
- *  (4) what was handed out never changes: a change makes other objects; (5) an id once seen in a context counts for
- *  its next id, also after its schema is gone.
+ *  Invariants:
+ *  1. Applying is total: any records in any order leave a state that can be served.
+ *  2. Applying a record twice has the effect of applying it once.
+ *  3. A text is held once, however many subjects and contexts use it; no parsed tree is held.
+ *  4. A returned object never changes: a change makes new objects.
+ *  5. An id that was seen in a context counts for its next id, also after the schema is removed.
  */
 
 import type { Json, SchemaContent } from '../../../formats/content.ts';
@@ -24,7 +26,7 @@ import {
 } from './records.ts';
 import { BaseTable, ForkTable, type Table } from './table.ts';
 
-/** One content, in every context that has it. */
+/** One content, shared by every context that has it. */
 export interface Text {
   readonly key: string;
   readonly guid: string;
@@ -59,7 +61,7 @@ export interface BurnedEntry extends BurnedVersion {
 
 const NONE: readonly never[] = [];
 
-/** Equal whatever the order of the properties. */
+/** Canonical form of a value, independent of the order of properties. */
 function sorted(value: Json | undefined): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== 'object' || value === null) return value ?? null;
@@ -78,34 +80,36 @@ const side = ({ references, metadata, ruleSet }: SchemaContent): string =>
         sorted(ruleSet),
       ]);
 
-/** Equal in all that counts for identity. */
+/** True when two contents are equal in everything that counts for identity. */
 export function isSameContent(a: SchemaContent, b: SchemaContent): boolean {
   return a.format === b.format && hasSameText(a, b) && side(a) === side(b);
 }
 
-/** The guid, with a number behind it for a content that the guid does not tell from another one. */
+/** Key of a content: its guid, with a number where the guid does not distinguish it from another
+ *  content.
+ */
 const textKeyOf = (guid: string, n: number): string => (n === 0 ? guid : `${guid}/${n}`);
 const idKey = (context: string, id: number): string => `${context}:${id}`;
-/** A version contains no colon, so the first one ends it. */
+/** A version contains no colon, so the first colon ends it. */
 const versionKey = (subject: string, version: number): string => `${version}:${subject}`;
 
 interface Tables {
-  /** By version, ascending; a subject without versions has no entry. */
+  /** Versions of a subject, ascending; a subject without versions has no entry. */
   readonly subjects: Table<string, readonly VersionEntry[]>;
   readonly ids: Table<string, IdEntry>;
   readonly texts: Table<string, TextEntry>;
-  /** The versions that refer to one. */
+  /** Versions that refer to a version, by `versionKey`. */
   readonly referrers: Table<string, readonly SubjectVersion[]>;
-  /** Null is global in the four that follow. */
+  /** Settings by scope; null is the global scope. */
   readonly configs: Table<string | null, SubjectConfig>;
   readonly modes: Table<string | null, RegistryMode>;
   readonly policies: Table<string | null, Policy>;
-  /** One at most, under null. */
+  /** Verdict policy of the log's origin, under null; at most one entry. */
   readonly origins: Table<null, VerdictPolicy>;
   readonly contexts: Table<string, true>;
   readonly maxIds: Table<string, number>;
   readonly burned: Table<string, readonly BurnedEntry[]>;
-  /** Keys that mean the same as the exact one and have other bytes: a removal must remove them too. */
+  /** Other spellings of a key, by the exact spelling; a removal must remove them too. */
   readonly aliases: Table<string, readonly string[]>;
 }
 
@@ -130,9 +134,9 @@ export class State {
   private readonly packer: Packer;
   private readonly forks: readonly ForkTable<unknown, unknown>[] | undefined;
 
-  /** Changes whenever a subject appears or goes. */
+  /** Counter that changes whenever a subject appears or disappears. */
   shape = 0;
-  /** Whether another registry has left its marks in the log, or may have written all of it. */
+  /** True when another registry left marks in the log, or may have written all of it. */
   foreign = false;
 
   constructor(parent?: State) {
@@ -147,23 +151,23 @@ export class State {
     this.forks = parent === undefined ? undefined : (made as ForkTable<unknown, unknown>[]);
   }
 
-  /** A copy that costs nothing until it changes; while it lives, this one must not. */
+  /** Copy-on-write copy. While it lives, this state must not change. */
   fork(): State {
     return new State(this);
   }
 
-  /** Gives the changes of a fork to what it was made from. */
+  /** Applies the changes of a fork to its parent. */
   merge(): void {
     for (const table of this.forks ?? []) table.merge();
     if (this.parent !== undefined) this.parent.shape = this.shape;
   }
 
-  // Reading.
+  // Queries.
 
   subjectNames(): string[] {
     return [...this.tables.subjects.entries()].map(([subject]) => subject);
   }
-  /** Ascending, deleted ones too. */
+  /** Versions, ascending, soft-deleted ones included. */
   versions(subject: string): readonly VersionEntry[] {
     return this.tables.subjects.get(subject) ?? NONE;
   }
@@ -175,7 +179,7 @@ export class State {
   }
   version(subject: string, version: number): VersionEntry | undefined {
     const versions = this.versions(subject);
-    // Versions are dense but for deleted ones, so this is nearly always the first guess.
+    // Versions are dense except for removed ones, so the first guess is nearly always right.
     const guess = versions[version - (versions[0]?.stored.version ?? 1)];
     if (guess?.stored.version === version) return guess;
     return versions.find(({ stored }) => stored.version === version);
@@ -186,16 +190,17 @@ export class State {
   textOfId(context: string, id: number): Text | undefined {
     return this.tables.ids.get(idKey(context, id))?.text;
   }
-  /** Versions that use an id, deleted ones too. */
+  /** Versions that use an id, soft-deleted ones included. */
   uses(context: string, id: number): readonly SubjectVersion[] {
     return this.tables.ids.get(idKey(context, id))?.uses ?? NONE;
   }
-  /** The least id of a content in a context. */
+  /** Least id of a content in a context. */
   idOf(context: string, content: SchemaContent): number | undefined {
     return this.entryOf(content)?.ids.find((one) => one.context === context)?.id;
   }
-  /** Index of the newest of the versions with this content, -1 without one. The content is looked up once: comparing
-   *  it with every version would make each registration as long as its subject. */
+  /** Index of the newest version with this content, -1 without one. Looks the content up once and
+   *  compares keys: comparing contents would make a registration as slow as its subject is long.
+   */
   newestWith(content: SchemaContent, versions: readonly { readonly text: Text }[]): number {
     const key = this.entryOf(content)?.text.key;
     return key === undefined ? -1 : versions.findLastIndex(({ text }) => text.key === key);
@@ -203,7 +208,8 @@ export class State {
   private entryOf(content: SchemaContent): TextEntry | undefined {
     return this.tables.texts.get(this.textKey(content, guidOf(content)));
   }
-  /** Contents that share a guid: one, unless two differ in what the guid does not tell apart. */
+  /** Ids of the contents with this guid: of one content, unless the guid does not distinguish two.
+   */
   byGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }> {
     const found: { context: string; id: number }[] = [];
     for (let n = 0; ; n++) {
@@ -227,14 +233,14 @@ export class State {
   policy(scope: string | null): Policy | undefined {
     return this.tables.policies.get(scope);
   }
-  /** What the log says it began with. */
+  /** Verdict policy that the log's origin record names. */
   origin(): VerdictPolicy | undefined {
     return this.tables.origins.get(null);
   }
   hasContext(context: string): boolean {
     return context === DEFAULT_CONTEXT || this.tables.contexts.has(context);
   }
-  /** Sorted, the default one first. */
+  /** Contexts, sorted, the default context first. */
   contexts(): readonly string[] {
     const known = new Set([...this.tables.contexts.entries()].map(([context]) => context));
     for (const [subject] of this.tables.subjects.entries())
@@ -245,15 +251,17 @@ export class State {
   maxId(context: string): number {
     return this.tables.maxIds.get(context) ?? 0;
   }
-  /** By seq. */
+  /** Tombstones of a subject, sorted by `seq`. */
   burned(subject: string): readonly BurnedEntry[] {
     return this.tables.burned.get(subject) ?? NONE;
   }
-  /** Other bytes under which the log may hold what this record's key means. */
+  /** Other spellings of this record's key that the log may hold. */
   aliases(record: StoreRecord): readonly string[] {
     return this.tables.aliases.get(encodeKey(record).toString('utf8')) ?? NONE;
   }
-  /** Records for what the state knows from records that a log may forget. */
+  /** Records for the facts that the state knows from records that a log may drop; see
+   *  `LogSink.summary`.
+   */
   summary(): readonly LogRecord[] {
     const records = [...this.tables.maxIds.entries()].map(([context, value]) =>
       encodeRecord({ kind: 'maxId', context, value }),
@@ -277,10 +285,12 @@ export class State {
     return { contexts: this.contexts().length, subjects, versions, schemas, deletedVersions };
   }
 
-  // Applying.
+  // Changes.
 
-  /** @param ts when the record was written, 0 where that is not known
-   *  @param keyText the key as it stands in the log where it is not the exact one */
+  /** Applies a record.
+   *  @param ts write time of the record, 0 where unknown
+   *  @param keyText the key in the log, where it is not the exact spelling
+   */
   apply(record: StoreRecord, ts: number, keyText?: string): void {
     if (keyText !== undefined) this.noteAlias(record, keyText);
     switch (record.kind) {
@@ -356,7 +366,7 @@ export class State {
     }
   }
 
-  /** Where a content is, or would be, held. */
+  /** Key under which a content is held, or would be held. */
   private textKey(content: SchemaContent, guid: string): string {
     for (let n = 0; ; n++) {
       const key = textKeyOf(guid, n);
@@ -368,7 +378,7 @@ export class State {
   private putVersion(subject: string, version: number, value: SchemaFields, ts: number): void {
     const context = contextOf(subject);
     const content: SchemaContent = {
-      // Kept and served whatever it says; a parser refuses a format it does not know.
+      // Any format is stored and served; a parser refuses an unknown one.
       format: value.format as SchemaFormat,
       text: value.text,
       references: value.references,
@@ -424,7 +434,8 @@ export class State {
       this.tables.ids.set(at, { ...entry, uses: [...entry.uses, use] });
       return;
     }
-    // An id with two contents is damage that another registry left: the later one is served, both versions stay.
+    // An id with two contents is damage from another registry: the later content is served, both
+    // versions stay.
     if (entry !== undefined) this.unlinkText(entry.text, context, id);
     const schema: StoredSchema = { id, context, guid: text.guid, content: text.content };
     this.tables.ids.set(at, { schema, text, uses: [...(entry?.uses ?? NONE), use] });

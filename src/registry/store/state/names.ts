@@ -4,15 +4,15 @@ import { registryError } from '../../errors.ts';
 
 export { DEFAULT_CONTEXT, parseSubject };
 
-/** The context whose settings are the global ones, as another registry may write it. */
+/** Context of the global settings, as another registry may write it. */
 const GLOBAL_CONTEXT = '.__GLOBAL';
 const WILDCARD = ':*:';
 const RESERVED_NAMES = ['__GLOBAL', '__EMPTY'];
 
-/** Characters of a subject with its context. */
+/** Maximum characters of a subject, its context included. */
 export const SUBJECT_CHARS_MAX = 1024;
 
-/** The one spelling of a subject: the default context is not written. */
+/** Canonical spelling of a subject: without the default context. */
 export function qualify({ context, name }: SubjectName): string {
   return context === DEFAULT_CONTEXT ? name : `:${context}:${name}`;
 }
@@ -21,7 +21,7 @@ export function contextOf(subject: string): string {
   return subject.startsWith(':.') ? parseSubject(subject).context : DEFAULT_CONTEXT;
 }
 
-/** A name without a context of its own stands in the context of `parent`. */
+/** Qualifies a name; without a context of its own it belongs to the context of `parent`. */
 export function qualifyWith(parent: string, subject: string): string {
   const own = parseSubject(subject);
   return own.context === DEFAULT_CONTEXT
@@ -46,7 +46,7 @@ function isWritable(subject: string): boolean {
   return subject.length <= SUBJECT_CHARS_MAX && !CONTROL.test(subject) && !LONE_SURROGATE.test(subject);
 }
 
-/** The subject in its one spelling. @throws invalid_subject */
+/** Returns the subject in its canonical spelling. @throws invalid_subject */
 export function checkSubject(subject: string): string {
   const parsed = parseSubject(subject);
   if (
@@ -60,7 +60,9 @@ export function checkSubject(subject: string): string {
   return qualify(parsed);
 }
 
-/** What a setting belongs to: null is global, `:.context:` a whole context. @throws invalid_subject */
+/** Returns the scope of a setting: null is global, `:.context:` a whole context. @throws
+ *  invalid_subject
+ */
 export function checkScope(subject: string | undefined): string | null {
   if (subject === undefined) return null;
   const parsed = parseSubject(subject);
@@ -74,7 +76,7 @@ export function checkScope(subject: string | undefined): string | null {
   return qualify(parsed);
 }
 
-/** Where a setting is looked for when a scope has none of its own: itself, its context, global. */
+/** Scopes in which a setting is looked up, in order: the scope itself, its context, global. */
 export function scopesOf(scope: string | null): readonly (string | null)[] {
   if (scope === null) return [null];
   const { context, name } = parseSubject(scope);
@@ -83,7 +85,9 @@ export function scopesOf(scope: string | null): readonly (string | null)[] {
 
 const IN_DEFAULT = `:${DEFAULT_CONTEXT}:`;
 
-/** Whether a subject is meant by a prefix: plain text, `:*:text` in any context, `:.context:text` in one. */
+/** Returns a test for the subjects of a prefix: plain text, `:*:text` in any context,
+ *  `:.context:text` in one.
+ */
 export function prefixTest(prefix: string): (subject: string) => boolean {
   if (prefix.startsWith(IN_DEFAULT)) {
     const rest = prefix.slice(IN_DEFAULT.length);
@@ -94,7 +98,7 @@ export function prefixTest(prefix: string): (subject: string) => boolean {
   return (subject) => parseSubject(subject).name.startsWith(rest);
 }
 
-/** Whether a subject belongs to a scope: null is every subject. */
+/** True when a subject belongs to a scope; null is every subject. */
 export function isWithin(subject: string, scope: string | null): boolean {
   if (scope === null || subject === scope) return true;
   const { context, name } = parseSubject(scope);

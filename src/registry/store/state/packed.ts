@@ -1,15 +1,16 @@
-/** Schema texts outside the heap: a heap of a hundred thousand texts grows to several times what it holds before the
- *  collector looks at it, and each look costs time. A text is made a string again when somebody asks for it.
+/** Schema texts outside the JavaScript heap. A heap of a hundred thousand texts grows to several
+ *  times their size between garbage collections, and each collection takes time. A text becomes a
+ *  string again on access.
  */
 import type { Json, Reference, SchemaContent } from '../../../formats/content.ts';
 import type { SchemaFormat } from '../../../formats/format.ts';
 
-/** Bytes of one piece of memory; it goes when the last content in it is gone. */
+/** Bytes of a chunk; it is freed with the last content in it. */
 const CHUNK_BYTES = 1 << 20;
-/** A text larger than this has memory of its own. */
+/** Size in bytes above which a text gets a buffer of its own. */
 const OWN_BYTES = CHUNK_BYTES / 8;
 
-/** A content whose text lies packed. Never spread it: the text would be left behind. */
+/** Content with a packed text. Never spread it: `text` is an accessor and would be lost. */
 class PackedContent implements SchemaContent {
   readonly format: SchemaFormat;
   readonly references: readonly Reference[];
@@ -41,13 +42,13 @@ class PackedContent implements SchemaContent {
     return this.#chunk.toString(this.#encoding, this.#at, this.#at + this.#bytes);
   }
 
-  /** UTF-16 units of the text. */
+  /** Length of the text in UTF-16 units. */
   get length(): number {
     return this.#encoding === 'latin1' ? this.#bytes : this.#bytes / 2;
   }
 }
 
-/** Whether two contents have the same text, mostly without making it. */
+/** True when two contents have the same text. Texts of different lengths are not decoded. */
 export function hasSameText(a: SchemaContent, b: SchemaContent): boolean {
   if (a === b) return true;
   const length = (content: SchemaContent): number =>
@@ -61,7 +62,7 @@ export class Packer {
 
   pack(content: SchemaContent): SchemaContent {
     const { text } = content;
-    // Half a surrogate pair, which a foreign record may hold, survives only as it is.
+    // A lone surrogate, which a foreign record may hold, survives only in UTF-16.
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the range of one byte a character
     const encoding = /^[\u0000-\u00ff]*$/.test(text) ? 'latin1' : 'utf16le';
     const bytes = encoding === 'latin1' ? text.length : text.length * 2;

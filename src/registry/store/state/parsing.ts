@@ -1,4 +1,4 @@
-/** Trees of schemas, made when they are needed and forgotten when there are too many. */
+/** Parses schemas on demand and keeps the trees in a bounded LRU cache. */
 import type { Logger } from '../../../core/log.ts';
 import {
   type Json,
@@ -19,25 +19,26 @@ import type { SchemaInput } from '../service.ts';
 import { isSameContent, type State, type Text } from './model.ts';
 import { qualify, qualifyWith } from './names.ts';
 
-/** Characters of the texts whose trees are held, and how many trees. */
+/** Limits of the tree cache: characters of the cached texts, and number of trees. */
 const PARSED_CHARS_MAX = 2_000_000;
 const PARSED_COUNT_MAX = 2_000;
 
-/** Characters of all that one schema refers to; as much as one check may read. */
+/** Maximum characters of all schemas that one schema refers to; as many as one check may read. */
 const REFERENCE_CHARS_MAX = CHECK_CHARS_MAX;
 
-/** Slots of the keys that were met once. */
+/** Slots of the table of keys that were seen once. */
 const MET_SLOTS = 1 << 13;
 
-/** Any number that differs for most texts. */
+/** FNV-1a hash over UTF-16 units. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return hash;
 }
 
-/** The least recently used tree goes first. A tree is held from the second time on: one that is asked for once, as
- *  most registrations are, would grow old in the heap for nothing. */
+/** LRU cache of trees. A tree is cached from its second use on: a tree that is used once, as in
+ *  most registrations, would only age in the heap.
+ */
 class ParsedSchemas {
   private readonly met = new Int32Array(MET_SLOTS);
   private readonly held = new Map<string, { readonly schema: Schema; readonly chars: number }>();
@@ -70,7 +71,7 @@ class ParsedSchemas {
   }
 }
 
-/** References with their texts, and a name for the whole that is equal exactly when all of them are. */
+/** Resolved references, with a key that is equal exactly when all of them are. */
 interface Resolved {
   readonly references: readonly ResolvedReference[];
   readonly key: string;
@@ -78,7 +79,7 @@ interface Resolved {
 
 const NOTHING: Resolved = { references: [], key: '' };
 
-/** Resolves what a schema of `subject` refers to, and what that refers to in turn. */
+/** Resolves the references of a schema of `subject`, transitively. */
 class Resolver {
   private readonly state: State;
   private readonly met = new Map<string, ResolvedReference>();
@@ -87,7 +88,7 @@ class Resolver {
   private readonly gaps: boolean;
   private chars = 0;
 
-  /** @param gaps leaves out what is not there */
+  /** @param gaps true: omits references that do not exist; false: refuses them */
   constructor(state: State, gaps: boolean) {
     this.state = state;
     this.gaps = gaps;
@@ -110,7 +111,7 @@ class Resolver {
       throw registryError(
         'invalid_schema',
         `No schema reference found for subject "${subject}" and version ${reference.version}`,
-        { next: 'register what is referred to first' },
+        { next: 'register the referenced schema first' },
       );
     }
     const at = JSON.stringify([reference.name, subject, reference.version]);
@@ -148,31 +149,31 @@ function resolve(state: State, subject: string, references: readonly Reference[]
   return references.length === 0 ? NOTHING : new Resolver(state, gaps).resolve(subject, references);
 }
 
-/** The tree of one request, so that looking for it and deciding on it parse it once. */
+/** Tree of one request, so that its look-up and its decision parse it once. */
 export interface Memo {
   key?: string;
   schema?: Schema;
 }
 
-/** The options of a parser that a registration decides. */
+/** Parser options that a registration decides. */
 export type HowParsed = Readonly<
   Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
 >;
 
-/** The sent schema with all that counts for its identity. */
+/** Sent schema, with everything that counts for its identity. */
 export interface Prepared {
-  /** The sent text; it can be parsed. */
+  /** Sent text; it was parsed without error. */
   readonly origin: Origin;
   readonly content: SchemaContent;
-  /** The text that a look-up compares. */
+  /** Text that a look-up compares. */
   readonly lookupText: string;
 }
 
-/** What is compared where the exact content is not found. */
+/** Texts that are compared where the exact content is not found. */
 interface Spelling {
-  /** Only where it is another one than the stored text. */
+  /** Look-up text; undefined where it equals the stored text. */
   readonly text: string | undefined;
-  /** With what it refers to written out; only where that is another text. */
+  /** Text with the references written out; undefined for a schema without references. */
   readonly resolved: string | undefined;
 }
 
@@ -187,8 +188,9 @@ function withoutVersion(metadata: Json | undefined): Json | undefined {
   return Object.keys(kept).length === 0 ? undefined : kept;
 }
 
-/** Equal but for the text, the number that registration itself writes into the metadata, and the spelling of what goes
- *  with it: a log may hold one that is not written here. */
+/** Compares everything but the texts. Ignores the version number that registration writes into the
+ *  metadata, and spellings of metadata and rules that a log may hold but that are not written here.
+ */
 function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): boolean {
   const plain = (content: SchemaContent): SchemaContent => {
     const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
@@ -204,8 +206,10 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
-/** The sent schema as the content that stores this very text. Parses nothing, so texts that no parser here accepts
- *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
+/** Content that would store the sent text verbatim. Parses nothing, so it also finds texts that no
+ *  parser here accepts. @throws invalid_schema for a reference to the latest version of a subject
+ *  without versions
+ */
 export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
   const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
   return contentOf({ ...input, format: input.format ?? 'AVRO' }, input.text, references);
@@ -217,7 +221,7 @@ function contentOf(
   references: readonly Reference[],
 ): SchemaContent {
   return {
-    // A log may hold a format that is unknown here; it is compared like any other.
+    // A log may hold an unknown format; it is compared like any other.
     format: format as SchemaFormat,
     text,
     references,
@@ -233,7 +237,7 @@ export class Parser {
   private readonly reported = new Set<string>();
   readonly checks: Checks;
 
-  /** True: new Avro texts are validated where no setting says otherwise. */
+  /** True: new Avro texts are validated unless a setting says otherwise. */
   readonly validatesNewSchemas: boolean;
 
   constructor(logger: Logger, checks: Checks, options: { readonly validatesNewSchemas: boolean }) {
@@ -280,9 +284,10 @@ export class Parser {
     return schema;
   }
 
-  /** A stored schema, to be read as leniently as can be.
-   *  @param gaps goes without what is referred to and is gone; else that is an error
-   *  @throws invalid_schema */
+  /** Origin of a stored schema, which is read as leniently as possible.
+   *  @param gaps true: omits references that no longer exist; false: refuses them
+   *  @throws invalid_schema
+   */
   private stored(state: State, subject: string, text: Text, gaps: boolean): Origin {
     const { content } = text;
     const { format } = content;
@@ -312,7 +317,7 @@ export class Parser {
     };
   }
 
-  /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
+  /** Origin of a stored schema; undefined when it cannot be read here, which is logged once. */
   storedOrNone(state: State, subject: string, text: Text, gaps = false): Origin | undefined {
     return this.orReported(subject, text, () => this.stored(state, subject, text, gaps));
   }
@@ -333,12 +338,12 @@ export class Parser {
     this.logger.warn(
       { subject, guid: text.guid, error },
       isSchemaFormat(text.content.format)
-        ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
-        : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
+        ? 'a stored schema cannot be parsed; it is served unchanged and no schema is compatible with it'
+        : 'a stored schema has an unknown type; it is served unchanged and no schema is compatible with it',
     );
   }
 
-  /** A stored text in another form. @throws Deferred, invalid_schema */
+  /** Stored text in another form. @throws Deferred, invalid_schema */
   textOf(state: State, subject: string, text: Text, form: TextForm): string {
     const origin = this.stored(state, subject, text, false);
     const tree = origin.tree();
@@ -346,7 +351,9 @@ export class Parser {
     return this.checks.text(origin, [form]).forms[0] as string;
   }
 
-  /** The newest of the versions whose content is this one, in another spelling too. @throws Deferred */
+  /** Index of the newest version with this content, in any spelling; -1 without one. @throws
+   *  Deferred
+   */
   find(
     state: State,
     subject: string,
@@ -403,8 +410,10 @@ export class Parser {
   }
 }
 
-/** By subject and version, each once: what a normalised schema refers to has no order of its own.
- *  Source: normalize() of the schemas of confluentinc/schema-registry, and SchemaReference.compareTo (facts only). */
+/** Sorts references by subject and version and removes duplicates: the references of a normalized
+ *  schema have no order. Source: normalize() of the schemas of confluentinc/schema-registry, and
+ *  SchemaReference.compareTo (facts only).
+ */
 function normalReferences(references: readonly Reference[]): readonly Reference[] {
   const met = new Map(references.map((one) => [JSON.stringify([one.name, one.subject, one.version]), one]));
   const order = (a: Reference, b: Reference): number =>
@@ -412,7 +421,7 @@ function normalReferences(references: readonly Reference[]): readonly Reference[
   return [...met.values()].sort(order);
 }
 
-/** -1 is the latest version there is, and is stored as its number. */
+/** Replaces version -1 by the number of the latest version. */
 function withVersion(state: State, subject: string, reference: Reference): Reference {
   const { name, subject: to, version } = reference;
   if (version !== -1) return { name, subject: to, version };
@@ -422,7 +431,7 @@ function withVersion(state: State, subject: string, reference: Reference): Refer
   return { name, subject: to, version: latest.stored.version };
 }
 
-/** The subject whose references a schema of this context resolves like. */
+/** Placeholder subject of a context, for resolving references in that context. */
 export function anySubjectOf(context: string): string {
   return qualify({ context, name: '_' });
 }

@@ -1,18 +1,21 @@
-/** The records of the `_schemas` topic as the existing registries write them: JSON keys of an exact byte order, JSON
- *  values.
+/** Records of the `_schemas` topic as the existing registries write them: JSON keys with an exact
+ *  order of bytes, and JSON values.
  *
- *    SCHEMA          {"keytype":"SCHEMA","subject":s,"version":n,"magic":1}       null: deleted for good
- *    CONFIG, MODE    {"keytype":"CONFIG","subject":s|null,"magic":0}              subject null: global
- *    DELETE_SUBJECT  {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}           versions up to n are soft-deleted
- *    CLEAR_SUBJECT   {"keytype":"CLEAR_SUBJECT","subject":s|null,"magic":0}       deleted versions are forgotten
+ *    SCHEMA          {"keytype":"SCHEMA","subject":s,"version":n,"magic":1}    null: deleted for good
+ *    CONFIG, MODE    {"keytype":"CONFIG","subject":s|null,"magic":0}           subject null: global
+ *    DELETE_SUBJECT  {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}        soft-deletes up to n
+ *    CLEAR_SUBJECT   {"keytype":"CLEAR_SUBJECT","subject":s|null,"magic":0}    removes soft-deleted
  *    CONTEXT         {"keytype":"CONTEXT","tenant":"default","context":c,"magic":0}
  *    NOOP            {"keytype":"NOOP","magic":0}
- *    ours            {"keytype":"NOOP","magic":0,"millrace":kind,…}             kind POLICY, MAX_ID, BURNED, ORIGIN
+ *    ours            {"keytype":"NOOP","magic":0,"millrace":kind,…}
+ *                    kind: POLICY, MAX_ID, BURNED, ORIGIN
  *
- *  A keytype that the JVM registry does not know ends its reader thread; a NOOP with one more property is a NOOP to it
- *  and to the others, and its key is still one of its own to log compaction. So that is how our own kinds are written.
- *  Reading takes the properties in any order (Karapace's differs) and keeps those it does not know.
- *  Source: core/src/main/java/.../storage/{SchemaKey,ConfigKey,ModeKey,NoopKey,DeleteSubjectKey,ClearSubjectKey,
+ *  An unknown keytype ends the reader thread of the JVM registry. A NOOP with an additional
+ *  property is a NOOP to every registry, and log compaction still sees a key of its own; so our
+ *  kinds are written as NOOPs. The reader accepts the properties in any order (Karapace's differs)
+ *  and keeps unknown ones.
+ *
+ *  Source: core/src/main/java/.../storage/{SchemaKey,ConfigKey,ModeKey,NoopKey,DeleteSubjectKey,
  *  ContextKey,SchemaValue,ConfigValue,SchemaRegistryKeyType,KafkaStoreReaderThread}.java of
  *  confluentinc/schema-registry (facts only); KeyFormatCase in the tests of Aiven-Open/karapace.
  */
@@ -22,35 +25,38 @@ import { isVerdictPolicy, type VerdictPolicy } from '../../compatibility/modes.t
 import type { LogRecord } from '../log.ts';
 import { REGISTRY_MODES, type RegistryMode, type SubjectConfig } from '../service.ts';
 
-/** The largest id that is given out or taken: clients hold ids in signed 32-bit numbers. */
+/** Greatest id that is assigned or accepted: clients hold ids in signed 32-bit numbers. */
 export const SCHEMA_ID_MAX = 0x7fff_ffff;
-/** Frames carry ids as unsigned 32-bit numbers: another registry's log may hold as much, and it is answered. */
+/** Greatest id that is read. Frames carry ids as unsigned 32-bit numbers; another registry's log
+ *  may hold such ids, and they are served.
+ */
 export const READ_ID_MAX = 0xffff_ffff;
 export const VERSION_MAX = 0x7fff_ffff;
 
 export interface SchemaFields {
   readonly id: number;
-  /** As written; absent is AVRO. */
+  /** Format as written; absent: AVRO. */
   readonly format: string;
   readonly text: string;
   readonly references: readonly Reference[];
   readonly metadata?: Json;
   readonly ruleSet?: Json;
   readonly deleted: boolean;
-  /** Properties that this code does not know, written back when the version changes. */
+  /** Unknown properties, written back when the version changes. */
   readonly extra?: Readonly<Record<string, Json>>;
 }
 
-/** What decides verdicts here and in no other registry. */
+/** Settings that decide verdicts here and that no other registry has. */
 export type Policy = Pick<SubjectConfig, 'verdictPolicy' | 'lossy'>;
 
-/** A version that is deleted for good and whose field numbers still count. */
+/** Version that is deleted for good and whose field numbers still count. */
 export interface BurnedVersion {
   readonly version: number;
   readonly format: string;
   readonly text: string;
   readonly references: readonly Reference[];
-  /** The subject had no version left after this one: what follows counts from 1 again. */
+  /** True: the subject had no version left after this one, so the next versions count from 1 again.
+   */
   readonly last: boolean;
 }
 
@@ -74,13 +80,13 @@ export type StoreRecord =
       readonly seq: number;
       readonly value: BurnedVersion | null;
     }
-  /** Which verdicts the log began with: ours, or those of the registry that wrote it. */
+  /** Verdict policy of the log's origin: ours, or that of the registry that wrote the log. */
   | { readonly kind: 'origin'; readonly value: VerdictPolicy | null }
   | { readonly kind: 'noop' };
 
 export type Decoded =
   | { readonly record: StoreRecord; readonly keyIsExact: boolean }
-  /** Of a kind that is not known here, or not what its kind demands: kept in the log, without effect. */
+  /** Unknown or malformed record: kept in the log, without effect. `unread` is the reason. */
   | { readonly unread: string };
 
 const utf8 = (value: unknown): Buffer => Buffer.from(JSON.stringify(value), 'utf8');
@@ -112,12 +118,12 @@ function keyOf(record: StoreRecord): unknown {
   }
 }
 
-/** The bytes that a record of this kind, subject and version has as its key. */
+/** Exact bytes of the record's key. */
 export function encodeKey(record: StoreRecord): Buffer {
   return utf8(keyOf(record));
 }
 
-/** An empty object is not none: it counts for the identity of a schema. */
+/** Omits null, but not an empty object, which counts for the identity of a schema. */
 const present = (name: string, value: Json | undefined): Record<string, Json> =>
   value === undefined || value === null ? {} : { [name]: value };
 
@@ -140,7 +146,7 @@ function schemaValue(subject: string, version: number, value: SchemaFields): unk
   };
 }
 
-/** In the order that the JVM registry's class names them. */
+/** Properties in the order of the JVM registry's class. */
 const CONFIG_FIELDS = [
   'alias',
   'normalize',
@@ -205,7 +211,7 @@ type Fields = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Undefined: not a JSON object in UTF-8. */
+/** Parses a JSON object in UTF-8; undefined for anything else. */
 function objectOf(bytes: Uint8Array): Fields | undefined {
   try {
     const value: unknown = JSON.parse(
@@ -288,7 +294,7 @@ const textOrNull = (value: unknown): string | null | undefined =>
 const isMode = (value: unknown): value is RegistryMode =>
   (REGISTRY_MODES as readonly unknown[]).includes(value);
 
-/** Undefined: the value is not what the kind demands. */
+/** Reads a record; undefined when the key or the value does not fit its kind. */
 function read(key: Fields, value: Fields | null): StoreRecord | undefined {
   const subject = text(key['subject']);
   const scope = textOrNull(key['subject']);
@@ -311,7 +317,7 @@ function read(key: Fields, value: Fields | null): StoreRecord | undefined {
     case 'DELETE_SUBJECT': {
       if (subject === undefined) return undefined;
       if (value === null) return { kind: 'deleteSubject', subject, value };
-      // Redpanda names no version: all there are.
+      // Redpanda names no version, which means all versions.
       const version = value['version'] ?? VERSION_MAX;
       if (version !== 0 && !isCount(version, VERSION_MAX)) return undefined;
       return { kind: 'deleteSubject', subject, value: version };
@@ -380,23 +386,23 @@ function readOurs(key: Fields, value: Fields | null): StoreRecord | undefined {
   }
 }
 
-/** Whether another registry has written this: none of ours leaves such marks. A record without them proves nothing. */
+/** True when another registry wrote this record: ours leave no such marks. False proves nothing. */
 export function isForeign(decoded: Decoded): boolean {
   if ('unread' in decoded || !decoded.keyIsExact) return true;
   const { record } = decoded;
   return record.kind === 'noop' || (record.kind === 'schema' && record.value?.extra !== undefined);
 }
 
-/** Values without content that Karapace has written, or restored, in place of none. */
+/** Empty values that Karapace has written, or restored, instead of null. */
 const isNothing = (value: Uint8Array): boolean =>
   value.length <= 4 && ['', 'null', '""'].includes(Buffer.from(value).toString('latin1'));
 
-/** Total: whatever the bytes are, the answer is a record or a sentence why there is none. */
+/** Decodes a record. Total: for any bytes it returns a record or the reason why there is none. */
 export function decodeRecord({ key, value }: LogRecord): Decoded {
   const fields = objectOf(key);
   if (fields === undefined) return { unread: 'its key is not a JSON object' };
   const content = value === null || isNothing(value) ? null : objectOf(value);
-  // The value of a NOOP is of no kind; some registries write an empty one.
+  // The value of a NOOP is ignored; some registries write an empty one.
   if (content === undefined && fields['keytype'] !== 'NOOP')
     return { unread: `the value of its ${JSON.stringify(fields['keytype'])} is not a JSON object` };
   const record = read(fields, content ?? null);

@@ -1,4 +1,6 @@
-/** Levels, modes and the other settings of a subject, a context or all: what is in force, and what may be set. */
+/** Levels, modes and other settings of a subject, a context or all subjects: which are in force,
+ *  and which values are allowed.
+ */
 
 import { readMetadata, readRuleSet } from '../../../formats/contract.ts';
 import {
@@ -23,7 +25,7 @@ function ownConfig(state: State, scope: string | null): SubjectConfig {
   return { ...state.config(scope), ...state.policy(scope) };
 }
 
-/** Without a level that nobody knows here: another registry may have written one. */
+/** Own settings without an unknown compatibility level, which another registry may have written. */
 function knownConfig(state: State, scope: string | null): SubjectConfig {
   const own = ownConfig(state, scope);
   if (own.compatibilityLevel === undefined || isLevel(own.compatibilityLevel)) return own;
@@ -31,22 +33,25 @@ function knownConfig(state: State, scope: string | null): SubjectConfig {
   return others;
 }
 
-/** What verdicts are where nothing is set: those of the registry whose log this is. */
+/** Verdict policy where nothing is set: that of the registry whose log this is. */
 function originOf(state: State): VerdictPolicy {
   return state.origin() ?? (state.foreign ? 'STRICT' : 'PROVEN');
 }
 
-/** A field that a scope does not set comes from its context, then from the global settings, then from the log. */
+/** Settings in force: a field that a scope does not set comes from its context, then from the
+ *  global settings, then from the log.
+ */
 export function configInForce(state: State, scope: string | null): SubjectConfig {
   return { verdictPolicy: originOf(state), ...configShown(state, scope) };
 }
 
-/** As `configInForce`, without the policy that follows from the log: clients of the registry that wrote the log do not
- *  know the property. */
+/** Settings in force, without the policy that follows from the log: clients of the registry that
+ *  wrote the log do not know that property.
+ */
 function configShown(state: State, scope: string | null): SubjectConfig {
   const merged: SubjectConfig = { compatibilityLevel: DEFAULT_LEVEL };
   for (const one of [...scopesOf(scope)].reverse()) Object.assign(merged, knownConfig(state, one));
-  // An alias is a property of one name.
+  // An alias belongs to one name and is not inherited.
   const { alias: _, ...others } = merged;
   const { alias } = ownConfig(state, scope);
   return alias === undefined ? others : { ...others, alias };
@@ -56,7 +61,7 @@ export function levelOf(config: SubjectConfig): Level {
   return isLevel(config.compatibilityLevel) ? config.compatibilityLevel : DEFAULT_LEVEL;
 }
 
-/** Of a config in force. */
+/** Verdict policy of a config in force. */
 export function policyOf(config: SubjectConfig): VerdictPolicy {
   return isVerdictPolicy(config.verdictPolicy) ? config.verdictPolicy : 'PROVEN';
 }
@@ -97,7 +102,7 @@ export function modeOf(state: State, scope: string | null, inForce: boolean): Re
 const modeNotSet = (scope: string): Error =>
   registryError('subject_mode_not_set', `Subject '${scope}' does not have subject-level mode configured`);
 
-/** The default context has no name that could be said. */
+/** Part of a message that names the context; empty for the default context. */
 const inContext = (subject: string): string => {
   const context = contextOf(subject);
   return context === DEFAULT_CONTEXT ? '' : ` in context :${context}:`;
@@ -158,12 +163,13 @@ const CHECKS: Readonly<Record<keyof SubjectConfig, Check>> = {
   lossy: word(LOSSY_CHOICES),
 };
 
-/** The fields of an update by their own names; null removes. @throws invalid_level, malformed_request,
- *  invalid_rule_set */
+/** Reads the fields of an update by their own names; null removes a field. @throws invalid_level,
+ *  malformed_request, invalid_rule_set
+ */
 function readUpdate(update: Readonly<Record<string, unknown>>): Map<keyof SubjectConfig, unknown> {
   const fields = new Map<keyof SubjectConfig, unknown>();
   for (const name of Object.keys(CHECKS) as Array<keyof SubjectConfig>) {
-    // A request says `compatibility` where an answer says `compatibilityLevel`.
+    // A request may name the property `compatibility`; an answer names it `compatibilityLevel`.
     const said = name === 'compatibilityLevel' && !(name in update) ? 'compatibility' : name;
     const value = update[said];
     if (value === undefined) continue;
@@ -176,7 +182,9 @@ const OURS: readonly (keyof SubjectConfig)[] = ['verdictPolicy', 'lossy'];
 
 const isEqual = (a: object, b: object): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-/** Checks first, so that a bad update is refused before it queues. @returns the decision */
+/** Returns the decision on an update. Checks first, so that a bad update is refused before it
+ *  queues.
+ */
 export function settingConfig(
   scope: string | null,
   update: Readonly<Record<string, unknown>>,
@@ -204,7 +212,7 @@ export function settingConfig(
   };
 }
 
-/** @returns what was set before */
+/** Removes the settings of a scope. @returns the previous settings */
 export function removeConfig(draft: Draft, scope: string | null): SubjectConfig {
   const { state } = draft;
   checkWritable(state, scope);
@@ -217,7 +225,7 @@ export function removeConfig(draft: Draft, scope: string | null): SubjectConfig 
   return { compatibilityLevel: DEFAULT_LEVEL, ...old };
 }
 
-/** What a subject has of its own goes with its last version. */
+/** Removes the settings of a scope. A subject loses its own settings with its last version. */
 export function removeSettings(draft: Draft, scope: string | null, also: { readonly mode: boolean }): void {
   const { state } = draft;
   if (state.config(scope) !== undefined) draft.put({ kind: 'config', subject: scope, value: null });
@@ -255,7 +263,7 @@ export function setMode(
   return mode;
 }
 
-/** @returns the mode that was set before */
+/** Removes the mode of a scope. @returns the previous mode */
 export function removeMode(draft: Draft, scope: string | null, recursive: boolean): RegistryMode {
   const { state } = draft;
   const old = state.mode(scope);

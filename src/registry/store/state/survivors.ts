@@ -1,18 +1,19 @@
-/** Decides which records of a log are still needed: the last value of each key, and the records that delete a range of versions
- *  as long as a version before them is left.
+/** Log compaction: decides which records of a log are still needed. They are the last value of each
+ *  key, and the records that delete a range of versions while a version before them is left.
  *
- *  Invariant: replaying the kept records in their order leaves the state that replaying all of them leaves, but for what
- *  removed records proved; a caller adds records for that (`LogSink.summary`). A DELETE_SUBJECT or CLEAR_SUBJECT works on what stands
- *  before it, so a later one of the same key does not replace it.
+ *  Invariant: replaying the kept records in order leaves the same state as replaying all records,
+ *  except for facts that only removed records proved. A caller adds records for those
+ *  (`LogSink.summary`). A DELETE_SUBJECT or CLEAR_SUBJECT affects the records before it, so a later
+ *  one of the same key does not replace it.
  */
 import type { LogRecord } from '../log.ts';
 import { contextOf, parseSubject } from './names.ts';
 import { decodeRecord } from './records.ts';
 
-/** Keys that are decoded before `pause` is called. */
+/** Number of keys that are decoded before `pause` is called. */
 const KEYS_A_SLICE = 2_000;
 
-/** Prefixes of the keys of our own records that delete no range: the fast test for them. */
+/** Prefixes of the keys of our own records that delete no range: a fast test for them. */
 const SINGLE = /^\{"keytype":"(SCHEMA|CONFIG|MODE|CONTEXT|NOOP)"/;
 
 interface RangeDeletion {
@@ -25,7 +26,10 @@ export class Survivors {
   private readonly last = new Map<string, number>();
   private readonly deletions: RangeDeletion[] = [];
 
-  /** @returns the number of the record, from 0 in the order of the calls, and that of the record that it replaces or removes */
+  /** Adds the next record.
+   *  @returns the ordinal of the record, from 0 in the order of the calls, and that of the record
+   *    that it replaces or removes
+   */
   add(record: LogRecord): { readonly ordinal: number; readonly replaces: number | undefined } {
     const ordinal = this.count++;
     const key = Buffer.from(record.key.buffer, record.key.byteOffset, record.key.length).toString('latin1');
@@ -43,8 +47,9 @@ export class Survivors {
     return { ordinal, replaces };
   }
 
-  /** One byte a record: 1 where it is kept.
-   *  @param pause lets other work of the process run */
+  /** Returns one byte for each record: 1 where the record is kept.
+   *  @param pause lets other work of the process run
+   */
   async kept(pause: () => Promise<void>): Promise<Uint8Array> {
     const kept = new Uint8Array(this.count);
     for (const ordinal of this.last.values()) kept[ordinal] = 1;
@@ -55,13 +60,13 @@ export class Survivors {
     return kept;
   }
 
-  /** The ordinal of the first version that is kept: of each subject, of each context, and of all. */
+  /** Ordinal of the first kept version: of each subject, of each context, and of all. */
   private async firstVersions(pause: () => Promise<void>): Promise<ReadonlyMap<string, number>> {
     const first = new Map<string, number>();
     let decodedKeys = 0;
     for (const [key, ordinal] of this.last) {
       if (++decodedKeys % KEYS_A_SLICE === 0) await pause();
-      // A null value decodes without its content; the key alone says the subject.
+      // A null value decodes without its content; the key alone names the subject.
       const decoded = decodeRecord({ key: Buffer.from(key, 'latin1'), value: null });
       if (!('record' in decoded) || decoded.record.kind !== 'schema') continue;
       const { subject } = decoded.record;
@@ -72,10 +77,10 @@ export class Survivors {
   }
 }
 
-/** Subjects never hold a NUL, so these names are no subjects. */
+/** Key of a context in `firstVersions`. Subjects never contain NUL, so no subject has this key. */
 const inContext = (context: string): string => `\0${context}`;
 
-/** The scope of a deletion: a subject, a context, or everything. */
+/** Key of a deletion's scope in `firstVersions`: a subject, a context, or everything. */
 function placeOf(scope: string | null): string {
   if (scope === null) return '\0';
   const { context, name } = parseSubject(scope);

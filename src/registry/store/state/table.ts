@@ -1,6 +1,7 @@
-/** A map that can be tried on: a fork sees the base and its own changes, and the base sees them after `merge`.
+/** Copy-on-write map: a fork sees the base and its own changes, and the base sees them after
+ *  `merge`.
  *
- *  Values are immutable: a change is another value under the same key.
+ *  Values are immutable: a change sets another value under the same key.
  */
 
 export interface Table<K, V> {
@@ -8,7 +9,7 @@ export interface Table<K, V> {
   has(key: K): boolean;
   set(key: K, value: V): void;
   delete(key: K): void;
-  /** In no order that means anything. */
+  /** Entries in no defined order. */
   entries(): IterableIterator<readonly [K, V]>;
 }
 
@@ -32,12 +33,12 @@ export class BaseTable<K, V> implements Table<K, V> {
   }
 }
 
-/** Stands for a deleted key. */
+/** Marks a deleted key. */
 const GONE = Symbol('gone');
 
 export class ForkTable<K, V> implements Table<K, V> {
   private readonly base: Table<K, V>;
-  /** Made with the first change: most forks change one or two of their tables. */
+  /** Created with the first change: most forks change one or two of their tables. */
   private changes: Map<K, V | typeof GONE> | undefined;
 
   constructor(base: Table<K, V>) {
@@ -68,7 +69,7 @@ export class ForkTable<K, V> implements Table<K, V> {
     for (const [key, value] of changes) if (value !== GONE) yield [key, value as V];
   }
 
-  /** Makes the base what this fork is. */
+  /** Applies the changes of this fork to the base. */
   merge(): void {
     if (this.changes === undefined) return;
     for (const [key, value] of this.changes) {

@@ -1,9 +1,12 @@
-/** What outlives a version that goes for good, in records that other registries skip. */
+/** Tombstones: facts that outlive versions deleted for good, in records that other registries skip.
+ */
 import type { Draft } from '../draft.ts';
 import type { VersionEntry } from './model.ts';
 import { contextOf } from './names.ts';
 
-/** Keeps what must outlive versions that go for good: their field numbers, and the greatest id. */
+/** Writes the tombstones of versions before they are deleted for good: Protobuf field numbers and
+ *  the greatest id.
+ */
 export function burn(draft: Draft, subject: string, versions: readonly VersionEntry[]): void {
   const context = contextOf(subject);
   const left = draft.state.versions(subject).length - versions.length;

@@ -1,4 +1,4 @@
-/** How a version is asked for, and what is said when it is not there. */
+/** Names of versions in requests, and the errors for missing subjects and versions. */
 import type { MillraceError } from '../../../core/errors.ts';
 import { registryError } from '../../errors.ts';
 import { VERSION_MAX } from './records.ts';
