@@ -17,12 +17,12 @@ inline constexpr std::int32_t kBatchMagic = 826430029;
 inline constexpr std::int32_t kSpanNull = -1;
 inline constexpr std::int32_t kSpanNoOffset = -1001;
 
-// Who set the timestamp.
+// Origin of the timestamp.
 inline constexpr std::int32_t kTimestampTypeNone = 0;
 inline constexpr std::int32_t kTimestampTypeCreate = 1;
 inline constexpr std::int32_t kTimestampTypeAppend = 2;
 
-// Facts of a record, as bits.
+// Properties of a record, as bits.
 inline constexpr std::int32_t kRecordFlagKeyNull = 1;
 inline constexpr std::int32_t kRecordFlagValueNull = 2;
 inline constexpr std::int32_t kRecordFlagHasHeaders = 4;
@@ -49,7 +49,7 @@ inline constexpr std::int32_t kEventStatusOk = 0;
 inline constexpr std::int32_t kEventStatusNull = 1;
 inline constexpr std::int32_t kEventStatusBadLength = 2;
 
-// Why a row was not admitted.
+// Reason that a row was not admitted.
 inline constexpr std::int32_t kRefusalLate = 1;
 inline constexpr std::int32_t kRefusalLateAfterIdle = 2;
 inline constexpr std::int32_t kRefusalInvalid = 3;
@@ -90,13 +90,13 @@ inline constexpr std::int32_t kXxh32Words = 12;
 // First 64 bytes of every batch.
 struct BatchHeader {
   std::uint32_t magic;  // BATCH.MAGIC
-  std::uint32_t layout_id;  // Which batch layout follows.
+  std::uint32_t layout_id;  // Id of the batch layout.
   std::uint32_t row_count;  // Rows in use.
-  std::uint32_t row_capacity;  // Cells a column has.
+  std::uint32_t row_capacity;  // Cells of a column.
   std::uint32_t arena_used;  // Bytes of the arena in use.
-  std::uint32_t arena_capacity;  // Bytes the arena has.
+  std::uint32_t arena_capacity;  // Bytes of the arena.
   std::int32_t status;  // Status word of the last call that filled the batch.
-  std::int32_t detail;  // A number that goes with the status.
+  std::int32_t detail;  // Number that belongs to the status.
   std::uint8_t reserved[32];
 };
 static_assert(sizeof(BatchHeader) == 64);
@@ -115,7 +115,7 @@ struct RecordBatch {
   BatchHeader* header = nullptr;
   std::int64_t* offset = nullptr;  // Offset in the partition; SPAN.NO_OFFSET before it is known.
   std::int64_t* timestamp = nullptr;  // Milliseconds since the epoch; 0 when producing: now.
-  std::int32_t* topic_index = nullptr;  // Index into the topic names of whoever filled the batch.
+  std::int32_t* topic_index = nullptr;  // Index into the topic names of the component that filled the batch.
   std::int32_t* partition = nullptr;  // Partition; -1 when producing: the partitioner decides.
   std::uint32_t* key_start = nullptr;  // Arena offset of the key.
   std::int32_t* key_length = nullptr;  // Bytes of the key; -1 null.
@@ -259,7 +259,7 @@ struct Accumulator {
   static constexpr std::size_t kMinAt = 32;  // i64. Least value.
   static constexpr std::size_t kMaxAt = 40;  // i64. Greatest value.
   static constexpr std::size_t kLastUpdateTsAt = 48;  // i64. Greatest event_ts folded in.
-  static constexpr std::size_t kSpareAt = 56;  // u64. Of a session its first event_ts (i64); else zero.
+  static constexpr std::size_t kSpareAt = 56;  // u64. First event_ts of a session (i64); else zero.
 };
 static_assert(Accumulator::kSpareAt <= Accumulator::kBytes, "fields lie inside the struct");
 static_assert(Accumulator::kAccountIdAt >= 0, "fields do not overlap");
@@ -271,7 +271,7 @@ static_assert(Accumulator::kMaxAt >= 40, "fields do not overlap");
 static_assert(Accumulator::kLastUpdateTsAt >= 48, "fields do not overlap");
 static_assert(Accumulator::kSpareAt >= 56, "fields do not overlap");
 
-// What decides which events are in time and which windows are due, as 64-bit floats. Whole ms; parameters first, then state.
+// Parameters, then state, that decide which events are in time and which windows are due, as 64-bit floats. Whole ms.
 struct WindowClock {
   static constexpr std::size_t kBytes = 128;
   static constexpr std::size_t kGlobalAt = 0;  // f64. 1: one watermark over all partitions; 0: one a partition.
@@ -279,9 +279,9 @@ struct WindowClock {
   static constexpr std::size_t kSlideMsAt = 16;  // f64. Distance of two window starts.
   static constexpr std::size_t kSizeMsAt = 24;  // f64. Length of a window; 0: sessions, no slice makes a window due.
   static constexpr std::size_t kDelayMsAt = 32;  // f64. Allowed skew plus allowed lateness.
-  static constexpr std::size_t kMaxFutureMsAt = 40;  // f64. How far an event may run ahead of its record and still move the watermark; -1: any.
+  static constexpr std::size_t kMaxFutureMsAt = 40;  // f64. Most ms that an event may be ahead of its record and still move the watermark; -1: no limit.
   static constexpr std::size_t kNextEndAt = 48;  // f64. Least end of an open window; Infinity: none.
-  static constexpr std::size_t kFrontierAt = 56;  // f64. Windows that end at or before it are final; it never falls. -Infinity: none is.
+  static constexpr std::size_t kFrontierAt = 56;  // f64. Least watermark less lateness: windows that end at or before it are final; it never falls. -Infinity: none is.
   static constexpr std::size_t kMaxSeenAt = 64;  // f64. Greatest event_ts that moved a watermark.
   static constexpr std::size_t kSpareAt = 72;  // bytes. Zero.
 };
@@ -300,16 +300,16 @@ static_assert(WindowClock::kSpareAt >= 72, "fields do not overlap");
 // Position, watermark and counts of one partition, as 64-bit floats. accepted + droppedLate + invalid = consumed.
 struct PartitionProgress {
   static constexpr std::size_t kBytes = 128;
-  static constexpr std::size_t kNextOffsetAt = 0;  // f64. Next offset to take.
-  static constexpr std::size_t kLimitAt = 8;  // f64. Offsets from here on are left alone; Infinity: none.
-  static constexpr std::size_t kMaxSeenAt = 16;  // f64. Greatest event_ts, as far as it counts; -Infinity: none.
-  static constexpr std::size_t kConsumedAt = 24;  // f64. Rows taken.
+  static constexpr std::size_t kNextOffsetAt = 0;  // f64. Next offset to process.
+  static constexpr std::size_t kLimitAt = 8;  // f64. First offset that is not processed; Infinity: no limit.
+  static constexpr std::size_t kMaxSeenAt = 16;  // f64. Greatest event_ts that counts for the watermark; -Infinity: none.
+  static constexpr std::size_t kConsumedAt = 24;  // f64. Rows processed.
   static constexpr std::size_t kAcceptedAt = 32;  // f64. Rows admitted.
   static constexpr std::size_t kDroppedLateAt = 40;  // f64. Rows too late.
-  static constexpr std::size_t kDroppedAfterIdleAt = 48;  // f64. Those of them that their own partition would have taken: the frontier was past them.
+  static constexpr std::size_t kDroppedAfterIdleAt = 48;  // f64. Part of droppedLate: in time for their own partition, but behind the watermark of the windows.
   static constexpr std::size_t kInvalidAt = 56;  // f64. Rows without a valid event.
-  static constexpr std::size_t kFutureClampedAt = 64;  // f64. Events that were not let to move the watermark all the way.
-  static constexpr std::size_t kIdleAt = 72;  // f64. 1: holds no frontier back until its next valid event; else 0.
+  static constexpr std::size_t kFutureClampedAt = 64;  // f64. Events whose effect on the watermark was limited.
+  static constexpr std::size_t kIdleAt = 72;  // f64. 1: does not hold the watermark back until its next valid event; else 0.
   static constexpr std::size_t kSpareAt = 80;  // bytes. Zero.
 };
 static_assert(PartitionProgress::kSpareAt <= PartitionProgress::kBytes, "fields lie inside the struct");
@@ -358,7 +358,7 @@ static_assert(AdmittedBatch::Bytes(1000) == 12096, "the two languages agree on t
 struct RefusedBatch {
   static constexpr std::uint32_t kId = 8;
   BatchHeader* header = nullptr;
-  std::int64_t* bound = nullptr;  // Least event_ts that would have been in time: of an invalid row, that of its partition; -2^62: any.
+  std::int64_t* bound = nullptr;  // Least event_ts that would have been in time, for an invalid row that of its partition; -2^62: any.
   std::uint32_t* row = nullptr;  // Row of the event batch.
   std::uint8_t* reason = nullptr;  // REFUSAL.*
 
@@ -387,14 +387,14 @@ struct RefusedBatch {
 };
 static_assert(RefusedBatch::Bytes(1000) == 13120, "the two languages agree on the size");
 
-// Heads the deltas of one batch, pre-aggregated by key and slice. Behind it the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
+// Header of the deltas of one batch, pre-aggregated by key and slice. It precedes the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
 struct WindowDeltas {
   static constexpr std::size_t kBytes = 32;
   static constexpr std::size_t kMagicAt = 0;  // u32. WINDOW_DELTAS_FORM.MAGIC
   static constexpr std::size_t kVersionAt = 4;  // u32. WINDOW_DELTAS_FORM.VERSION
-  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of the whole, this head included.
-  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Deltas.
-  static constexpr std::size_t kSliceCountAt = 16;  // u32. Slice starts, no two alike.
+  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of header and columns together.
+  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Number of deltas.
+  static constexpr std::size_t kSliceCountAt = 16;  // u32. Number of distinct slice starts.
   static constexpr std::size_t kSpareAt = 20;  // u32. Zero.
   static constexpr std::size_t kSliceMsAt = 24;  // i64. Width of a slice.
 };
@@ -407,15 +407,15 @@ static_assert(WindowDeltas::kSliceCountAt >= 16, "fields do not overlap");
 static_assert(WindowDeltas::kSpareAt >= 20, "fields do not overlap");
 static_assert(WindowDeltas::kSliceMsAt >= 24, "fields do not overlap");
 
-// Heads the partial sessions of one batch. Behind it columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
+// Header of the partial sessions of one batch. It precedes columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
 struct SessionDeltas {
   static constexpr std::size_t kBytes = 32;
   static constexpr std::size_t kMagicAt = 0;  // u32. SESSION_DELTAS_FORM.MAGIC
   static constexpr std::size_t kVersionAt = 4;  // u32. SESSION_DELTAS_FORM.VERSION
-  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of the whole, this head included.
-  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Partial sessions.
+  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of header and columns together.
+  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Number of partial sessions.
   static constexpr std::size_t kGapMsAt = 16;  // i64. Gap of the sessions.
-  static constexpr std::size_t kLeastStartAt = 24;  // i64. Start of the earliest; 0 without any.
+  static constexpr std::size_t kLeastStartAt = 24;  // i64. Start of the earliest partial session; 0 without any.
 };
 static_assert(SessionDeltas::kLeastStartAt <= SessionDeltas::kBytes, "fields lie inside the struct");
 static_assert(SessionDeltas::kMagicAt >= 0, "fields do not overlap");
@@ -482,21 +482,21 @@ struct FrameBatch {
 };
 static_assert(FrameBatch::Bytes(1000) == 21248, "the two languages agree on the size");
 
-// What the event generator is asked for, as 64-bit floats. Whole numbers unless said otherwise.
+// Parameters of the event generator, as 64-bit floats. Whole numbers unless stated otherwise.
 struct GenParams {
   static constexpr std::size_t kBytes = 128;
   static constexpr std::size_t kSeedLowAt = 0;  // f64. Low 32 bits of the seed.
   static constexpr std::size_t kSeedHighAt = 8;  // f64. High 32 bits of the seed.
   static constexpr std::size_t kAccountBaseLowAt = 16;  // f64. Low 32 bits of the account_id of rank 1.
-  static constexpr std::size_t kAccountBaseHighAt = 24;  // f64. High 32 bits of the same.
+  static constexpr std::size_t kAccountBaseHighAt = 24;  // f64. High 32 bits of the account_id of rank 1.
   static constexpr std::size_t kPowerWholeAt = 32;  // f64. Whole part of the Zipf exponent.
-  static constexpr std::size_t kPowerFractionAt = 40;  // f64. The rest of it in units of 2^-30.
+  static constexpr std::size_t kPowerFractionAt = 40;  // f64. Fraction of the Zipf exponent in units of 2^-30.
   static constexpr std::size_t kValueMinAt = 48;  // f64. Least value.
-  static constexpr std::size_t kValueSpanAt = 56;  // f64. How many values there are.
+  static constexpr std::size_t kValueSpanAt = 56;  // f64. Number of different values.
   static constexpr std::size_t kBaseTsAt = 64;  // f64. event_ts of event 0, ms since the epoch.
   static constexpr std::size_t kPerMsAt = 72;  // f64. Events in a millisecond of event time; may be a fraction.
   static constexpr std::size_t kTypicalBelowAt = 80;  // f64. A 32-bit word below this is a typical delay.
-  static constexpr std::size_t kTailBelowAt = 88;  // f64. Else below this a delay of the tail, else a straggler.
+  static constexpr std::size_t kTailBelowAt = 88;  // f64. Any other word below this is a delay of the tail; the rest are stragglers.
   static constexpr std::size_t kTypicalMaxMsAt = 96;  // f64. Largest typical delay, ms.
   static constexpr std::size_t kTailMaxMsAt = 104;  // f64. Largest delay of the tail, ms.
   static constexpr std::size_t kStragglerMaxMsAt = 112;  // f64. Largest delay of a straggler, ms.
@@ -565,14 +565,14 @@ struct ZipfTable {
 };
 static_assert(ZipfTable::Bytes(1000) == 36160, "the two languages agree on the size");
 
-// Where the delayed order stands, as 64-bit floats. Times are ms after the first event.
+// State of the delayed order, as 64-bit floats. Times are ms after the first event.
 struct ArrivalState {
   static constexpr std::size_t kBytes = 64;
-  static constexpr std::size_t kClockAt = 0;  // f64. The millisecond whose arrivals leave.
+  static constexpr std::size_t kClockAt = 0;  // f64. Millisecond whose arrivals are emitted.
   static constexpr std::size_t kNextSeqAt = 8;  // f64. First event not yet delayed.
-  static constexpr std::size_t kPendingAt = 16;  // f64. Events delayed and not yet out.
+  static constexpr std::size_t kPendingAt = 16;  // f64. Events delayed and not yet emitted.
   static constexpr std::size_t kFreeHeadAt = 24;  // f64. First free row of the pool; -1 none.
-  static constexpr std::size_t kEmittedAt = 32;  // f64. Events out.
+  static constexpr std::size_t kEmittedAt = 32;  // f64. Events emitted.
   static constexpr std::size_t kPoolFullAt = 40;  // f64. 1: the last call stopped for want of pool rows.
   static constexpr std::size_t kReservedAt = 48;  // f64. 0.
 };
@@ -618,8 +618,8 @@ static_assert(ArrivalWheel::Bytes(1000) == 8128, "the two languages agree on the
 struct ArrivalPool {
   static constexpr std::uint32_t kId = 6;
   BatchHeader* header = nullptr;
-  double* seq = nullptr;  // The event.
-  double* arrival = nullptr;  // When it arrives, ms after the first event.
+  double* seq = nullptr;  // Number of the event.
+  double* arrival = nullptr;  // Arrival time, ms after the first event.
   std::int32_t* next = nullptr;  // Next row of its list; -1 last.
 
   // Bytes of a buffer that holds this batch.

@@ -16,14 +16,14 @@ export const SPAN = {
   NO_OFFSET: -1001,
 } as const;
 
-/** Who set the timestamp. */
+/** Origin of the timestamp. */
 export const TIMESTAMP_TYPE = {
   NONE: 0,
   CREATE: 1,
   APPEND: 2,
 } as const;
 
-/** Facts of a record, as bits. */
+/** Properties of a record, as bits. */
 export const RECORD_FLAG = {
   KEY_NULL: 1,
   VALUE_NULL: 2,
@@ -60,7 +60,7 @@ export const EVENT_STATUS = {
   BAD_LENGTH: 2,
 } as const;
 
-/** Why a row was not admitted. */
+/** Reason that a row was not admitted. */
 export const REFUSAL = {
   LATE: 1,
   LATE_AFTER_IDLE: 2,
@@ -117,19 +117,19 @@ export const BATCH_HEADER = {
   BYTES: 64,
   /** u32. BATCH.MAGIC */
   MAGIC: 0,
-  /** u32. Which batch layout follows. */
+  /** u32. Id of the batch layout. */
   LAYOUT_ID: 4,
   /** u32. Rows in use. */
   ROW_COUNT: 8,
-  /** u32. Cells a column has. */
+  /** u32. Cells of a column. */
   ROW_CAPACITY: 12,
   /** u32. Bytes of the arena in use. */
   ARENA_USED: 16,
-  /** u32. Bytes the arena has. */
+  /** u32. Bytes of the arena. */
   ARENA_CAPACITY: 20,
   /** i32. Status word of the last call that filled the batch. */
   STATUS: 24,
-  /** i32. A number that goes with the status. */
+  /** i32. Number that belongs to the status. */
   DETAIL: 28,
 } as const;
 
@@ -142,7 +142,7 @@ export interface RecordBatchViews {
   readonly offset: BigInt64Array;
   /** i64[rowCapacity]. Milliseconds since the epoch; 0 when producing: now. */
   readonly timestamp: BigInt64Array;
-  /** i32[rowCapacity]. Index into the topic names of whoever filled the batch. */
+  /** i32[rowCapacity]. Index into the topic names of the component that filled the batch. */
   readonly topicIndex: Int32Array;
   /** i32[rowCapacity]. Partition; -1 when producing: the partitioner decides. */
   readonly partition: Int32Array;
@@ -303,11 +303,11 @@ export const ACCUMULATOR = {
   MAX: 40,
   /** i64. Greatest event_ts folded in. */
   LAST_UPDATE_TS: 48,
-  /** u64. Of a session its first event_ts (i64); else zero. */
+  /** u64. First event_ts of a session (i64); else zero. */
   SPARE: 56,
 } as const;
 
-/** What decides which events are in time and which windows are due, as 64-bit floats. Whole ms; parameters first, then state. Byte offsets of its fields. */
+/** Parameters, then state, that decide which events are in time and which windows are due, as 64-bit floats. Whole ms. Byte offsets of its fields. */
 export const WINDOW_CLOCK = {
   BYTES: 128,
   /** f64. 1: one watermark over all partitions; 0: one a partition. */
@@ -320,11 +320,11 @@ export const WINDOW_CLOCK = {
   SIZE_MS: 24,
   /** f64. Allowed skew plus allowed lateness. */
   DELAY_MS: 32,
-  /** f64. How far an event may run ahead of its record and still move the watermark; -1: any. */
+  /** f64. Most ms that an event may be ahead of its record and still move the watermark; -1: no limit. */
   MAX_FUTURE_MS: 40,
   /** f64. Least end of an open window; Infinity: none. */
   NEXT_END: 48,
-  /** f64. Windows that end at or before it are final; it never falls. -Infinity: none is. */
+  /** f64. Least watermark less lateness: windows that end at or before it are final; it never falls. -Infinity: none is. */
   FRONTIER: 56,
   /** f64. Greatest event_ts that moved a watermark. */
   MAX_SEEN: 64,
@@ -335,25 +335,25 @@ export const WINDOW_CLOCK = {
 /** Position, watermark and counts of one partition, as 64-bit floats. accepted + droppedLate + invalid = consumed. Byte offsets of its fields. */
 export const PARTITION_PROGRESS = {
   BYTES: 128,
-  /** f64. Next offset to take. */
+  /** f64. Next offset to process. */
   NEXT_OFFSET: 0,
-  /** f64. Offsets from here on are left alone; Infinity: none. */
+  /** f64. First offset that is not processed; Infinity: no limit. */
   LIMIT: 8,
-  /** f64. Greatest event_ts, as far as it counts; -Infinity: none. */
+  /** f64. Greatest event_ts that counts for the watermark; -Infinity: none. */
   MAX_SEEN: 16,
-  /** f64. Rows taken. */
+  /** f64. Rows processed. */
   CONSUMED: 24,
   /** f64. Rows admitted. */
   ACCEPTED: 32,
   /** f64. Rows too late. */
   DROPPED_LATE: 40,
-  /** f64. Those of them that their own partition would have taken: the frontier was past them. */
+  /** f64. Part of droppedLate: in time for their own partition, but behind the watermark of the windows. */
   DROPPED_AFTER_IDLE: 48,
   /** f64. Rows without a valid event. */
   INVALID: 56,
-  /** f64. Events that were not let to move the watermark all the way. */
+  /** f64. Events whose effect on the watermark was limited. */
   FUTURE_CLAMPED: 64,
-  /** f64. 1: holds no frontier back until its next valid event; else 0. */
+  /** f64. 1: does not hold the watermark back until its next valid event; else 0. */
   IDLE: 72,
   /** bytes. Zero. */
   SPARE: 80,
@@ -394,7 +394,7 @@ export const REFUSED_BATCH_ID = 8;
 /** Rows of an event batch that are late or no event, in order of arrival. */
 export interface RefusedBatchViews {
   readonly header: Int32Array;
-  /** i64[rowCapacity]. Least event_ts that would have been in time: of an invalid row, that of its partition; -2^62: any. */
+  /** i64[rowCapacity]. Least event_ts that would have been in time, for an invalid row that of its partition; -2^62: any. */
   readonly bound: BigInt64Array;
   /** u32[rowCapacity]. Row of the event batch. */
   readonly row: Uint32Array;
@@ -424,18 +424,18 @@ export function refusedBatchViews(buffer: ArrayBufferLike, rowCapacity: number):
   return { header, bound, row, reason };
 }
 
-/** Heads the deltas of one batch, pre-aggregated by key and slice. Behind it the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
+/** Header of the deltas of one batch, pre-aggregated by key and slice. It precedes the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
 export const WINDOW_DELTAS = {
   BYTES: 32,
   /** u32. WINDOW_DELTAS_FORM.MAGIC */
   MAGIC: 0,
   /** u32. WINDOW_DELTAS_FORM.VERSION */
   VERSION: 4,
-  /** u32. Bytes of the whole, this head included. */
+  /** u32. Bytes of header and columns together. */
   LENGTH: 8,
-  /** u32. Deltas. */
+  /** u32. Number of deltas. */
   DELTA_COUNT: 12,
-  /** u32. Slice starts, no two alike. */
+  /** u32. Number of distinct slice starts. */
   SLICE_COUNT: 16,
   /** u32. Zero. */
   SPARE: 20,
@@ -443,20 +443,20 @@ export const WINDOW_DELTAS = {
   SLICE_MS: 24,
 } as const;
 
-/** Heads the partial sessions of one batch. Behind it columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
+/** Header of the partial sessions of one batch. It precedes columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
 export const SESSION_DELTAS = {
   BYTES: 32,
   /** u32. SESSION_DELTAS_FORM.MAGIC */
   MAGIC: 0,
   /** u32. SESSION_DELTAS_FORM.VERSION */
   VERSION: 4,
-  /** u32. Bytes of the whole, this head included. */
+  /** u32. Bytes of header and columns together. */
   LENGTH: 8,
-  /** u32. Partial sessions. */
+  /** u32. Number of partial sessions. */
   DELTA_COUNT: 12,
   /** i64. Gap of the sessions. */
   GAP_MS: 16,
-  /** i64. Start of the earliest; 0 without any. */
+  /** i64. Start of the earliest partial session; 0 without any. */
   LEAST_START: 24,
 } as const;
 
@@ -521,7 +521,7 @@ export function frameBatchViews(buffer: ArrayBufferLike, rowCapacity: number): F
   return { header, schemaId, payloadStart, payloadLength, messageIndex, indexStart, status };
 }
 
-/** What the event generator is asked for, as 64-bit floats. Whole numbers unless said otherwise. Byte offsets of its fields. */
+/** Parameters of the event generator, as 64-bit floats. Whole numbers unless stated otherwise. Byte offsets of its fields. */
 export const GEN_PARAMS = {
   BYTES: 128,
   /** f64. Low 32 bits of the seed. */
@@ -530,15 +530,15 @@ export const GEN_PARAMS = {
   SEED_HIGH: 8,
   /** f64. Low 32 bits of the account_id of rank 1. */
   ACCOUNT_BASE_LOW: 16,
-  /** f64. High 32 bits of the same. */
+  /** f64. High 32 bits of the account_id of rank 1. */
   ACCOUNT_BASE_HIGH: 24,
   /** f64. Whole part of the Zipf exponent. */
   POWER_WHOLE: 32,
-  /** f64. The rest of it in units of 2^-30. */
+  /** f64. Fraction of the Zipf exponent in units of 2^-30. */
   POWER_FRACTION: 40,
   /** f64. Least value. */
   VALUE_MIN: 48,
-  /** f64. How many values there are. */
+  /** f64. Number of different values. */
   VALUE_SPAN: 56,
   /** f64. event_ts of event 0, ms since the epoch. */
   BASE_TS: 64,
@@ -546,7 +546,7 @@ export const GEN_PARAMS = {
   PER_MS: 72,
   /** f64. A 32-bit word below this is a typical delay. */
   TYPICAL_BELOW: 80,
-  /** f64. Else below this a delay of the tail, else a straggler. */
+  /** f64. Any other word below this is a delay of the tail; the rest are stragglers. */
   TAIL_BELOW: 88,
   /** f64. Largest typical delay, ms. */
   TYPICAL_MAX_MS: 96,
@@ -608,18 +608,18 @@ export function zipfTableViews(buffer: ArrayBufferLike, rowCapacity: number): Zi
   return { header, cut, top, sure, first, size, alias };
 }
 
-/** Where the delayed order stands, as 64-bit floats. Times are ms after the first event. Byte offsets of its fields. */
+/** State of the delayed order, as 64-bit floats. Times are ms after the first event. Byte offsets of its fields. */
 export const ARRIVAL_STATE = {
   BYTES: 64,
-  /** f64. The millisecond whose arrivals leave. */
+  /** f64. Millisecond whose arrivals are emitted. */
   CLOCK: 0,
   /** f64. First event not yet delayed. */
   NEXT_SEQ: 8,
-  /** f64. Events delayed and not yet out. */
+  /** f64. Events delayed and not yet emitted. */
   PENDING: 16,
   /** f64. First free row of the pool; -1 none. */
   FREE_HEAD: 24,
-  /** f64. Events out. */
+  /** f64. Events emitted. */
   EMITTED: 32,
   /** f64. 1: the last call stopped for want of pool rows. */
   POOL_FULL: 40,
@@ -662,9 +662,9 @@ export const ARRIVAL_POOL_ID = 6;
 /** Events that wait for their arrival, one row each; free rows form a list. */
 export interface ArrivalPoolViews {
   readonly header: Int32Array;
-  /** f64[rowCapacity]. The event. */
+  /** f64[rowCapacity]. Number of the event. */
   readonly seq: Float64Array;
-  /** f64[rowCapacity]. When it arrives, ms after the first event. */
+  /** f64[rowCapacity]. Arrival time, ms after the first event. */
   readonly arrival: Float64Array;
   /** i32[rowCapacity]. Next row of its list; -1 last. */
   readonly next: Int32Array;

@@ -137,7 +137,11 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
   Compatibility: closed(
     {
       is_compatible: SWITCH,
-      messages: { ...STRINGS, minItems: 1, description: 'With `verbose`: messages in the form that clients parse.' },
+      messages: {
+        ...STRINGS,
+        minItems: 1,
+        description: 'With `verbose`: messages in the form that clients parse.',
+      },
       findings: {
         ...arrayOf(ref('Finding')),
         minItems: 1,
@@ -153,7 +157,10 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
         rule: { ...TEXT, description: 'Name of the rule in the catalog of rules.' },
         severity: { enum: ['fail', 'unjudged', 'lossy', 'note'] },
         direction: { enum: ['BACKWARD', 'FORWARD', 'HISTORY'] },
-        version: { ...NUMBER, description: 'The version it was compared with; absent: all earlier versions.' },
+        version: {
+          ...NUMBER,
+          description: 'The version it was compared with; absent: all earlier versions.',
+        },
         path: TEXT,
         message: TEXT,
         reader: { ...FRAGMENT, description: 'The place in the reader schema.' },

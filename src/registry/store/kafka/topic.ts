@@ -101,7 +101,10 @@ async function factsOf(admin: BrokerAdmin, topic: string, log: Logger, clock: Ti
   checkPartitions(topic, await partitionsOf(admin, topic, clock));
   const config = (await admin.describeTopic(topic))?.config;
   if (config === undefined) {
-    log.warn({ topic }, 'this broker does not report the configuration of the topic; check that cleanup.policy is compact');
+    log.warn(
+      { topic },
+      'this broker does not report the configuration of the topic; check that cleanup.policy is compact',
+    );
     return { recordBytesMax: DEFAULT_RECORD_BYTES_MAX };
   }
   checkPolicy(topic, config);
@@ -131,6 +134,5 @@ async function createMissing(
     },
   ];
   const created = await admin.createTopics(specs.filter((spec) => found[spec.topic] === undefined));
-  if (created.includes(true))
-    log.info({ topic, replicationFactor }, 'created missing topics');
+  if (created.includes(true)) log.info({ topic, replicationFactor }, 'created missing topics');
 }
