@@ -330,31 +330,17 @@ async function hot(world: World): Promise<BenchResult[]> {
 
 async function grpc(world: World): Promise<BenchResult[]> {
   const sizes = sizesOf(world);
-  const start = (driver: string): Promise<OrdersRun> =>
-    OrdersRun.start(world, { flags: [`-grpc=${driver}`] });
-  const sides = [
-    { run: await start('net'), runs: [] as SteadyRun[] },
-    { run: await start('js'), runs: [] as SteadyRun[] },
-  ] as const;
+  const run = await OrdersRun.start(world);
   const load = { ...sizes, rate: sizes.grpcRate, protocol: 'grpc' } as const;
+  const runs: SteadyRun[] = [];
   for (let i = 0; i < world.context.repeats; i++)
-    for (const { run, runs } of sides)
-      if (!world.context.drain.aborted) runs.push(await run.steady(load, run.grpcAddress()));
-  for (const { run } of sides) await run.stop();
-  const [net, js] = sides;
-  const what = `Orders.Create over gRPC at ${sizes.grpcRate}/s`;
-  const beside = (metric: string, of: (run: SteadyRun) => number) => ({
-    metric: `${what}, ${metric}`,
-    ours: seriesOf(net.runs.map(of)),
-    against: { name: '-grpc=js', series: seriesOf(js.runs.map(of)) },
-  });
+    if (!world.context.drain.aborted) runs.push(await run.steady(load, run.grpcAddress()));
+  await run.stop();
   // The goal of CPU is that of HTTP.
-  const rows = rowsOf(what, sizes.grpcRate, net.runs, 25, ['orders', 'postgres']);
-  return [
-    ...rows.map((row) => (row.unit === 'us' ? { ...row, goal: null, met: null } : row)),
-    result({ ...us, ...beside('CPU of orders a call', ({ cpuUs }) => cpuUs('orders')) }),
-    result({ ...ms, ...beside('p99, both drivers', ({ report }) => report.latency_ms.p99) }),
-  ];
+  return rowsOf(`Orders.Create over gRPC at ${sizes.grpcRate}/s`, sizes.grpcRate, runs, 25, [
+    'orders',
+    'postgres',
+  ]).map((row) => (row.unit === 'us' ? { ...row, goal: null, met: null } : row));
 }
 
 const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot, grpc };

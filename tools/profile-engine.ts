@@ -1,18 +1,18 @@
-/** The profiles of the window engine: it drains a topic that was filled before. */
+/** Profiles of the window engine while it drains a filled topic. */
 
 import { hasDiskState } from '../bench/engine/drains.ts';
 import { EngineRuns } from '../bench/engine/engine-run.ts';
 import { type EventsSpec, EventsTopics } from '../bench/engine/events-topic.ts';
 import type { Profile } from './profile.ts';
-import { draw } from './profile-studio.ts';
+import { save } from './profile-recorder.ts';
 
 /** Events of a row of the other loads, so that all take about as long. */
 const EVENTS_A_ROW = 6;
 /** So late that no window fires while the topic is read. */
 const UNFIRED = '-allowed-lateness=1h';
 
-/** The engine reads from its start on, so a profiler that comes late to it finds it idle: then another engine reads the topic. A fifth of
- *  a second of work is what a picture is made of at least. */
+/** Least samples of a profile, a fifth of a second of work. The engine reads as soon as it starts, so
+ *  a late profiler finds it idle; then another engine reads the topic. */
 const SAMPLES_MIN = 100;
 const TURNS = 10;
 
@@ -34,19 +34,19 @@ interface Load {
 
 const drained =
   ({ name, what, events, flags }: Load): Profile =>
-  async (world, { rows }, studio) => {
+  async (world, { rows }, recorder) => {
     if (flags.includes('-state=disk') && !hasDiskState()) return;
     const topic = await new EventsTopics(world).of(events(rows * EVENTS_A_ROW));
     const title = `millrace engine: ${what}, ${topic.events} events`;
     const runs = new EngineRuns(world);
-    let drawn = false;
-    for (let turn = 1; !drawn; turn++) {
+    let saved = false;
+    for (let turn = 1; !saved; turn++) {
       await runs.drain(topic, {
         flags,
         beside: (pid) => {
-          const recording = studio.record(world, pid);
+          const recording = recorder.record(world, pid);
           return async () => {
-            drawn = await draw(studio, recording, name, title, turn < TURNS ? SAMPLES_MIN : 0);
+            saved = await save(recorder, recording, name, title, turn < TURNS ? SAMPLES_MIN : 0);
           };
         },
       });

@@ -1,11 +1,12 @@
-/** Draws where the time of a process goes, under the load of its bench: profiles/NAME.svg by perf.
+/** Records CPU profiles of processes under the load of their benches, as files for speedscope.
  *
- *    node dist/tools/profile.js orders [relay-poll] [relay-wal] [payments] [engine-ingest] [engine-checkpoint] [engine-firing]
- *      [engine-spill] [-seconds=20] [-rate=5000] [-rows=1000000]
+ *    node dist/tools/profile.js orders [relay-poll] [relay-wal] [payments] [engine-ingest]
+ *      [engine-checkpoint] [engine-firing] [engine-spill]
+ *      [-seconds=20] [-rate=5000] [-rows=1000000]
  *      [-with=perf|v8] [-into=profiles] [-brokers=… -postgres=…]
  *
- *  Only samples on a processor are counted, while the load runs: with perf of all threads of the process and of the kernel,
- *  with v8 of the main thread's JavaScript.
+ *  perf samples all threads of the process and the kernel, v8 the main thread's JavaScript; both
+ *  only while the load runs.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +24,7 @@ import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';
 import { packageRoot } from '../src/shell/package.ts';
 import { ENGINE_PROFILES } from './profile-engine.ts';
-import { draw, type Studio, studioOf } from './profile-studio.ts';
+import { type Recorder, recorderOf, save } from './profile-recorder.ts';
 
 const CATCH_UP_MS_MAX = 600_000;
 
@@ -33,20 +34,20 @@ export interface Sizes {
   readonly rows: number;
 }
 
-export type Profile = (world: World, sizes: Sizes, studio: Studio) => Promise<void>;
+export type Profile = (world: World, sizes: Sizes, recorder: Recorder) => Promise<void>;
 
-const orders: Profile = async (world, { seconds, rate }, studio) => {
+const orders: Profile = async (world, { seconds, rate }, recorder) => {
   const run = await OrdersRun.start(world);
   await run.send({ rate, seconds: Math.min(5, seconds) });
-  const recording = studio.record(world, run.orders.process.pid);
+  const recording = recorder.record(world, run.orders.process.pid);
   await run.send({ rate, seconds });
-  await draw(studio, recording, 'orders', `millrace orders: POST /orders at ${rate}/s`);
+  await save(recorder, recording, 'orders', `millrace orders: POST /orders at ${rate}/s`);
   await run.stop();
 };
 
 const relay =
   (mode: 'poll' | 'wal'): Profile =>
-  async (world, { rows }, studio) => {
+  async (world, { rows }, recorder) => {
     const inner = ourRelay(world, mode);
     let prepared = false;
     const side: RelaySide = {
@@ -58,12 +59,12 @@ const relay =
       async start(database, topic) {
         const running = await inner.start(database, topic);
         if (!prepared) return running;
-        const recording = studio.record(world, running.pids[0] as number);
+        const recording = recorder.record(world, running.pids[0] as number);
         return {
           ...running,
           async stop() {
-            await draw(
-              studio,
+            await save(
+              recorder,
               recording,
               `relay-${mode}`,
               `millrace relay -relay=${mode}: drain of ${rows} rows`,
@@ -76,7 +77,7 @@ const relay =
     await drain(world, side, rows);
   };
 
-const payments: Profile = async (world, { rows }, studio) => {
+const payments: Profile = async (world, { rows }, recorder) => {
   const database = await world.database();
   const topic = world.topic();
   await createTopic(world.brokers, topic);
@@ -88,13 +89,13 @@ const payments: Profile = async (world, { rows }, studio) => {
     `-group=${topic}`,
   ];
   const child = await world.start('payments', ['payments', ...place, '-migrate', '-listen=127.0.0.1:0']);
-  const recording = studio.record(world, child.process.pid);
+  const recording = recorder.record(world, child.process.pid);
   await until(
     'every charge',
     CATCH_UP_MS_MAX,
     async () => ((await metric(child, 'payments_charges_total')) ?? 0) >= rows,
   );
-  await draw(studio, recording, 'payments', `millrace payments: a backlog of ${rows} messages`);
+  await save(recorder, recording, 'payments', `millrace payments: a backlog of ${rows} messages`);
   await child.stop();
   await database.drop();
 };
@@ -107,7 +108,7 @@ const PROFILES: Readonly<Record<string, Profile>> = {
   ...ENGINE_PROFILES,
 };
 
-/** Draws the profiles of these names, or all. */
+/** Records the profiles of these names, or all. */
 export async function profile(args: readonly string[]): Promise<void> {
   const { values, positionals } = parseArgs({
     args: args.map((one) => one.replace(/^-(?=[a-z])/, '--')),
@@ -146,11 +147,11 @@ export async function profile(args: readonly string[]): Promise<void> {
   const sizes = { seconds: Number(values.seconds), rate: Number(values.rate), rows: Number(values.rows) };
   mkdirSync(values.into, { recursive: true });
   const world = await openWorld(context);
-  const { studio, nodeOptions } = studioOf(values.with, values.into, world);
+  const { recorder, nodeOptions } = recorderOf(values.with, values.into, world);
   const options = process.env['NODE_OPTIONS'];
   process.env['NODE_OPTIONS'] = nodeOptions;
   try {
-    for (const name of names) await (PROFILES[name] as Profile)(world, sizes, studio);
+    for (const name of names) await (PROFILES[name] as Profile)(world, sizes, recorder);
   } finally {
     if (options === undefined) delete process.env['NODE_OPTIONS'];
     else process.env['NODE_OPTIONS'] = options;

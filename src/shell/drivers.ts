@@ -9,7 +9,6 @@ import { coreError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Gauge, Metrics } from '../core/metrics.ts';
 import { openBroker, openKv } from '../drivers.ts';
-import type { GrpcDriver } from '../io/grpc/port.ts';
 import type { HttpCapability, HttpDriver } from '../io/http/port.ts';
 import type { BrokerDriver } from '../io/kafka/port.ts';
 import type { LockDriver } from '../io/lock/port.ts';
@@ -147,17 +146,6 @@ async function chooseHttp(
 /** The kernels of the window engine, those of the addon or their twins. */
 export function windowKernels(context: Pick<DriverContext, 'settings'>): WindowKernels {
   return loadWindowKernels(runsNative(context) ? 'native' : 'reference');
-}
-
-/** @param asked `js`, `net` or `auto` */
-export async function grpcDriver(context: Pick<DriverContext, 'log'>, asked: string): Promise<GrpcDriver> {
-  const driver =
-    asked === 'js'
-      ? (await import('../io/grpc/service/grpc-js.ts')).grpcJsDriver
-      : (await import('../io/grpc/service/server.ts')).wireGrpcDriver;
-  const reason = asked === 'auto' ? 'the cheaper one' : 'asked for';
-  context.log.info({ port: 'grpc', driver: driver.name, reason }, 'driver chosen');
-  return driver;
 }
 
 /** The kernels of the addon, or their twins. */

@@ -1,4 +1,4 @@
-/** Contract of every gRPC driver, apart from the answers of a product: bounds in time and number,
+/** Contract of the gRPC driver, apart from the answers of a product: bounds in time and number,
  *  and the ends of calls and connections. */
 import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
@@ -18,7 +18,6 @@ import type {
   GrpcServerOptions,
 } from '../../src/io/grpc/port.ts';
 import { CALL_BYTES } from '../../src/io/grpc/service/common.ts';
-import { grpcJsDriver } from '../../src/io/grpc/service/grpc-js.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/service/server.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { until } from '../wait.ts';
@@ -98,8 +97,8 @@ function tcp(server: GrpcServer): Socket {
   return socket;
 }
 
-describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver) => {
-  const listen = (over?: Over): Promise<GrpcServer> => listenWith(driver, over);
+describe('gRPC server', () => {
+  const listen = (over?: Over): Promise<GrpcServer> => listenWith(wireGrpcDriver, over);
 
   it('the gRPC server answers calls, counts answers and reports the calls in flight', async () => {
     let finish: (reply: GrpcReply) => void = () => {};

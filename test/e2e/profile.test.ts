@@ -12,25 +12,30 @@ afterAll(() => rmSync(into, { recursive: true, force: true }));
 /** Six events each: more than half a second of the engine's work. */
 const ENGINE_ROWS = 400_000;
 
-it('the profiler draws where orders, the relay and the engine spend their time', async () => {
+it('the profiler records where orders, the relay and the engine spend their time', async () => {
   const { brokers, postgres } = await sharedStack();
   const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
   const before = process.env['NODE_OPTIONS'];
   await profile(['orders', 'relay-poll', '-seconds=1', '-rate=1000', '-rows=60000', ...place]);
-  // The engine reads while the profiler is still being asked to begin: it needs more to read than that usually takes.
+  // The engine reads from its start on; this many rows last until the profiler runs.
   await profile(['engine-firing', `-rows=${ENGINE_ROWS}`, ...place]);
   expect(process.env['NODE_OPTIONS']).toBe(before);
-  expect(readdirSync(into).sort()).toEqual(['engine-firing.svg', 'orders.svg', 'relay-poll.svg']);
+  expect(readdirSync(into).sort()).toEqual([
+    'engine-firing.cpuprofile',
+    'orders.cpuprofile',
+    'relay-poll.cpuprofile',
+  ]);
   for (const [name, product] of [
     ['orders', 'src/outbox/orders/'],
     ['relay-poll', 'src/outbox/relay/'],
     ['engine-firing', 'src/engine/'],
   ] as const) {
-    const svg = readFileSync(join(into, `${name}.svg`), 'utf8');
-    expect(svg).toContain(product);
-    expect(svg).toMatch(/\d+ samples at 499 Hz: JavaScript [1-9]\d*%/);
-    // Nothing of the machine that drew it.
-    expect(svg).not.toMatch(/file:|node_modules\//);
+    const { nodes, samples } = JSON.parse(readFileSync(join(into, `${name}.cpuprofile`), 'utf8')) as {
+      readonly nodes: ReadonlyArray<{ readonly id: number; readonly callFrame: { readonly url: string } }>;
+      readonly samples: readonly number[];
+    };
+    const own = new Set(nodes.filter(({ callFrame }) => callFrame.url.includes(product)).map(({ id }) => id));
+    expect(samples.some((id) => own.has(id))).toBe(true);
   }
 });
 

@@ -60,7 +60,7 @@ describe('damaged registry file', () => {
         await expect(opened(Buffer.concat([head, ...left]))).rejects.toMatchObject(
           refusedAt(
             frames[gone]?.at as number,
-            `write ${gone + 2} stands there in place of write ${gone + 1}`,
+            `it has write ${gone + 2} in place of write ${gone + 1}`,
           ),
         );
       }),
@@ -78,7 +78,7 @@ describe('damaged registry file', () => {
         bytes.splice(behind + 1, 0, frames[again]?.bytes as Buffer);
         const at = frames[behind + 1]?.at ?? file.length;
         await expect(opened(Buffer.concat([head, ...bytes]))).rejects.toMatchObject(
-          refusedAt(at, `write ${again + 1} stands there in place of write ${behind + 2}`),
+          refusedAt(at, `it has write ${again + 1} in place of write ${behind + 2}`),
         );
       }),
     );
@@ -93,7 +93,7 @@ describe('damaged registry file', () => {
         const bytes = frames.map((frame) => frame.bytes);
         [bytes[a], bytes[b]] = [bytes[b] as Buffer, bytes[a] as Buffer];
         await expect(opened(Buffer.concat([head, ...bytes]))).rejects.toMatchObject(
-          refusedAt(frames[a]?.at as number, `write ${b + 1} stands there in place of write ${a + 1}`),
+          refusedAt(frames[a]?.at as number, `it has write ${b + 1} in place of write ${a + 1}`),
         );
       }),
     );
@@ -114,7 +114,7 @@ describe('damaged registry file', () => {
     );
     const mixed = Buffer.concat([head, one[0]?.bytes as Buffer, other[1]?.bytes as Buffer]);
     await expect(opened(mixed)).rejects.toMatchObject(
-      refusedAt(one[1]?.at as number, 'write 2 stands there behind writes that it does not follow'),
+      refusedAt(one[1]?.at as number, 'it has write 2 after writes that it does not follow'),
     );
   });
 
@@ -305,7 +305,7 @@ describe('compaction of a registry file', () => {
     disk.bytesLeft = 100;
     await keyed.put('k', big(5));
     await turns(20);
-    expect(warned).toEqual(['cannot compact the registry log; it is as it was']);
+    expect(warned).toEqual(['cannot compact the registry log; it is unchanged']);
     expect(disk.names()).toEqual([REGISTRY_LOG_FILE]);
     disk.bytesLeft = Number.POSITIVE_INFINITY;
     for (let i = 6; i < 20; i++) {

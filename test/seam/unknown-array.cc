@@ -28,7 +28,7 @@ namespace {
 napi_value SizeOf(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Span<std::uint8_t> bytes;
-  if (!call.Takes(1) || !call.Bytes(0, "value", &bytes))
+  if (!call.HasArguments(1) || !call.Bytes(0, "value", &bytes))
     return nullptr;
   return ToNumber(env, static_cast<double>(bytes.size));
 }
@@ -37,7 +37,7 @@ napi_value SizeOf(napi_env env, napi_callback_info info) {
 napi_value Float64sOf(napi_env env, napi_callback_info info) {
   Call call(env, info);
   Span<double> cells;
-  if (!call.Takes(1) || !call.Array(0, "value", &cells))
+  if (!call.HasArguments(1) || !call.Array(0, "value", &cells))
     return nullptr;
   return ToNumber(env, static_cast<double>(cells.size));
 }

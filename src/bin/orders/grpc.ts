@@ -6,7 +6,6 @@ import type { GrpcServer, GrpcTls } from '../../io/grpc/port.ts';
 import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc/methods.ts';
 import type { Orders } from '../../outbox/orders/service.ts';
 import type { CommandContext } from '../../shell/command.ts';
-import { grpcDriver } from '../../shell/drivers.ts';
 import { packageRoot } from '../../shell/package.ts';
 import { connectionLimits } from '../../shell/servers/http-limits.ts';
 import { addressOf } from '../../shell/servers/serve.ts';
@@ -21,9 +20,9 @@ export const GRPC_SETTINGS = {
   },
   grpc: {
     type: 'string',
-    choices: ['net', 'js', 'auto'],
+    choices: ['net', 'auto'],
     default: 'auto',
-    help: 'what serves -grpc-listen: net, our own HTTP/2 over node:net; js, @grpc/grpc-js, which also takes compressed messages; auto, net',
+    help: 'without effect, and refused from the next version on: gRPC has one server since @grpc/grpc-js was removed',
   },
 } as const;
 
@@ -84,7 +83,7 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   const { settings, metrics, log } = context;
   const address = listenAddress(settings);
   if (address === undefined) return undefined;
-  const driver = await grpcDriver(context, settings.grpc);
+  const { wireGrpcDriver } = await import('../../io/grpc/service/server.ts');
   const opened: { server?: GrpcServer } = {};
   watchTls(context, (fresh) => opened.server?.reloadTls(fresh));
   const tls: GrpcTls | undefined = loadTls(settings);
@@ -104,7 +103,7 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
     'gRPC connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
     ['limit'],
   );
-  const server = await driver.listen({
+  const server = await wireGrpcDriver.listen({
     ...address,
     ...LIMITS,
     ...connectionLimits(settings),
@@ -141,6 +140,6 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   context.onClose(drain);
   const host = server.host.includes(':') ? `[${server.host}]` : server.host;
   context.say(`listening on ${tls === undefined ? 'grpc' : 'grpcs'}://${host}:${server.port}`);
-  log.info({ service: ORDERS_SERVICE, driver: driver.name }, 'gRPC serves');
+  log.info({ service: ORDERS_SERVICE }, 'gRPC serves');
   return server;
 }

@@ -1,7 +1,7 @@
-/** Port of a gRPC server: unary methods over bytes; the product encodes its own messages. Drivers:
- *  an own HTTP/2 implementation over node:net, and @grpc/grpc-js.
+/** Port of a gRPC server: unary methods over bytes; the product encodes its own messages. The
+ *  driver is an own HTTP/2 implementation over node:net.
  *
- *  Guarantees of every driver:
+ *  Guarantees of a driver:
  *  (a) A message is read whole and bounded before the handler runs.
  *  (b) A handler's rejection is a status and never ends the process.
  *  (c) A call whose deadline has passed never reaches its handler.

@@ -1,8 +1,8 @@
-/** Limits and texts that both drivers share, so that a client cannot distinguish them. */
+/** Limits and texts of the gRPC server. */
 import type { GrpcReply } from '../port.ts';
 
-/** Memory counted for a call beside its received bytes: measured on Node.js with nghttp2 and
- *  grpc-js, which use the most. */
+/** Memory counted for a call beside its received bytes: an upper bound, measured on Node.js with
+ *  nghttp2 and grpc-js. */
 export const CALL_BYTES = 16 * 1024;
 /** Share of the memory limit for calls that a client may keep open. */
 export const LONG_SHARE = 1 / 2;

@@ -90,6 +90,6 @@ describe('reader defaults', () => {
         ['b', i === 0 ? 'int' : `N${i - 1}`, { default: i === 0 ? 0 : {} }],
       );
     const wide = tree(record('R', ['n', type, { default: {} }]));
-    expect(errorOf(() => decodeBytes(wide, tree(empty), Buffer.alloc(0))).message).toMatch(/more values/);
+    expect(errorOf(() => decodeBytes(wide, tree(empty), Buffer.alloc(0))).message).toMatch(/too many values/);
   });
 });

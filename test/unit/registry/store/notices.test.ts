@@ -121,7 +121,7 @@ describe('messages', () => {
     expect(comparisons[0]?.findings[0]?.message).toBe(
       'the stored schema of version 1 is of the type THRIFT, which is not known here, so nothing can be said about it',
     );
-    expect(warnings()[0]?.message).toContain('of an unknown type');
+    expect(warnings()[0]?.message).toContain('has an unknown type');
     const refused = (subject: string) => registry.register(subject, { text: avro('x') }, {});
     await expect(refused('gap')).rejects.toThrow('Subject gap is in read-only mode');
     await expect(refused(':.c:gap')).rejects.toThrow('Subject :.c:gap in context :.c: is in read-only mode');

@@ -1,28 +1,40 @@
-/** Where the samples of a profile come from, perf or V8, and how they become a picture. */
+/** Records CPU profiles of running processes, by perf or by V8, as files that speedscope opens. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { until, type World } from '../bench/effects/world.ts';
 import { coreError } from '../src/core/errors.ts';
 import { buildDigest } from '../src/shell/package.ts';
-import {
-  type CpuProfile,
-  type Folded,
-  flameSvg,
-  foldCpuProfile,
-  foldPerf,
-  latestNames,
-  sharesOf,
-} from './flame.ts';
 
 const SAMPLES_A_SECOND = 499;
 const SCRIPT_BYTES_MAX = 1 << 30;
 const WRITTEN_MS_MAX = 60_000;
 
-/** Samples of one process from now on. */
+/** A finished recording. */
+interface Samples {
+  /** Contents of the file: output of `perf script`, or a .cpuprofile of V8. */
+  readonly text: string;
+  /** File extension, with its dot. */
+  readonly extension: string;
+  /** Samples taken while the process ran on a processor. */
+  readonly count: number;
+}
+
+/** Recording of one process, running from its construction on. */
 export interface Recording {
-  /** Ends it. */
-  stacks(): Promise<Folded>;
+  /** Stops the recording. @throws unreachable if perf does not run */
+  stop(): Promise<Samples>;
+}
+
+/** Last name of each address: V8 reuses the addresses of discarded code, and perf takes the first. */
+function latestNames(map: string): string {
+  const byAddress = new Map<string, string>();
+  for (const line of map.split('\n')) {
+    const address = line.slice(0, line.indexOf(' '));
+    byAddress.delete(address);
+    byAddress.set(address, line);
+  }
+  return [...byAddress.values()].join('\n');
 }
 
 /** perf: all threads, native frames and the kernel. */
@@ -51,7 +63,7 @@ class PerfRecording implements Recording {
     this.ended.catch(() => {});
   }
 
-  async stacks(): Promise<Folded> {
+  async stop(): Promise<Samples> {
     this.child.kill('SIGINT');
     await this.ended;
     const map = join('/tmp', `perf-${this.pid}.map`);
@@ -62,11 +74,21 @@ class PerfRecording implements Recording {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
     rmSync(map, { force: true });
-    return foldPerf(text);
+    // perf separates samples by an empty line.
+    return { text, extension: '.perf.txt', count: text.split('\n\n').length - 1 };
   }
 }
 
-/** V8's own profiler: the main thread's JavaScript, wherever Node.js runs. */
+/** The part of a .cpuprofile that is read here. */
+interface CpuProfile {
+  readonly nodes: ReadonlyArray<{
+    readonly id: number;
+    readonly callFrame: { readonly functionName: string };
+  }>;
+  readonly samples: readonly number[];
+}
+
+/** V8's own profiler: JavaScript of the main thread, wherever Node.js runs. */
 class V8Recording implements Recording {
   private readonly pid: number;
   private readonly file: string;
@@ -77,22 +99,27 @@ class V8Recording implements Recording {
     process.kill(pid, 'SIGUSR2');
   }
 
-  async stacks(): Promise<Folded> {
+  async stop(): Promise<Samples> {
     process.kill(this.pid, 'SIGUSR2');
     await until('the profile', WRITTEN_MS_MAX, async () => existsSync(this.file), 50);
-    return foldCpuProfile(JSON.parse(readFileSync(this.file, 'utf8')) as CpuProfile);
+    const text = readFileSync(this.file, 'utf8');
+    rmSync(this.file);
+    const { nodes, samples } = JSON.parse(text) as CpuProfile;
+    const idle = nodes.find(({ callFrame }) => callFrame.functionName === '(idle)')?.id;
+    return { text, extension: '.cpuprofile', count: samples.filter((id) => id !== idle).length };
   }
 }
 
-/** perf asks the process itself for the names of its JavaScript; they hold where compiled code neither moves nor makes room
- *  for other code. */
+/** Node options for perf. The process writes the names of its JavaScript functions to a map file.
+ *  The names stay valid while compiled code is neither moved nor freed. */
 const PERF_OPTIONS = [
   '--perf-basic-prof-only-functions',
   '--interpreted-frames-native-stack',
   "--import=data:text/javascript,import{setFlagsFromString}from'node:v8';setFlagsFromString('--no-compact-code-space');setFlagsFromString('--no-flush-bytecode')",
 ].join(' ');
 
-/** Begins at the first SIGUSR2, and at the second writes what it has, whole at once, into `dir`. */
+/** Node options for V8's profiler: it starts at the first SIGUSR2; at the second it writes the
+ *  profile into `dir` and renames it, so that a reader never sees a part of it. */
 function v8Options(dir: string): string {
   const code = `
     import { Session } from 'node:inspector';
@@ -114,37 +141,38 @@ function v8Options(dir: string): string {
   return `--import=data:text/javascript,${encodeURIComponent(code)}`;
 }
 
-/** Where samples come from and pictures go. */
-export interface Studio {
+/** Folder of the profiles, and the profiler. */
+export interface Recorder {
   readonly into: string;
   record(world: World, pid: number): Recording;
 }
 
-/** False, and nothing is drawn, where there are fewer samples than these. */
-export async function draw(
-  studio: Studio,
+/** Stops a recording and writes it as `name` into the recorder's folder.
+ *  @returns false, with nothing written, if it has fewer samples than `samplesMin` */
+export async function save(
+  recorder: Recorder,
   recording: Recording,
   name: string,
   title: string,
   samplesMin = 0,
 ): Promise<boolean> {
-  const folded = await recording.stacks();
-  const samples = [...folded.values()].reduce((sum, count) => sum + count, 0);
-  if (samples < samplesMin) return false;
-  const note = `${samples} samples at ${SAMPLES_A_SECOND} Hz: ${sharesOf(folded)}; build ${buildDigest()}, Node.js ${process.version}`;
-  const path = join(studio.into, `${name}.svg`);
-  writeFileSync(path, flameSvg(folded, title, note));
-  process.stderr.write(`${path}: ${note}\n`);
+  const { text, extension, count } = await recording.stop();
+  if (count < samplesMin) return false;
+  const path = join(recorder.into, `${name}${extension}`);
+  writeFileSync(path, text);
+  process.stderr.write(
+    `${path}: ${title}; ${count} samples at ${SAMPLES_A_SECOND} Hz, build ${buildDigest()}, Node.js ${process.version}\n`,
+  );
   return true;
 }
 
-/** The studio that draws with this profiler, and what it demands of NODE_OPTIONS of every process in the world. */
-export function studioOf(
+/** Returns a recorder with this profiler, and the NODE_OPTIONS that every process in the world needs. */
+export function recorderOf(
   by: 'perf' | 'v8',
   into: string,
   world: World,
-): { readonly studio: Studio; readonly nodeOptions: string } {
+): { readonly recorder: Recorder; readonly nodeOptions: string } {
   const record = (from: World, pid: number): Recording =>
     by === 'perf' ? new PerfRecording(from, pid) : new V8Recording(from, pid);
-  return { studio: { into, record }, nodeOptions: by === 'perf' ? PERF_OPTIONS : v8Options(world.dir) };
+  return { recorder: { into, record }, nodeOptions: by === 'perf' ? PERF_OPTIONS : v8Options(world.dir) };
 }
