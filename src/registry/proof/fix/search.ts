@@ -9,8 +9,7 @@ import { FINDINGS_MAX, type Finding, isCompatible } from '../../compatibility/fi
 import { checkPair, compareHistory } from '../../compatibility/modes.ts';
 import { ruleOf } from '../../rules/catalogue.ts';
 import { avroChanges } from './avro.ts';
-import type { Edit, Fix, FixContext } from './change.ts';
-import { jsonChanges } from './json.ts';
+import type { Change, Edit, Fix, FixContext } from './change.ts';
 import { protoChanges } from './protobuf.ts';
 
 export interface FixOptions {
@@ -73,6 +72,13 @@ function removesFinding(context: FixContext, before: readonly Finding[], edits: 
   );
 }
 
+/** Candidate changes. JSON Schema has none: its findings come without live decode, so a change
+ *  could not be proven. */
+function changesOf(context: FixContext): Iterable<Change> {
+  if (context.proposed.format === 'AVRO') return avroChanges(context);
+  return context.proposed.format === 'PROTOBUF' ? protoChanges(context) : [];
+}
+
 /** @cost a parse and a comparison for each change that is tried */
 export function fixOf(
   finding: Finding,
@@ -89,12 +95,7 @@ export function fixOf(
     ever: more.ever ?? [],
     policy: more.policy ?? 'PROVEN',
   };
-  const changes =
-    proposed.format === 'AVRO'
-      ? avroChanges(context)
-      : proposed.format === 'PROTOBUF'
-        ? protoChanges(context)
-        : jsonChanges(context);
+  const changes = changesOf(context);
   const before = findingsOf(context, proposed);
   let tries = 0;
   for (const { words, edits } of changes) {
