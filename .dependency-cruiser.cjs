@@ -1,5 +1,5 @@
-// Imports only point down: bin -> what stands above the products -> products -> serde -> (formats, access) -> (addon, io ports, core).
-// Drivers are chosen in src/shell and src/bin.
+// Imports only point down: bin -> what stands above the products -> products -> serde -> (formats,
+// access) -> (addon, io ports, core). Drivers are chosen in src/shell and src/bin.
 const products = '(registry|outbox|engine)';
 const ports = '^src/io/[a-z/]+/(client-)?port\\.ts$';
 module.exports = {

@@ -9,8 +9,9 @@ const pass = process.env['MILLRACE_NATIVE'] === 'off' ? 'reference' : 'native';
 
 const { shared, own } = selection(tier, pass);
 
-/** Starts the tests on real servers first: they wait most, and one that starts late runs alone at the end. The files that
- *  share processes come last in one row, because a worker goes on only to a next file of its kind. */
+/** Starts the tests on real servers first: they wait most, and one that starts late runs alone at
+ *  the end. The files that share processes come last in one row, because a worker goes on only to a
+ *  next file of its kind. */
 class ServersFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rankOf = ({ moduleId, project }: TestSpecification): number => {
@@ -39,7 +40,8 @@ export default defineConfig({
     ],
     // Not of a project: one stack serves them all.
     globalSetup: ['test/e2e/global-setup.ts'],
-    // Twice the processors of a small machine: most files wait for processes, servers and timers of their own.
+    // Twice the processors of a small machine: most files wait for processes, servers and timers of
+    // their own.
     maxWorkers: 4,
     sequence: { sequencer: ServersFirst },
   },

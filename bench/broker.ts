@@ -1,7 +1,9 @@
-/** `millrace bench broker`: whole batches from TypeScript beside the raw C++ loop and node-rdkafka's consume(2000).
+/** `millrace bench broker`: whole batches from TypeScript beside the raw C++ loop and
+ *  node-rdkafka's consume(2000).
  *
- *  All three use the same librdkafka and the same properties, and sum every payload byte as 32-bit words; the sums are
- *  compared. The clock starts when the first batch has been taken, and that batch is not counted.
+ *  All three use the same librdkafka and the same properties, and sum every payload byte as 32-bit
+ *  words; the sums are compared. The clock starts when the first batch has been taken, and that
+ *  batch is not counted.
  */
 
 import { execFile } from 'node:child_process';
@@ -22,7 +24,8 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf, take
 
 const PARTITIONS = 8;
 const BATCH_ROWS = 10_000;
-/** Arena of a batch to be read: small enough to be summed from a cache that the filling thread wrote. */
+/** Arena of a batch to be read: small enough to be summed from a cache that the filling thread
+ *  wrote. */
 const READ_ARENA_BYTES = 512 * 1024;
 /** Batches under way at once; the raw loop has as many blocks. */
 const FLIGHTS = 4;

@@ -1,5 +1,6 @@
-/** Random pairs of schemas, judged by the checker and tried live by the decoder that the consumer runs: what the two
- *  say must be the same, pair by pair. Every disagreement is told with its seed; one is enough to miss the goal.
+/** Random pairs of schemas, judged by the checker and tried live by the decoder that the consumer
+ *  runs: what the two say must be the same, pair by pair. Every disagreement is told with its seed;
+ *  one is enough to miss the goal.
  */
 import { invariant } from '../src/core/errors.ts';
 import { AVRO_CHANGE_NAMES } from './compatibility/avro-changes.ts';

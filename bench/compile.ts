@@ -8,7 +8,8 @@ import { packageRoot } from '../src/shell/package.ts';
 
 const run = promisify(execFile);
 
-/** Compiles peers/NAME and gives the path of its program. Those of Kafka get the librdkafka of the addon. @throws bad_file */
+/** Compiles peers/NAME and gives the path of its program. Those of Kafka get the librdkafka of the
+ *  addon. @throws bad_file */
 export async function compilePeer(name: 'raw-broker' | 'raw-engine' | 'raw-window'): Promise<string> {
   const root = packageRoot();
   const source = join(root, 'bench', 'peers', name, `${name.replace('-', '_')}.cc`);

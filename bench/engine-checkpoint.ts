@@ -1,5 +1,6 @@
-/** What durability costs the loop of the window engine: how long each call takes while a base of all keys is copied beside
- *  ingestion, what a checkpoint writes when one key in a hundred has changed, and how long a restart takes.
+/** What durability costs the loop of the window engine: how long each call takes while a base of
+ *  all keys is copied beside ingestion, what a checkpoint writes when one key in a hundred has
+ *  changed, and how long a restart takes.
  */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -44,8 +45,8 @@ const JOB = {
   watermark: 'partition',
 } as const;
 
-/** Wall time and the process's CPU time, ms: other work on the machine makes the first longer, the writes of the files
- *  count in the second. */
+/** Wall time and the process's CPU time, ms: other work on the machine makes the first longer, the
+ *  writes of the files count in the second. */
 interface Span {
   readonly wall: number;
   readonly cpu: number;
@@ -164,7 +165,8 @@ async function measure(context: BenchContext, accounts: number): Promise<BenchRe
     await loop.feed(0, accounts, accounts);
     context.say(`${accounts} keys are in, ${loop.reports.length} checkpoints are made`);
 
-    // The base under way was begun before all keys were there; the one behind it is measured from its begin to its end.
+    // The base under way was begun before all keys were there; the one behind it is measured from
+    // its begin to its end.
     let fed = 0;
     for (let bases = 0; bases < 2 && !context.drain.aborted; bases++) {
       for (const times of Object.values(loop.times)) times.length = 0;

@@ -1,9 +1,10 @@
-/** The window engine's kernels on events from memory, one core: admission and accumulation together, beside a bare C++
- *  loop that folds the same admitted events into a table sized beforehand, and beside the TypeScript twin. Rates are by
- *  CPU time, which other work on the machine disturbs least. The first window begins with empty tables that grow, in
- *  pages that the system has to zero: what these cost the bare loop, if its tables were not touched before, is measured
- *  beside. The next one, of the same events a window later, begins with the memory of the first and an index sized by it.
- *  Sessions take the same events.
+/** The window engine's kernels on events from memory, one core: admission and accumulation
+ *  together, beside a bare C++ loop that folds the same admitted events into a table sized
+ *  beforehand, and beside the TypeScript twin. Rates are by CPU time, which other work on the
+ *  machine disturbs least. The first window begins with empty tables that grow, in pages that the
+ *  system has to zero: what these cost the bare loop, if its tables were not touched before, is
+ *  measured beside. The next one, of the same events a window later, begins with the memory of the
+ *  first and an index sized by it. Sessions take the same events.
  */
 import { execFile } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
@@ -125,8 +126,8 @@ function shift(inputs: readonly Input[], ms: number): void {
 
 type Visit = (input: Input, admitted: AdmittedBatch, frontier: number) => void;
 
-/** Admits every batch and hands the admitted rows on. Windows that get due are passed over: what they hold is looked at
- *  in the end. */
+/** Admits every batch and hands the admitted rows on. Windows that get due are passed over: what
+ *  they hold is looked at in the end. */
 function course(
   kernels: WindowKernels,
   inputs: readonly Input[],
@@ -230,7 +231,8 @@ function cpuSeconds(before: NodeJS.CpuUsage): number {
   return (user + system) / 1e6;
 }
 
-/** Milliseconds of the call that took longest, by the clock: the thread that readies memory shares the process. */
+/** Milliseconds of the call that took longest, by the clock: the thread that readies memory shares
+ *  the process. */
 function longest(kernels: WindowKernels, inputs: readonly Input[], state: WindowState): number {
   const admitted = AdmittedBatch.create(BATCH_ROWS);
   let most = 0;
@@ -321,7 +323,8 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
       expected ??= digest;
       return events / (seconds[0] as number);
     };
-    /** Sides whose answer was looked at: that takes longer than the side itself, so each is asked once. */
+    /** Sides whose answer was looked at: that takes longer than the side itself, so each is asked
+     *  once. */
     const asked = new Set<string>();
     const isFirst = (side: string): boolean => !asked.has(side) && asked.add(side) !== undefined;
     const demand = (digest: Digest, wanted: Digest | undefined): void =>

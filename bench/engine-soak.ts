@@ -1,6 +1,7 @@
-/** `millrace bench engine-soak`: the load profile of the requirements for half an hour and longer, on the real engine beside a real
- *  broker: a billion events of ten million accounts, some of them hours late, at a rate of their own, and a state that does not fit
- *  into its budget. `-kill-after` kills the engine once in between.
+/** `millrace bench engine-soak`: the load profile of the requirements for half an hour and longer,
+ *  on the real engine beside a real broker: a billion events of ten million accounts, some of them
+ *  hours late, at a rate of their own, and a state that does not fit into its budget. `-kill-after`
+ *  kills the engine once in between.
  *
  *  At the end every window in the sink is held against a recount of all that was sent.
  */
@@ -91,7 +92,8 @@ const CORES: Row = { unit: 'cores', better: 'less' };
 /** Rows of one run. */
 class Report {
   readonly results: BenchResult[] = [];
-  /** Figures that no row can show: beyond the greatest bucket, or with a goal and never measured. */
+  /** Figures that no row can show: beyond the greatest bucket, or with a goal and never measured.
+   */
   untold = 0;
   private readonly soaked: Soaked;
 

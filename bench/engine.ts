@@ -1,7 +1,9 @@
-/** `millrace bench engine`: the whole window engine as its users run it, a real process beside a real broker.
+/** `millrace bench engine`: the whole window engine as its users run it, a real process beside a
+ *  real broker.
  *
- *  Its kernel alone is the bench engine-kernel, its pauses and restarts are engine-checkpoint, its results results. Parts:
- *  kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss, accumulate, firing, session-firing, postgres.
+ *  Its kernel alone is the bench engine-kernel, its pauses and restarts are engine-checkpoint, its
+ *  results results. Parts: kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss,
+ *  accumulate, firing, session-firing, postgres.
  */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';

@@ -1,4 +1,5 @@
-/** The event generator: the addon's kernels beside their twins, one core, into preallocated batches. */
+/** The event generator: the addon's kernels beside their twins, one core, into preallocated
+ *  batches. */
 
 import { loadGenKernels } from '../src/addon/gen.ts';
 import type { GenKernels } from '../src/addon/gen-surface.ts';
@@ -59,7 +60,8 @@ const WORKS: Readonly<Record<string, () => { readonly order: EventOptions['order
 function rateOf(kernels: GenKernels, name: string, seconds: number, warmBatches: number): number {
   const { order, work } = (WORKS[name] as (typeof WORKS)[string])();
   const generator = new EventGenerator({ ...OPTIONS, order }, kernels);
-  // The delayed order first fills its queue: what is timed has typical delays behind it and a tail under way.
+  // The delayed order first fills its queue: what is timed has typical delays behind it and a tail
+  // under way.
   for (let i = 0; i < warmBatches; i++) work(generator, kernels);
   let rows = 0;
   const startMs = performance.now();

@@ -1,8 +1,9 @@
 /** What every benchmark shares: the form of a result, runs in turn, medians, and the table.
  *
- *  Rules: (1) the peer or the raw limit is measured in the same run, in turn with our side, so that the ratio holds on
- *  any machine; (2) inputs are made outside the timed part; (3) a result is a median of several runs with its spread;
- *  (4) a bench says a digest of its answer, so that nobody wins by changing the answer.
+ *  Rules: (1) the peer or the raw limit is measured in the same run, in turn with our side, so that
+ *  the ratio holds on any machine; (2) inputs are made outside the timed part; (3) a result is a
+ *  median of several runs with its spread; (4) a bench says a digest of its answer, so that nobody
+ *  wins by changing the answer.
  */
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import { Bench as Tinybench } from 'tinybench';
@@ -23,7 +24,8 @@ export interface BenchResult {
   /** The peer or limit measured beside us, null where there is none. */
   readonly against: string | null;
   readonly against_value: number | null;
-  /** value / against_value for what grows with speed, against_value / value for what shrinks: above 1 we are better. */
+  /** value / against_value for what grows with speed, against_value / value for what shrinks: above
+   *  1 we are better. */
   readonly ratio: number | null;
   /** `ratio >= 0.9`, `value <= 8`; null where nothing is asked. */
   readonly goal: string | null;
@@ -42,7 +44,8 @@ export interface Machine {
 
 export interface BenchReport {
   readonly bench: string;
-  /** Digest of the code that was measured, as `millrace version` prints it; null in reports from before it was recorded. */
+  /** Digest of the code that was measured, as `millrace version` prints it; null in reports from
+   *  before it was recorded. */
   readonly build: string | null;
   readonly machine: Machine;
   /** Flags that decide what was measured, beside the name; absent: none. */
@@ -122,8 +125,8 @@ export function seriesOf(values: readonly number[]): Series {
   return { values: [...values], median: middle, spread: middle === 0 ? 0 : range / Math.abs(middle) };
 }
 
-/** Runs every side `repeats` times in turn (A B, B A, A B, …: what warms or throttles the machine meets both). Each
- *  call returns its measurement. */
+/** Runs every side `repeats` times in turn (A B, B A, A B, …: what warms or throttles the machine
+ *  meets both). Each call returns its measurement. */
 export async function takeTurns<const S extends Readonly<Record<string, () => Promise<number> | number>>>(
   sides: S,
   repeats: number,
@@ -140,8 +143,8 @@ export async function takeTurns<const S extends Readonly<Record<string, () => Pr
   return Object.fromEntries(series) as { readonly [K in keyof S]: Series };
 }
 
-/** Nanoseconds a row of synchronous functions, each called over and over by tinybench, in turn. A call handles `rows`
- *  rows; its inputs are made before. */
+/** Nanoseconds a row of synchronous functions, each called over and over by tinybench, in turn. A
+ *  call handles `rows` rows; its inputs are made before. */
 export async function microTurns<const S extends Readonly<Record<string, () => unknown>>>(
   sides: S,
   options: { readonly rows: number; readonly smoke: boolean; readonly repeats: number },

@@ -1,9 +1,11 @@
-/** `millrace bench hostile`: a registry that is sent schemas made to take long, and is asked for `/health` all the time.
+/** `millrace bench hostile`: a registry that is sent schemas made to take long, and is asked for
+ *  `/health` all the time.
  *
- *  Beside it stands the slowest answer while nothing else is asked, which is what the machine alone does.
- *  Each schema is checked against the versions of a subject of its own, BACKWARD_TRANSITIVE, then registered. The figure
- *  is the slowest answer to `/health` during that, over one connection that asks again as soon as it was answered. Every
- *  answer to a hostile request is checked: it is a verdict, or a refusal that names its limit.
+ *  Beside it stands the slowest answer while nothing else is asked, which is what the machine alone
+ *  does. Each schema is checked against the versions of a subject of its own, BACKWARD_TRANSITIVE,
+ *  then registered. The figure is the slowest answer to `/health` during that, over one connection
+ *  that asks again as soon as it was answered. Every answer to a hostile request is checked: it is
+ *  a verdict, or a refusal that names its limit.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -4,12 +4,12 @@ import { type LoadPlan, type LoadReport, type LoadRequest, NUMBER } from './http
 
 /** A connection that failed is opened again after this. */
 const REOPEN_MS = 50;
-/** Above this rate the clock is read in every turn of the event loop: a timer's millisecond would be most of what is
- *  measured. */
+/** Above this rate the clock is read in every turn of the event loop: a timer's millisecond would
+ *  be most of what is measured. */
 const SPIN_RATE = 500;
 const TICK_MS = 1;
-/** How long a measured part without an answer or a failure goes on: a machine that is away for the whole of a short one has measured
- *  nothing. */
+/** How long a measured part without an answer or a failure goes on: a machine that is away for the
+ *  whole of a short one has measured nothing. */
 const SILENT_MS_MAX = 30_000;
 const CRLF2 = Buffer.from('\r\n\r\n');
 

@@ -1,8 +1,9 @@
-/** HTTP load from a process of its own: raw sockets, keep-alive, one request at a time on each connection.
+/** HTTP load from a process of its own: raw sockets, keep-alive, one request at a time on each
+ *  connection.
  *
- *  Closed model: every connection sends its next request when it has its answer; the rate is what comes out. Open
- *  model (`ratePerSecond`): requests fall due on a clock that waits for nobody, and latency counts from then, so that
- *  a server that stalls cannot hide it.
+ *  Closed model: every connection sends its next request when it has its answer; the rate is what
+ *  comes out. Open model (`ratePerSecond`): requests fall due on a clock that waits for nobody, and
+ *  latency counts from then, so that a server that stalls cannot hide it.
  */
 import { fork } from 'node:child_process';
 import { join } from 'node:path';

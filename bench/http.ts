@@ -1,8 +1,10 @@
-/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver; lookups
- *  behind our own parser over node:net, beside uWebSockets.js; and the CPU of a POST behind it, beside node:http.
+/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend
+ *  without our driver; lookups behind our own parser over node:net, beside uWebSockets.js; and the
+ *  CPU of a POST behind it, beside node:http.
  *
- *  The server runs in this process, the load in one of its own, and each side serves alone. An answer is 15 bytes of
- *  JSON found by a path with one named part, as a lookup by id is. Both sides' answers are compared.
+ *  The server runs in this process, the load in one of its own, and each side serves alone. An
+ *  answer is 15 bytes of JSON found by a path with one named part, as a lookup by id is. Both
+ *  sides' answers are compared.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -110,7 +112,8 @@ async function bareUws(): Promise<Running> {
   };
 }
 
-/** How long is measured. A smoke run needs some answers, however long they take where much else runs. */
+/** How long is measured. A smoke run needs some answers, however long they take where much else
+ *  runs. */
 const lasting = ({ smoke }: BenchContext): Pick<LoadPlan, 'durationMs' | 'countMax'> =>
   smoke ? { durationMs: 30_000, countMax: 1000 } : { durationMs: 4000 };
 

@@ -1,6 +1,8 @@
-/** `millrace bench inbox`: payments on a backlog, and an inbox with very many keys beside an empty one.
+/** `millrace bench inbox`: payments on a backlog, and an inbox with very many keys beside an empty
+ *  one.
  *
- *  Every message must have one charge in the end; every id that was there must be found, every other inserted.
+ *  Every message must have one charge in the end; every id that was there must be found, every
+ *  other inserted.
  */
 import { randomBytes } from 'node:crypto';
 import { invariant } from '../src/core/errors.ts';
@@ -189,7 +191,8 @@ async function keys(world: World): Promise<BenchResult[]> {
     const made = idsOf(batches, () => '').map(() => [...new Set(batch(side))]);
     return claims(side.database.pool, side.inbox, made, 'seen');
   };
-  // A topic that is read again gives its ids in their order, from anywhere; ids from everywhere are the worst there is.
+  // A topic that is read again gives its ids in their order, from anywhere; ids from everywhere are
+  // the worst there is.
   const inOrder = (side: Loaded): readonly string[] => {
     const from = any(side);
     return idsOf(CLAIM_IDS, (i) => idOf(side, from + i));

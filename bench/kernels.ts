@@ -1,5 +1,5 @@
-/** What the benches of single kernels share: the twin beside the addon's kernel, in turn, on worlds of their own, the
- *  same answer demanded of both. */
+/** What the benches of single kernels share: the twin beside the addon's kernel, in turn, on worlds
+ *  of their own, the same answer demanded of both. */
 
 import { loadKernels } from '../src/addon/load.ts';
 import { xxh32Create, xxh32Digest, xxh32Update } from '../src/addon/reference/xxh32.ts';

@@ -1,4 +1,5 @@
-/** The embedded store: runs that are taken in, scans, puts and look-ups, each beside the raw disk with the same bytes.
+/** The embedded store: runs that are taken in, scans, puts and look-ups, each beside the raw disk
+ *  with the same bytes.
  *
  *  Rows are the 64-byte accumulators of a window.
  */
@@ -45,7 +46,8 @@ interface Sizes {
 const FULL: Sizes = { pages: 128, putRows: 200_000, windows: 20, lookups: 2000 };
 const SMOKE: Sizes = { pages: 3, putRows: 2000, windows: 3, lookups: 20 };
 
-/** Pages of one run: accumulators as a minute of events leaves them, keys ascending by gaps of 1 to 8. */
+/** Pages of one run: accumulators as a minute of events leaves them, keys ascending by gaps of 1 to
+ *  8. */
 function makePages(count: number): Uint8Array[] {
   let noise = 0x9e37_79b9;
   const next = (): number => {

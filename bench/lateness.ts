@@ -1,7 +1,9 @@
-/** What lateness costs: drop rate and error of the results at each watermark of the requirements, against the batch result
- *  of the true order. Drops and firings depend on skew + lateness alone, so each pair stands for its sum.
+/** What lateness costs: drop rate and error of the results at each watermark of the requirements,
+ *  against the batch result of the true order. Drops and firings depend on skew + lateness alone,
+ *  so each pair stands for its sum.
  *
- *  Nothing is timed: the answers are those of the oracle, which the engine equals, and the same on every machine.
+ *  Nothing is timed: the answers are those of the oracle, which the engine equals, and the same on
+ *  every machine.
  */
 
 import { loadGenKernels } from '../src/addon/gen.ts';

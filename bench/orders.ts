@@ -1,7 +1,9 @@
-/** `millrace bench orders`: POST /orders under an open model, durable, with every answer and every row checked.
+/** `millrace bench orders`: POST /orders under an open model, durable, with every answer and every
+ *  row checked.
  *
- *  Load, service, database and broker share the machine. Latency counts from the time a request was due. After each run
- *  the database must hold one order, one outbox row and one key for every intent, and no deadlock.
+ *  Load, service, database and broker share the machine. Latency counts from the time a request was
+ *  due. After each run the database must hold one order, one outbox row and one key for every
+ *  intent, and no deadlock.
  */
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -202,7 +204,8 @@ INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
 SELECT order_id, gen_random_uuid(), 'order.created', convert_to('{"order_id":"' || order_id || '"}', 'UTF8') FROM k;
 `;
 
-/** One statement a transaction from C, without a service: undefined where pgbench is not installed. */
+/** One statement a transaction from C, without a service: undefined where pgbench is not installed.
+ */
 async function pgbench(
   world: World,
   run: OrdersRun,

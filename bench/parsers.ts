@@ -1,6 +1,7 @@
-/** Hostile texts for the parsers of both formats: bytes and words of sound schemas cut, doubled, swapped and replaced,
- *  and words thrown together. Each is refused with one of our errors or taken; what is taken prints to a text that is
- *  taken again unchanged, and is compared with the one taken before it. Nothing else may be thrown, nothing may hang.
+/** Hostile texts for the parsers of both formats: bytes and words of sound schemas cut, doubled,
+ *  swapped and replaced, and words thrown together. Each is refused with one of our errors or
+ *  taken; what is taken prints to a text that is taken again unchanged, and is compared with the
+ *  one taken before it. Nothing else may be thrown, nothing may hang.
  */
 import { findMillraceError, invariant } from '../src/core/errors.ts';
 import { parseSchema, type Schema } from '../src/formats/schema.ts';

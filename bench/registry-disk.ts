@@ -13,8 +13,8 @@ import { join } from 'node:path';
 
 const SPACE_BYTES = 16 << 20;
 
-/** `grow`: the file gets longer with each record; `overwrite`: its space is there already, as a log that allocates
- *  ahead has it. */
+/** `grow`: the file gets longer with each record; `overwrite`: its space is there already, as a log
+ *  that allocates ahead has it. */
 export type DiskMode = 'grow' | 'overwrite';
 
 /** Records of `bytes` a second over `durationMs`, one fdatasync each, in a file of `dir`. */

@@ -1,4 +1,5 @@
-/** The Kafka store: rates with acks=all and one transaction a write, lookups beside them, and a start from its topic. */
+/** The Kafka store: rates with acks=all and one transaction a write, lookups beside them, and a
+ *  start from its topic. */
 
 import { chooseNative } from '../src/addon/load.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';

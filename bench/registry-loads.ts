@@ -1,4 +1,5 @@
-/** The same loads for any registry: lookups by id, registrations, identical registrations, checks, cold clients. */
+/** The same loads for any registry: lookups by id, registrations, identical registrations, checks,
+ *  cold clients. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../src/core/errors.ts';
 import { Metrics } from '../src/core/metrics.ts';
@@ -71,7 +72,8 @@ export class Course {
     return this.post(`/subjects/${name}/versions`, registration(smallSchema(`R${this.run}_${NUMBER}`)));
   }
 
-  /** Registers at least `count` schemas, whatever time it takes, and remembers `count` ids for the lookups. */
+  /** Registers at least `count` schemas, whatever time it takes, and remembers `count` ids for the
+   *  lookups. */
   async fill(count: number): Promise<void> {
     const first = this.next;
     await this.register(count);
@@ -147,8 +149,8 @@ export class Course {
     return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
   }
 
-  /** Every request proposes another schema, and asks about another subject than the one before: no verdict and no
-   *  proposed text is ever met again. */
+  /** Every request proposes another schema, and asks about another subject than the one before: no
+   *  verdict and no proposed text is ever met again. */
   async checkDistinctRate(connections: number): Promise<number> {
     const subject = (n: number): string => `bench-${this.run}-pair-${n}`;
     const schema = (n: number, more: readonly object[]): string =>
@@ -180,7 +182,8 @@ export class Course {
     return (await this.drive({ connections, requests: checks })).ratePerSecond;
   }
 
-  /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */
+  /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are
+   *  registered at a rate. */
   async coldLookupP99Ms(registrationsPerSecond: number): Promise<number> {
     let latencies: number[] = [];
     for (let pass = 0; latencies.length === 0 && pass < COLD_PASSES_MAX; pass++)

@@ -1,4 +1,5 @@
-/** The registry beside ours: one at a URL, or with -vs=apicurio one on the JVM that is fetched and started here. */
+/** The registry beside ours: one at a URL, or with -vs=apicurio one on the JVM that is fetched and
+ *  started here. */
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';

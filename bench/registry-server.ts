@@ -1,4 +1,5 @@
-/** Registries under load: ours as a child process, or another one at a URL, and what is asked of both. */
+/** Registries under load: ours as a child process, or another one at a URL, and what is asked of
+ *  both. */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -89,7 +90,8 @@ export async function startOurs(
   return untilWritable('millrace', url, child, started, marker);
 }
 
-/** Registers something over and over until it is accepted. @throws Error when the process ended or is late */
+/** Registers something over and over until it is accepted. @throws Error when the process ended or
+ *  is late */
 export async function untilWritable(
   name: string,
   url: string,

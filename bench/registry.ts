@@ -1,8 +1,10 @@
-/** `millrace bench registry`: any registry under the same load, and the raw limits of this machine beside it.
+/** `millrace bench registry`: any registry under the same load, and the raw limits of this machine
+ *  beside it.
  *
- *  Every side is measured in turn in one run: an empty handler of the same HTTP backend for lookups, fdatasync of as
- *  many bytes on the same file system for durable registrations, and with -vs=URL another registry for all of it. The
- *  load comes from a process of its own, on the same cores as the servers.
+ *  Every side is measured in turn in one run: an empty handler of the same HTTP backend for
+ *  lookups, fdatasync of as many bytes on the same file system for durable registrations, and with
+ *  -vs=URL another registry for all of it. The load comes from a process of its own, on the same
+ *  cores as the servers.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';

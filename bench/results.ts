@@ -1,7 +1,9 @@
-/** Everything behind a firing: results from the state to the embedded sink, and back to one who asks for an account.
+/** Everything behind a firing: results from the state to the embedded sink, and back to one who
+ *  asks for an account.
  *
- *  Rows are 64-byte accumulators. A firing is read, copied, written and durable; beside it the same bytes go to a plain
- *  file. Then one account is asked for in a store of as many rows, beside reads of a block each.
+ *  Rows are 64-byte accumulators. A firing is read, copied, written and durable; beside it the same
+ *  bytes go to a plain file. Then one account is asked for in a store of as many rows, beside reads
+ *  of a block each.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { open } from 'node:fs/promises';

@@ -1,5 +1,5 @@
-/** The window operator on decoded events, its firings read to the end, beside the obvious program: a Map of objects a
- *  window, BigInt arithmetic.
+/** The window operator on decoded events, its firings read to the end, beside the obvious program:
+ *  a Map of objects a window, BigInt arithmetic.
  *
  *  Both take the same batches in the same order and must agree on every result.
  */

@@ -1,7 +1,8 @@
 // The health check of the image: asks the command that the container runs for /health.
 //
-// The address is that of -metrics-listen, else of -listen, on the command line of process 1 or in the environment
-// (MILLRACE_METRICS_LISTEN, MILLRACE_LISTEN). Exit code 0: healthy, or no fixed port to ask. Exit code 1: not healthy.
+// The address is that of -metrics-listen, else of -listen, on the command line of process 1 or in
+// the environment (MILLRACE_METRICS_LISTEN, MILLRACE_LISTEN). Exit code 0: healthy, or no fixed
+// port to ask. Exit code 1: not healthy.
 import { readFileSync } from 'node:fs';
 import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
@@ -30,7 +31,8 @@ export function healthUrl(args, environment) {
   return `${isTls ? 'https' : 'http'}://${everywhere.includes(host) ? '127.0.0.1' : host}:${port}/health`;
 }
 
-/** HTTP status of an address; undefined where nothing answers. The certificate is not judged: the server is this container. */
+/** HTTP status of an address; undefined where nothing answers. The certificate is not judged: the
+ *  server is this container. */
 function statusOf(url) {
   const request = url.startsWith('https:') ? requestHttps : requestHttp;
   return new Promise((resolve) => {

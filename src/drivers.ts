@@ -1,6 +1,7 @@
-/** The drivers behind the ports, for a service that uses a product as a library and hands them in: `millrace/drivers`. Each is
- *  loaded when it is asked for, so a service that opens no broker loads no broker client. What the products need of the process
- *  itself (clock, logger, metrics) is here too. Products never import this file, and it imports none of them.
+/** The drivers behind the ports, for a service that uses a product as a library and hands them in:
+ *  `millrace/drivers`. Each is loaded when it is asked for, so a service that opens no broker loads
+ *  no broker client. What the products need of the process itself (clock, logger, metrics) is here
+ *  too. Products never import this file, and it imports none of them.
  */
 
 import { chooseNative } from './addon/load.ts';
@@ -36,7 +37,8 @@ export async function openSql(): Promise<SqlDriver> {
 }
 
 /** Kafka through librdkafka.
- *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where it loads
+ *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where
+ *  it loads
  *  @throws bad_value, addon_missing */
 export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promise<BrokerDriver> {
   return chooseNative(native === 'auto' ? undefined : native).mode === 'native'
@@ -45,7 +47,8 @@ export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promis
 }
 
 /** RocksDB. A folder is opened by the driver that made it.
- *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the addon where it was built. The package runs
+ *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the
+ *  addon where it was built. The package runs
  *  on no Node.js after 20: there `off` takes the addon, too, where it was built
  *  @throws bad_value */
 export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
@@ -72,9 +75,10 @@ export async function openWake(): Promise<WakeDriver> {
   return (await import('./io/wake/unix.ts')).unixWake;
 }
 
-/** The metrics of a service as a page for Prometheus, to be served by the service itself. A page may be asked for at any rate: its
- *  text is kept for a quarter of a second.
- *  @param options process: false leaves out the metrics of the Node.js process, where the service has a prom-client of its own */
+/** The metrics of a service as a page for Prometheus, to be served by the service itself. A page
+ *  may be asked for at any rate: its text is kept for a quarter of a second.
+ *  @param options process: false leaves out the metrics of the Node.js process, where the service
+ *  has a prom-client of its own */
 export async function openMetricsPage(
   metrics: Metrics,
   options: { readonly process?: boolean } = {},
@@ -82,7 +86,8 @@ export async function openMetricsPage(
   return (await import('./io/metrics/prom.ts')).promExposition(metrics, systemClock, options);
 }
 
-/** What a service hands to the library where it has no wishes: drivers as they load, metrics, and warnings on stderr. */
+/** What a service hands to the library where it has no wishes: drivers as they load, metrics, and
+ *  warnings on stderr. */
 export async function openDrivers(): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;

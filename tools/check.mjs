@@ -1,4 +1,5 @@
-// The static checks that run inside `npm test`, each as a test of its own: what no tool checks is a wish.
+// The static checks that run inside `npm test`, each as a test of its own: what no tool checks is a
+// wish.
 import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -51,7 +52,8 @@ function outcomeOf([command, args]) {
   });
 }
 
-/** Runs every check, all at once; says how many passed and failed. Output of a failed check goes to stderr. */
+/** Runs every check, all at once; says how many passed and failed. Output of a failed check goes to
+ *  stderr. */
 export async function runChecks() {
   const outcomes = CHECKS.map(async ({ name, run }) => {
     const started = Date.now();

@@ -1,5 +1,6 @@
-// Installs the clients of others that the tests run (test/clients: registry, gRPC), once for each lock file: npm packages and
-// a Python environment under .millrace/clients/DIGEST. What is there already is used without a network.
+// Installs the clients of others that the tests run (test/clients: registry, gRPC), once for each
+// lock file: npm packages and a Python environment under .millrace/clients/DIGEST. What is there
+// already is used without a network.
 //
 //   node tools/clients.mjs      prints {"dir":…}
 import { createHash } from 'node:crypto';

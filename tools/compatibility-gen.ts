@@ -1,6 +1,7 @@
-/** Writes docs/results/compatibility.md: each class of changes in each mode and policy, with what live decode does and,
- *  for a refusal, an event that shows it. The changes come from the conformance tables, which also say what is expected;
- *  every verdict and every event of the page is run here. */
+/** Writes docs/results/compatibility.md: each class of changes in each mode and policy, with what
+ *  live decode does and, for a refusal, an event that shows it. The changes come from the
+ *  conformance tables, which also say what is expected; every verdict and every event of the page
+ *  is run here. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

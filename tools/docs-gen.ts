@@ -1,5 +1,7 @@
-/** Writes the reference pages that follow from tables: docs/reference/commands.md from the commands' settings, docs/reference/errors.md
- *  from the error tables, docs/reference/registry-api.md and docs/reference/orders-api.md from the operations of the two. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
+/** Writes the reference pages that follow from tables: docs/reference/commands.md from the
+ *  commands' settings, docs/reference/errors.md from the error tables,
+ *  docs/reference/registry-api.md and docs/reference/orders-api.md from the operations of the two.
+ *  `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
  *  difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -1,6 +1,6 @@
 // Builds the documentation site into .millrace/docs: copies the documents of the repository into
-// docs/site/pages, adds the reference of the library that TypeDoc makes from the doc comments, and runs
-// VitePress, which also makes the search index and refuses a dead link between pages.
+// docs/site/pages, adds the reference of the library that TypeDoc makes from the doc comments, and
+// runs VitePress, which also makes the search index and refuses a dead link between pages.
 //
 //   npm run docs [-- -serve]
 import { execFileSync } from 'node:child_process';
@@ -43,8 +43,8 @@ export function pageOf(path) {
   return page?.replace(/(^|\/)README\.md$/, '$1index.md');
 }
 
-/** Text of a document with the links of its page: a link to another document leads to its page, one to a
- *  file of the repository becomes the file's path, because the site has no copy of it. */
+/** Text of a document with the links of its page: a link to another document leads to its page, one
+ *  to a file of the repository becomes the file's path, because the site has no copy of it. */
 export function pageText(path, text) {
   const from = dirname(pageOf(path));
   const linkTo = (target) => {

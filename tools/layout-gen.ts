@@ -1,5 +1,6 @@
-/** Writes what follows from src/core/layout/layouts.ts: TypeScript accessors, C++ headers and docs/reference/layouts.md.
- *  `node dist/tools/layout-gen.js` writes; with `-check` it only compares and exits 1 on a difference. */
+/** Writes what follows from src/core/layout/layouts.ts: TypeScript accessors, C++ headers and
+ *  docs/reference/layouts.md. `node dist/tools/layout-gen.js` writes; with `-check` it only
+ *  compares and exits 1 on a difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

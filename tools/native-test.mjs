@@ -1,12 +1,12 @@
-// Builds the kernels with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks: unit checks, then the
-// corpus of every fuzz target and mutations of it. Objects are kept under .millrace/native-test by the hash of what
-// they were made from, so a second run only runs.
+// Builds the kernels with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks:
+// unit checks, then the corpus of every fuzz target and mutations of it. Objects are kept under
+// .millrace/native-test by the hash of what they were made from, so a second run only runs.
 //
 //   node tools/native-test.mjs [-runs=20000] [-seed=1]
 //
-// One line a program on stdout, `NAME inputs=N mutations=N`; exit 1 on any finding. With a clang, the same fuzz targets
-// build for libFuzzer: clang++ -std=c++20 -fsanitize=fuzzer,address,undefined -Inative native/test/NAME_fuzz.cc
-// native/kernel/*.cc
+// One line a program on stdout, `NAME inputs=N mutations=N`; exit 1 on any finding. With a clang,
+// the same fuzz targets build for libFuzzer: clang++ -std=c++20 -fsanitize=fuzzer,address,undefined
+// -Inative native/test/NAME_fuzz.cc native/kernel/*.cc
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
@@ -82,7 +82,8 @@ function run(command, args, cwd = root) {
 const used = new Set();
 const KEPT_UNUSED_MS = 3_600_000;
 
-/** Makes a file once under a name that says what it was made from; a half-made one is never seen. */
+/** Makes a file once under a name that says what it was made from; a half-made one is never seen.
+ */
 async function make(name, args) {
   const target = join(cache, name);
   used.add(name);

@@ -1,6 +1,6 @@
-// Brings the oracles of the tests (test/oracles): jars by Maven from the pinned pom, and the program around them, compiled
-// by one of these jars, because a Java that only runs has no compiler. Kept under .millrace/oracles/DIGEST; what is there
-// already is used without a network.
+// Brings the oracles of the tests (test/oracles): jars by Maven from the pinned pom, and the
+// program around them, compiled by one of these jars, because a Java that only runs has no
+// compiler. Kept under .millrace/oracles/DIGEST; what is there already is used without a network.
 //
 //   node tools/oracles.mjs      prints {"dir":…}
 import { createHash } from 'node:crypto';

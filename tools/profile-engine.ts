@@ -11,8 +11,8 @@ const EVENTS_A_ROW = 6;
 /** So late that no window fires while the topic is read. */
 const UNFIRED = '-allowed-lateness=1h';
 
-/** Least samples of a profile, a fifth of a second of work. The engine reads as soon as it starts, so
- *  a late profiler finds it idle; then another engine reads the topic. */
+/** Least samples of a profile, a fifth of a second of work. The engine reads as soon as it starts,
+ *  so a late profiler finds it idle; then another engine reads the topic. */
 const SAMPLES_MIN = 100;
 const TURNS = 10;
 

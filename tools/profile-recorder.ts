@@ -26,7 +26,8 @@ export interface Recording {
   stop(): Promise<Samples>;
 }
 
-/** Last name of each address: V8 reuses the addresses of discarded code, and perf takes the first. */
+/** Last name of each address: V8 reuses the addresses of discarded code, and perf takes the first.
+ */
 function latestNames(map: string): string {
   const byAddress = new Map<string, string>();
   for (const line of map.split('\n')) {
@@ -166,7 +167,8 @@ export async function save(
   return true;
 }
 
-/** Returns a recorder with this profiler, and the NODE_OPTIONS that every process in the world needs. */
+/** Returns a recorder with this profiler, and the NODE_OPTIONS that every process in the world
+ *  needs. */
 export function recorderOf(
   by: 'perf' | 'v8',
   into: string,

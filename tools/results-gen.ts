@@ -1,5 +1,5 @@
-/** Writes docs/results/README.md from the JSON of full benchmark runs beside it: `millrace bench NAME -json >
- *  docs/results/NAME.json`, then `npm run generate`. */
+/** Writes docs/results/README.md from the JSON of full benchmark runs beside it: `millrace bench
+ *  NAME -json > docs/results/NAME.json`, then `npm run generate`. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,7 @@
-// Runs the fast tier and the package test on the other Node.js versions that Millrace supports (test/runtimes). The full tier
-// calls it. Each version has a copy of the sources under .millrace/runtimes, set up by bin/bootstrap as on a fresh clone: the
-// packages that compile are compiled for that version.
+// Runs the fast tier and the package test on the other Node.js versions that Millrace supports
+// (test/runtimes). The full tier calls it. Each version has a copy of the sources under
+// .millrace/runtimes, set up by bin/bootstrap as on a fresh clone: the packages that compile are
+// compiled for that version.
 //
 //   node tools/runtimes.mjs [-node=22|24]      the last line is `N passed, N failed`
 import { spawnSync } from 'node:child_process';
@@ -22,7 +23,8 @@ import { run as runProgram } from './run.mjs';
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const home = join(root, '.millrace', 'runtimes');
 const FILES = ['package.json', 'package-lock.json', '.npmrc'];
-/** What bin/bootstrap made in this clone that serves every Node.js: it is copied and not made again. */
+/** What bin/bootstrap made in this clone that serves every Node.js: it is copied and not made
+ *  again. */
 const LENT = ['build', 'prebuilds', '.millrace/librdkafka', '.millrace/kafka-jars', '.millrace/oracles'];
 /** Majors, each with a package of the same number in test/runtimes/package.json. */
 export const RUNTIMES = ['22', '24'];
@@ -30,7 +32,8 @@ export const RUNTIMES = ['22', '24'];
 const NEXT = 'connect to the package registry, then run this again';
 const run = (what, command, args, options) => runProgram(what, command, args, options, NEXT);
 
-/** Folder that holds the runtimes of the lock file, installed once: node_modules/node22/bin/node and so on. */
+/** Folder that holds the runtimes of the lock file, installed once: node_modules/node22/bin/node
+ *  and so on. */
 export function runtimesDir(say = () => {}) {
   const hash = createHash('sha256');
   for (const name of FILES) hash.update(readFileSync(join(root, 'test/runtimes', name)));
@@ -52,8 +55,9 @@ export function runtimesDir(say = () => {}) {
   return dir;
 }
 
-/** Copies the sources as git lists them (new files included, ignored ones not) into the folder of one runtime. What an earlier run set
- *  up there stays; the library that bin/bootstrap compiled for this clone is lent, because it does not depend on Node.js. */
+/** Copies the sources as git lists them (new files included, ignored ones not) into the folder of
+ *  one runtime. What an earlier run set up there stays; the library that bin/bootstrap compiled for
+ *  this clone is lent, because it does not depend on Node.js. */
 function copySources(tree) {
   const listed = run(
     'git ls-files',

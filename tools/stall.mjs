@@ -1,6 +1,7 @@
-// Proves that the suite is calm: runs it while two busy loops compete for the cores, and while random processes of the
-// run's own process tree (test workers, commands, brokers, database) are stopped for 0.5 to 4 s and continued. The
-// moments, the processes and the lengths are drawn from a seed.
+// Proves that the suite is calm: runs it while two busy loops compete for the cores, and while
+// random processes of the run's own process tree (test workers, commands, brokers, database) are
+// stopped for 0.5 to 4 s and continued. The moments, the processes and the lengths are drawn from a
+// seed.
 //
 //   tools/stall [-seeds=1-10] [-resume] [-out=docs/results/stall/runs.json] [-- COMMAND …]
 //
@@ -25,7 +26,8 @@ const PAUSE_MS = [250, 3000];
 /** Names the processes of one run, re-parented ones included: a child inherits its environment. */
 const MARK = 'MILLRACE_STALL_RUN';
 
-/** The generator of the drawn values: mulberry32, whose state is one 32-bit word. Source: public domain. */
+/** The generator of the drawn values: mulberry32, whose state is one 32-bit word. Source: public
+ *  domain. */
 function generator(seed) {
   let state = seed >>> 0;
   return () => {
@@ -70,7 +72,8 @@ function optionsOf(argv) {
   return options;
 }
 
-/** Digest of every file that git tracks or would track, but for results and documents: what a run was a run of. */
+/** Digest of every file that git tracks or would track, but for results and documents: what a run
+ *  was a run of. */
 function digestOfSources() {
   const paths = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: root })
     .toString()
@@ -86,7 +89,8 @@ function digestOfSources() {
   return sum.digest('hex').slice(0, 16);
 }
 
-/** Processes of the run by pid, without the ones that are stopped already: a test that stopped one continues it itself. */
+/** Processes of the run by pid, without the ones that are stopped already: a test that stopped one
+ *  continues it itself. */
 function processesOf(mark) {
   const needle = Buffer.from(`${MARK}=${mark}`);
   const found = [];

@@ -1,11 +1,13 @@
-// The test runner, after bin/bootstrap: the static checks, the tests of a tier on the addon, then those that meet the addon
-// on the TypeScript reference implementation (test/tiers.ts). The last line is `N passed, N failed`. A skipped test and a
-// pass that ran no test are failures.
+// The test runner, after bin/bootstrap: the static checks, the tests of a tier on the addon, then
+// those that meet the addon on the TypeScript reference implementation (test/tiers.ts). The last
+// line is `N passed, N failed`. A skipped test and a pass that ran no test are failures.
 //
-//   node tools/test.mjs [-tier=fast|full|runtime] [-pass=native|reference] [-report=NAME] [-- vitest arguments]
+//   node tools/test.mjs [-tier=fast|full|runtime] [-pass=native|reference] [-report=NAME] [--
+//   vitest arguments]
 //
-// `npm test` runs the fast tier, `npm run test:all` the full one. The full one runs the tier `runtime` on other Node.js versions
-// (tools/runtimes.mjs): the fast tier and the test of the package, without the static checks, which judge the sources alone.
+// `npm test` runs the fast tier, `npm run test:all` the full one. The full one runs the tier
+// `runtime` on other Node.js versions (tools/runtimes.mjs): the fast tier and the test of the
+// package, without the static checks, which judge the sources alone.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -91,8 +93,8 @@ function runPass(name, native) {
   return { passed: report.numPassedTests, failed };
 }
 
-// Fetched before the first test, so that later runs need no network. Where a fetch fails, the tests that need it fail with
-// the same message.
+// Fetched before the first test, so that later runs need no network. Where a fetch fails, the tests
+// that need it fail with the same message.
 const say = (line) => process.stderr.write(`${line}\n`);
 const fetches =
   tier === 'full'

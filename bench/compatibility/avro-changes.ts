@@ -1,5 +1,5 @@
-/** The ways in which a schema is changed for a pair: each finds or plants its place in a schema that grows, and changes
- *  that place in the copy. */
+/** The ways in which a schema is changed for a pair: each finds or plants its place in a schema
+ *  that grows, and changes that place in the copy. */
 import {
   type ArrayType,
   branchName,

@@ -1,4 +1,5 @@
-/** Random Avro schemas as objects that can be copied, changed and printed. All chance comes from a seed. */
+/** Random Avro schemas as objects that can be copied, changed and printed. All chance comes from a
+ *  seed. */
 
 export interface Primitive {
   kind: 'primitive';

@@ -1,4 +1,5 @@
-/** Random pairs of Avro schemas, each from its number: a schema, and a copy of it that was changed in named ways. */
+/** Random pairs of Avro schemas, each from its number: a schema, and a copy of it that was changed
+ *  in named ways. */
 import { AVRO_CHANGE_NAMES, AVRO_CHANGES, type AvroChange } from './avro-changes.ts';
 import { Chance, Copy, printAvro, type Type, World } from './avro-model.ts';
 

@@ -1,4 +1,5 @@
-/** One pair of Avro schemas through the checker, and through the decoder event by event: whether they agree. */
+/** One pair of Avro schemas through the checker, and through the decoder event by event: whether
+ *  they agree. */
 
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';

@@ -1,5 +1,6 @@
-/** Two types that know nothing of each other but a few names: what two teams may have made of one word. Small worlds
- *  meet often, so rules of names, aliases and branches are met in all their combinations. */
+/** Two types that know nothing of each other but a few names: what two teams may have made of one
+ *  word. Small worlds meet often, so rules of names, aliases and branches are met in all their
+ *  combinations. */
 import {
   branchName,
   type Field,

@@ -1,4 +1,5 @@
-/** Changes that people make to a Protobuf schema, each with a name. What a change returns is done to a copy of the file. */
+/** Changes that people make to a Protobuf schema, each with a name. What a change returns is done
+ *  to a copy of the file. */
 import {
   everyMessage,
   type Field,
@@ -73,7 +74,8 @@ export const PROTO_CHANGES = {
       [one.name, other.name] = [other.name, one.name];
     };
   },
-  // In these two an earlier change may have taken the field away, and given its number to another one.
+  // In these two an earlier change may have taken the field away, and given its number to another
+  // one.
   field_moved_and_replaced: ofField(
     () => true,
     nothing,

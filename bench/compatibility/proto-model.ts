@@ -1,7 +1,8 @@
-/** Random Protobuf schemas as objects that can be copied, changed and printed. All chance comes from a seed.
+/** Random Protobuf schemas as objects that can be copied, changed and printed. All chance comes
+ *  from a seed.
  *
- *  The objects say what a schema means; the printer says it in the words of one syntax. What a syntax cannot say becomes
- *  the nearest thing it can, so that every file that is printed is valid.
+ *  The objects say what a schema means; the printer says it in the words of one syntax. What a
+ *  syntax cannot say becomes the nearest thing it can, so that every file that is printed is valid.
  */
 import type { Chance } from './avro-model.ts';
 
@@ -297,7 +298,8 @@ function defaultOf(type: string): string | undefined {
   return '7';
 }
 
-/** The nearest valid file: enums begin with zero where they must, oneofs hold single fields, what is used exists. */
+/** The nearest valid file: enums begin with zero where they must, oneofs hold single fields, what
+ *  is used exists. */
 function mend(file: ProtoFileModel): void {
   const messages = new Set(everyMessage(file));
   const enums = new Set([...file.enums, ...everyMessage(file).flatMap((message) => message.enums)]);

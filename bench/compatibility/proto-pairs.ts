@@ -1,4 +1,5 @@
-/** Random pairs of Protobuf schemas, each from its number: a file, and a copy of it that was changed in named ways. */
+/** Random pairs of Protobuf schemas, each from its number: a file, and a copy of it that was
+ *  changed in named ways. */
 import { Chance, Copy } from './avro-model.ts';
 import { PROTO_CHANGE_NAMES, PROTO_CHANGES, type ProtoChange, syntaxesOf } from './proto-changes.ts';
 import { ProtoWorld, printProto } from './proto-model.ts';

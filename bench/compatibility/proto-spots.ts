@@ -1,5 +1,5 @@
-/** Where a change of a Protobuf schema happens: the fields, messages and enums that it needs are found in the old file, or
- *  made there, so that no class of changes is rare.
+/** Where a change of a Protobuf schema happens: the fields, messages and enums that it needs are
+ *  found in the old file, or made there, so that no class of changes is rare.
  */
 import type { Copy } from './avro-model.ts';
 import {
@@ -20,7 +20,8 @@ export type Apply = (copy: Copy, to: ProtoFileModel) => void;
 export type Change = (world: ProtoWorld) => Apply;
 
 export const PLAIN = ['int32', 'int64', 'uint32', 'uint64', 'bool'] as const;
-/** Types that a specification lets change into one another, and types that only look alike on the wire. */
+/** Types that a specification lets change into one another, and types that only look alike on the
+ *  wire. */
 export const FAMILIES: readonly (readonly string[])[] = [
   PLAIN,
   ['sint32', 'sint64'],

@@ -1,5 +1,5 @@
-/** One pair of Protobuf schemas through the checker, and through the decoder event by event: whether they agree, and
- *  whether each refusal and each loss that is claimed can be shown. */
+/** One pair of Protobuf schemas through the checker, and through the decoder event by event:
+ *  whether they agree, and whether each refusal and each loss that is claimed can be shown. */
 
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';

@@ -1,4 +1,5 @@
-/** What a consumer sees of a topic: each key with the time the broker appended it and the time it arrived here. */
+/** What a consumer sees of a topic: each key with the time the broker appended it and the time it
+ *  arrived here. */
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -55,7 +56,8 @@ export class Arrivals {
     this.reading.catch(() => {});
   }
 
-  /** @param keyBytes keys are cut to this many characters: what stands before them was cut by the caller */
+  /** @param keyBytes keys are cut to this many characters: what stands before them was cut by the
+   *  caller */
   static async open(brokers: string, topic: string, keyBytes = 36): Promise<Arrivals> {
     const properties = { 'fetch.wait.max.ms': 5 };
     const consumer = await librdkafkaDriver.consumer({ brokers, clientId: 'bench', properties });

@@ -9,7 +9,8 @@ import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/pipeline/even
 const BATCH_ROWS = 5000;
 const ROW_BYTES_MAX = 1500;
 
-/** UUIDv7 number `n` of a course of `count` ids that lie evenly between two times; the same in SQL as `uuidV7Sql`. */
+/** UUIDv7 number `n` of a course of `count` ids that lie evenly between two times; the same in SQL
+ *  as `uuidV7Sql`. */
 export function uuidV7At(n: number, count: number, fromMs: number, toMs: number): string {
   const ms = Math.floor(fromMs + ((toMs - fromMs) * n) / count);
   const hash = createHash('md5').update(String(n)).digest('hex');

@@ -18,7 +18,8 @@ function statOf(pid: number | string): Stat | undefined {
   } catch {
     return undefined;
   }
-  // The command stands in parentheses and may hold blanks; the fields after it are counted from `state`.
+  // The command stands in parentheses and may hold blanks; the fields after it are counted from
+  // `state`.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const ticks = (at: number): number => Number(fields[at]);
   return { parent: ticks(1), own: ticks(11) + ticks(12), children: ticks(13) + ticks(14) };
@@ -26,8 +27,8 @@ function statOf(pid: number | string): Stat | undefined {
 
 const pids = (): string[] => readdirSync('/proc').filter((name) => /^\d+$/.test(name));
 
-/** User and system seconds of a process; with `family` those of its children too, the ended ones included. 0 where there
- *  is no such process. */
+/** User and system seconds of a process; with `family` those of its children too, the ended ones
+ *  included. 0 where there is no such process. */
 export function cpuSeconds(pid: number, family = false): number {
   const stat = statOf(pid);
   if (stat === undefined) return 0;
@@ -60,8 +61,8 @@ function listeners(port: number): Set<string> {
   return found;
 }
 
-/** The process of this machine that listens on a port; of several the oldest (a server's children inherit its socket).
- *  Undefined where it is elsewhere or not ours to see. */
+/** The process of this machine that listens on a port; of several the oldest (a server's children
+ *  inherit its socket). Undefined where it is elsewhere or not ours to see. */
 export function processAt(port: number): number | undefined {
   const inodes = listeners(port);
   if (inodes.size === 0) return undefined;

@@ -1,4 +1,5 @@
-/** Runs of the orders service under steady load: alone, or with the relay and payments behind it. */
+/** Runs of the orders service under steady load: alone, or with the relay and payments behind it.
+ */
 import { readFileSync } from 'node:fs';
 import { invariant } from '../../src/core/errors.ts';
 import { createTopic } from './arrivals.ts';
@@ -123,8 +124,8 @@ export class OrdersRun {
     let effect: SteadyRun['effect'];
     if (relay !== undefined) {
       await until('a charge for every order', CAUGHT_UP_MS_MAX, () => this.isCharged());
-      // A load of a second may be over before those behind the service begin, or before the first order is committed.
-      // Then what comes after it is all there is to tell.
+      // A load of a second may be over before those behind the service begin, or before the first
+      // order is committed. Then what comes after it is all there is to tell.
       if (smoke) cpuUs = spent(meter, report.replies);
       await demandCharges(this.database);
       const from = report.started_ms + 1000 * (options.warmupSeconds ?? 0);

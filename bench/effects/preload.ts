@@ -1,4 +1,5 @@
-/** Rows that are there before a run: in bulk, without their indexes, which are built at the end from sorted values. */
+/** Rows that are there before a run: in bulk, without their indexes, which are built at the end
+ *  from sorted values. */
 import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
 import type { Database } from './world.ts';
 
@@ -27,7 +28,8 @@ const bulk = async (session: SqlSession): Promise<void> => {
   await session.query("SET LOCAL synchronous_commit = off; SET LOCAL maintenance_work_mem = '1GB'");
 };
 
-/** Idempotency keys as v4 UUIDs, each with an answer of its own; keys of the load never meet them. */
+/** Idempotency keys as v4 UUIDs, each with an answer of its own; keys of the load never meet them.
+ */
 export async function preloadKeys({ pool }: Pick<Database, 'pool'>, count: number): Promise<void> {
   await pool.query('ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey');
   await chunks(count, (from, to) =>

@@ -22,8 +22,8 @@ async function counts({ pool }: Pick<Database, 'pool'>): Promise<Counts> {
   return JSON.parse(rows[0]?.all as string) as Counts;
 }
 
-/** Every intent has one order, one outbox row and one key, and nothing else has. `preloaded` keys stood there before.
- *  Returns the deadlocks that the server saw. */
+/** Every intent has one order, one outbox row and one key, and nothing else has. `preloaded` keys
+ *  stood there before. Returns the deadlocks that the server saw. */
 export async function demandOrders(
   database: Database,
   intents: { readonly least: number; readonly most: number },
@@ -50,8 +50,8 @@ export async function demandCharges({ pool }: Pick<Database, 'pool'>): Promise<v
   invariant(row?.wrong === 0n, `orders and charges are the same: ${row?.wrong} of ${row?.orders} differ`);
 }
 
-/** Milliseconds from the commit of an order to the commit of its charge, of the orders committed in a span of wall time.
- *  Needs track_commit_timestamp. */
+/** Milliseconds from the commit of an order to the commit of its charge, of the orders committed in
+ *  a span of wall time. Needs track_commit_timestamp. */
 export async function commitToEffectMs(
   { pool }: Pick<Database, 'pool'>,
   fromMs: number,

@@ -1,5 +1,5 @@
-/** What a bench of the effects runs in: a broker and a database of its own (or given ones), a fresh database and topic a
- *  part, and real processes of the launcher that users type. */
+/** What a bench of the effects runs in: a broker and a database of its own (or given ones), a fresh
+ *  database and topic a part, and real processes of the launcher that users type. */
 
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -48,7 +48,8 @@ export interface World {
   database(): Promise<Database>;
   /** A topic name nobody has. */
   topic(): string;
-  /** Runs a command to its end; gives what it printed. @throws unreachable when it ends with an error */
+  /** Runs a command to its end; gives what it printed. @throws unreachable when it ends with an
+   *  error */
   run(name: string, args: readonly string[]): Promise<string>;
   /** Starts a command and waits until it is ready. */
   start(name: string, args: readonly string[]): Promise<Child>;

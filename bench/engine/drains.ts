@@ -1,5 +1,5 @@
-/** The engine's parts that drain a filled topic: beside a bare loop, sliding beside tumbling windows, state on disk beside
- *  state in memory, and memory with many open keys. */
+/** The engine's parts that drain a filled topic: beside a bare loop, sliding beside tumbling
+ *  windows, state on disk beside state in memory, and memory with many open keys. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { command as engine } from '../../src/bin/engine.ts';
@@ -208,8 +208,8 @@ export class Drains {
     return this.diskBesideMemory([...TUMBLING, UNFIRED], undefined);
   }
 
-  /** A state on disk whose budget holds all of it beside one in memory, with results leaving: what the choice of disk costs where
-   *  it is not needed. */
+  /** A state on disk whose budget holds all of it beside one in memory, with results leaving: what
+   *  the choice of disk costs where it is not needed. */
   async diskFits(): Promise<readonly BenchResult[]> {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(ZIPF));
@@ -232,7 +232,8 @@ export class Drains {
     return results;
   }
 
-  /** The same where results leave meanwhile: up to the last of them, or a state that lets them wait would be the faster one. */
+  /** The same where results leave meanwhile: up to the last of them, or a state that lets them wait
+   *  would be the faster one. */
   diskFired(kind: keyof typeof FIRED): Promise<readonly BenchResult[]> {
     const { flags, title } = FIRED[kind];
     return this.diskBesideMemory(flags, title);
@@ -296,8 +297,9 @@ export class Drains {
     ];
   }
 
-  /** Sliding windows over as many accounts as are said to be held; on disk where the engine can, in memory beside it. How large
-   *  the process was, and how long the next one takes to hold them again once it was killed. */
+  /** Sliding windows over as many accounts as are said to be held; on disk where the engine can, in
+   *  memory beside it. How large the process was, and how long the next one takes to hold them
+   *  again once it was killed. */
   async rss(): Promise<readonly BenchResult[]> {
     const { world, runs } = this;
     const topic = await this.topics.of(this.spec(WIDE));

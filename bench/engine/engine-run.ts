@@ -1,4 +1,5 @@
-/** Runs of the real engine over a topic, watched from outside: its metrics, and its time and memory out of /proc. */
+/** Runs of the real engine over a topic, watched from outside: its metrics, and its time and memory
+ *  out of /proc. */
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -72,9 +73,11 @@ interface DrainOptions {
   readonly answer?: boolean;
   /** Waits for the gauges of the state. */
   readonly gauges?: boolean;
-  /** Kills the engine behind the last event and starts it again, which has to hold so many keys; without an answer. */
+  /** Kills the engine behind the last event and starts it again, which has to hold so many keys;
+   *  without an answer. */
   readonly restart?: number;
-  /** Goes on behind the last event until so many results have left, or all that leave; so far the rate is measured. */
+  /** Goes on behind the last event until so many results have left, or all that leave; so far the
+   *  rate is measured. */
   readonly results?: number | 'all';
   /** Called when the engine begins to read; what it gives, when all is read. */
   readonly beside?: (pid: number) => () => Promise<void>;
@@ -233,8 +236,8 @@ export class EngineRuns {
   }
 }
 
-/** From a third of the events, when the code is compiled, to the last sample before their end; the whole process where a run is
- *  too short for that. */
+/** From a third of the events, when the code is compiled, to the last sample before their end; the
+ *  whole process where a run is too short for that. */
 function speedOf(samples: readonly Sample[], events: number): Pick<Drained, 'perSecond' | 'cpuUs'> {
   let from = samples.find((one) => one.events >= events / 3);
   let to = samples.findLast((one) => one.events < events);

@@ -59,7 +59,8 @@ export class EventsTopics {
   }
 }
 
-/** A source that goes on until it is stopped; as fast as the broker takes its events for a rate of 0. */
+/** A source that goes on until it is stopped; as fast as the broker takes its events for a rate of
+ *  0. */
 export const startSource = (
   world: World,
   topic: string,

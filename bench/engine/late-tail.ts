@@ -1,5 +1,5 @@
-/** The late tail of a generated stream at a chosen watermark: the oracle's result of the delayed order beside the batch
- *  result of the true order, from the generator's own truth. */
+/** The late tail of a generated stream at a chosen watermark: the oracle's result of the delayed
+ *  order beside the batch result of the true order, from the generator's own truth. */
 
 import type { GenKernels } from '../../src/addon/gen-surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';

@@ -1,5 +1,6 @@
-/** The engine's latencies beside a source that keeps to its own schedule: of an event to its accumulator, of a firing to the
- *  sink. Both from the engine's own histograms, over the measured part alone. */
+/** The engine's latencies beside a source that keeps to its own schedule: of an event to its
+ *  accumulator, of a firing to the sink. Both from the engine's own histograms, over the measured
+ *  part alone. */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../../src/core/errors.ts';
@@ -23,9 +24,11 @@ const ACCUMULATE_GOAL_MS = 5;
 const SINK_GOAL_MS = 1000;
 /** Event time passes at about the time of the clock. */
 const RUNNING: Omit<EventsSpec, 'events'> = { accounts: 1_000_000, zipf: 1.1, perMs: 1000 };
-/** A firing of so many windows every few seconds: five seconds of event time hold five events an account. */
+/** A firing of so many windows every few seconds: five seconds of event time hold five events an
+ *  account. */
 const FIRING = { rows: 100_000, accounts: 101_000, perMs: 100, rate: 200_000, sizeMs: 5000 } as const;
-/** Sessions of which some thousand end a second. The smallest budget sends them to disk, and in a small run the changelog. */
+/** Sessions of which some thousand end a second. The smallest budget sends them to disk, and in a
+ *  small run the changelog. */
 const SESSIONS = {
   ...{ rate: 20_000, accounts: 400_000, zipf: 1.1, gapMs: 30_000, gapMsSmoke: 2000 },
   flags: [
@@ -38,7 +41,8 @@ const FIRINGS_MIN = 3;
 
 export const SOURCE_ROWS = 'gen_rows_total{kind="events"}';
 
-/** Upper bounds of quantiles of one stage between two looks, ms, as the engine itself tells them since its start. */
+/** Upper bounds of quantiles of one stage between two looks, ms, as the engine itself tells them
+ *  since its start. */
 export function quantilesMs(
   before: Scrape,
   after: Scrape,
@@ -88,8 +92,8 @@ export class Latencies {
     return durationMs === undefined ? (smoke ? SECONDS_SMOKE : SECONDS) : durationMs / 1000;
   }
 
-  /** An engine on a topic that a source of this rate writes to. @param isOver whether a look, beside that at the begin of
-   *  what is measured, shows enough of it */
+  /** An engine on a topic that a source of this rate writes to. @param isOver whether a look,
+   *  beside that at the begin of what is measured, shows enough of it */
   private async steady(
     shape: Omit<EventsSpec, 'events'>,
     rate: number,

@@ -1,9 +1,11 @@
-/** What an engine must have made of a generated stream, counted a second time from the generator: which events count, and the
- *  totals of every tumbling window. It shares no module with the engine.
+/** What an engine must have made of a generated stream, counted a second time from the generator:
+ *  which events count, and the totals of every tumbling window. It shares no module with the
+ *  engine.
  *
- *  The stream is the same for the same options, so nothing has to be kept of it but how many of its events were sent. A total is
- *  enough to tell two windows apart by any row: `weighted` binds each sum to its account. Memory: a bit an account and window, and
- *  everything of the accounts that are sampled.
+ *  The stream is the same for the same options, so nothing has to be kept of it but how many of its
+ *  events were sent. A total is enough to tell two windows apart by any row: `weighted` binds each
+ *  sum to its account. Memory: a bit an account and window, and everything of the accounts that are
+ *  sampled.
  */
 
 import type { GenKernels } from '../../src/addon/gen-surface.ts';

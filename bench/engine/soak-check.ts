@@ -1,5 +1,5 @@
-/** What a soak has left in the sink, beside the recount of its stream: every window by its totals, and every row of the sampled
- *  accounts. */
+/** What a soak has left in the sink, beside the recount of its stream: every window by its totals,
+ *  and every row of the sampled accounts. */
 import { FIRED_FAMILIES, readFired } from '../../src/engine/output/fired/store.ts';
 import type { WindowResult } from '../../src/engine/window/accumulator.ts';
 import { rocksdbDriver } from '../../src/io/rocksdb/addon.ts';

@@ -1,7 +1,8 @@
-/** The course of a long run: looks at an engine and its source, gathered by slices of time, by thirds and as a whole.
+/** The course of a long run: looks at an engine and its source, gathered by slices of time, by
+ *  thirds and as a whole.
  *
- *  What a process counts is counted by differences of two looks at it, so that a process that died and was started again
- *  goes on where it was. What it shows is kept as the largest value.
+ *  What a process counts is counted by differences of two looks at it, so that a process that died
+ *  and was started again goes on where it was. What it shows is kept as the largest value.
  */
 
 import type { Scrape } from './engine-run.ts';

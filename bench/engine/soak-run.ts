@@ -1,5 +1,6 @@
-/** Hours of a load on the real engine: a source that keeps to its own schedule, a broker whose log is cut behind the
- *  checkpoints, and an engine whose state does not fit into its budget. It may be killed once in between.
+/** Hours of a load on the real engine: a source that keeps to its own schedule, a broker whose log
+ *  is cut behind the checkpoints, and an engine whose state does not fit into its budget. It may be
+ *  killed once in between.
  */
 import { readdirSync, readFileSync, statfsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -70,7 +71,8 @@ function residentBytes(pid: number): number {
   }
 }
 
-/** Bytes of the files of a folder that the pattern names; a file that goes meanwhile counts nothing. */
+/** Bytes of the files of a folder that the pattern names; a file that goes meanwhile counts
+ *  nothing. */
 function bytesIn(folder: string, names: RegExp): number {
   let bytes = 0;
   for (const name of readdirSync(folder)) {
@@ -113,7 +115,8 @@ export class SoakRun {
       `-size=${sizeMs}ms`,
       `-allowed-skew=${skewMs}ms`,
       `-allowed-lateness=${latenessMs}ms`,
-      // What counts depends on the stream alone: a partition that is slow for a while is waited for.
+      // What counts depends on the stream alone: a partition that is slow for a while is waited
+      // for.
       '-idle-timeout=0',
       DRAIN,
       ...this.plan.flags,
@@ -158,8 +161,8 @@ export class SoakRun {
     let killAt = plan.killAfterMs ?? Number.POSITIVE_INFINITY;
     let trimAt = plan.trimMs;
     let recoverySeconds: number | undefined;
-    // An engine that stood still since it began, or since it came back, has nothing to tell yet: neither its kill nor the
-    // end comes before it has read.
+    // An engine that stood still since it began, or since it came back, has nothing to tell yet:
+    // neither its kill nor the end comes before it has read.
     let reads = false;
     for (let tick = 1; this.at < plan.durationMs || !reads; tick++) {
       const { at } = this;

@@ -1,12 +1,15 @@
-/** Deletes what an engine needs no more from the topic that it reads, so that hours of a load fit on a disk: everything behind
- *  the offsets of the oldest checkpoint that is kept. node-rdkafka has no call for it.
+/** Deletes what an engine needs no more from the topic that it reads, so that hours of a load fit
+ *  on a disk: everything behind the offsets of the oldest checkpoint that is kept. node-rdkafka has
+ *  no call for it.
  *
  *  DeleteRecords request, version 1 (Source: Kafka protocol guide):
  *    size i32 | key i16 = 21 | version i16 = 1 | correlation i32 | client id str
  *    | topics i32 x (name str, partitions i32 x (partition i32, offset i64)) | timeout i32
  *  Response:
- *    size i32 | correlation i32 | throttle i32 | topics i32 x (name str, partitions i32 x (partition i32, low i64, error i16))
- *  A broker removes a segment when it looks for such next time, and deletes nothing of the newest one.
+ *    size i32 | correlation i32 | throttle i32 | topics i32 x (name str, partitions i32 x
+ *    (partition i32, low i64, error i16))
+ *  A broker removes a segment when it looks for such next time, and deletes nothing of the newest
+ *  one.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';

@@ -1,7 +1,7 @@
 /** Basic credentials (RFC 7617) against a file of hashed passwords.
  *
- *  A check costs tens of milliseconds of a thread on purpose, so its answer is kept for a while, and only CHECKS_MAX
- *  run at once: the store's own disk work shares those threads.
+ *  A check costs tens of milliseconds of a thread on purpose, so its answer is kept for a while,
+ *  and only CHECKS_MAX run at once: the store's own disk work shares those threads.
  */
 import type { Clock } from '../core/clock.ts';
 import { type Hashed, nobody, PASSWORD_BYTES_MAX, PASSWORD_USER, passwordMatches } from './password.ts';
@@ -28,7 +28,8 @@ export class BasicScheme {
   private readonly stranger = nobody();
   private readonly waiting: Array<() => void> = [];
   private running = 0;
-  /** Rises when the file changes: a check that began before says nothing about what is in it after. */
+  /** Rises when the file changes: a check that began before says nothing about what is in it after.
+   */
   private generation = 0;
 
   constructor(options: BasicOptions) {

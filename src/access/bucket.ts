@@ -1,7 +1,7 @@
 /** Token buckets, one a client: so many at once, so many a second on average.
  *
- *  Invariant: at most `bucketsMax` are kept. The one unused longest goes first; it would have been full again soon, so
- *  a stranger gains no more by pushing one out than by waiting.
+ *  Invariant: at most `bucketsMax` are kept. The one unused longest goes first; it would have been
+ *  full again soon, so a stranger gains no more by pushing one out than by waiting.
  */
 import type { Clock } from '../core/clock.ts';
 import { LruMap } from '../core/lru-map.ts';

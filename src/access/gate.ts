@@ -1,8 +1,10 @@
-/** The gate: who asks, whether they come too often, whether a rule allows it; and a line in the log of what was decided.
+/** The gate: who asks, whether they come too often, whether a rule allows it; and a line in the log
+ *  of what was decided.
  *
- *  Invariants: (1) credentials that are not accepted are a 401, also where nobody needs any; they never become
- *  `anonymous`; (2) a check that costs something is paid for from the client address's own bucket, and given back only
- *  when it succeeds; (3) what no rule allows is refused; (4) no credential reaches a log line, a message or a metric.
+ *  Invariants: (1) credentials that are not accepted are a 401, also where nobody needs any; they
+ *  never become `anonymous`; (2) a check that costs something is paid for from the client address's
+ *  own bucket, and given back only when it succeeds; (3) what no rule allows is refused; (4) no
+ *  credential reaches a log line, a message or a metric.
  */
 
 import type { Clock } from '../core/clock.ts';
@@ -242,7 +244,8 @@ function auditOf(request: Caller, need: Need): LogFields {
   };
 }
 
-/** RFC 9110 demands a challenge with every 401; a certificate has no registered scheme, so its name says what it is. */
+/** RFC 9110 demands a challenge with every 401; a certificate has no registered scheme, so its name
+ *  says what it is. */
 function challengeOf(options: GateOptions): string {
   const parts: string[] = [];
   if (options.basic !== undefined) parts.push('Basic realm="millrace", charset="UTF-8"');

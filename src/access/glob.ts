@@ -1,7 +1,8 @@
-/** Patterns over names: `*` is any run of characters, `?` one character, `\` takes the next one literally.
+/** Patterns over names: `*` is any run of characters, `?` one character, `\` takes the next one
+ *  literally.
  *
- *  No regular expression is made of a pattern, so none can be slow: matching steps back to the last star only, which
- *  is O(text x pattern) at worst.
+ *  No regular expression is made of a pattern, so none can be slow: matching steps back to the last
+ *  star only, which is O(text x pattern) at worst.
  */
 
 const STAR = -1;

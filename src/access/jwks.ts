@@ -1,8 +1,8 @@
 /** The public keys that tokens are signed with, from a file or an address.
  *
- *  Invariants: (1) the last keys that were read stay in force while the address does not answer; (2) the address is
- *  asked at most once in RETRY_MS, whoever asks and for whatever key, and one request at a time; (3) nothing but
- *  public signature keys is ever taken from a set.
+ *  Invariants: (1) the last keys that were read stay in force while the address does not answer;
+ *  (2) the address is asked at most once in RETRY_MS, whoever asks and for whatever key, and one
+ *  request at a time; (3) nothing but public signature keys is ever taken from a set.
  */
 import type { JSONWebKeySet, JWK } from 'jose';
 import type { Clock } from '../core/clock.ts';
@@ -22,7 +22,8 @@ export type KeySet = JSONWebKeySet;
 export interface KeySource {
   /** @throws auth_unavailable when no keys were ever read */
   keys(): Promise<KeySet>;
-  /** Asks for newer ones, because a token names a key that is not here. The same set when there are none. */
+  /** Asks for newer ones, because a token names a key that is not here. The same set when there are
+   *  none. */
   newer(than: KeySet): Promise<KeySet>;
 }
 
@@ -58,7 +59,8 @@ export function fileKeys(current: () => KeySet): KeySource {
 
 export interface RemoteKeysOptions {
   readonly url: string;
-  /** The whole body as text. @throws for any answer but 200, a slow one, or one over JWKS_BYTES_MAX */
+  /** The whole body as text. @throws for any answer but 200, a slow one, or one over JWKS_BYTES_MAX
+   */
   readonly get: (url: string) => Promise<string>;
   readonly clock: Clock;
   readonly log: Logger;

@@ -1,8 +1,10 @@
-/** Bearer tokens: JSON Web Tokens (RFC 7519) signed by a key of the set, checked by the rules of RFC 8725.
+/** Bearer tokens: JSON Web Tokens (RFC 7519) signed by a key of the set, checked by the rules of
+ *  RFC 8725.
  *
- *  Invariants: (1) the algorithm is one of the allowed asymmetric ones, whatever the token says; (2) a key comes from
- *  the configured set alone, never from the token's header; (3) issuer, audience and an end are demanded of every
- *  token; (4) an accepted token is believed for a while, never past its end, and only while the keys are the same.
+ *  Invariants: (1) the algorithm is one of the allowed asymmetric ones, whatever the token says;
+ *  (2) a key comes from the configured set alone, never from the token's header; (3) issuer,
+ *  audience and an end are demanded of every token; (4) an accepted token is believed for a while,
+ *  never past its end, and only while the keys are the same.
  */
 import type { JWTPayload } from 'jose';
 import { coreError } from '../core/errors.ts';

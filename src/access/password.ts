@@ -1,7 +1,9 @@
-/** Passwords as a file keeps them: `user:scrypt$N$r$p$salt$hash`, salt and hash in base64 (RFC 7914 names N, r, p).
+/** Passwords as a file keeps them: `user:scrypt$N$r$p$salt$hash`, salt and hash in base64 (RFC 7914
+ *  names N, r, p).
  *
- *  Invariants: (1) a line may not ask for more memory or work than COST_MAX, so a file cannot stall its reader;
- *  (2) hashes are compared in constant time; (3) an unknown user costs as much as a known one.
+ *  Invariants: (1) a line may not ask for more memory or work than COST_MAX, so a file cannot stall
+ *  its reader; (2) hashes are compared in constant time; (3) an unknown user costs as much as a
+ *  known one.
  */
 // biome-ignore lint/style/noRestrictedImports: a salt is secret randomness.
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';

@@ -1,4 +1,5 @@
-/** The refusals of the gate, each with the headers its answer needs. Messages name no credential. */
+/** The refusals of the gate, each with the headers its answer needs. Messages name no credential.
+ */
 import {
   type ErrorOptions,
   type ErrorTable,
@@ -49,7 +50,8 @@ export class BadCredentials extends Error {
   }
 }
 
-/** Refusals of the gate. `number` is the error_code of the registry's bodies; the other surfaces use `http` and `grpc`. */
+/** Refusals of the gate. `number` is the error_code of the registry's bodies; the other surfaces
+ *  use `http` and `grpc`. */
 
 export const ACCESS_ERRORS = {
   /** No credentials where some are needed, or ones that are not accepted. */
@@ -57,7 +59,8 @@ export const ACCESS_ERRORS = {
   /** The principal is known, and no rule allows what it asks for. */
   forbidden: errorRow('invalid', { http: 403, grpc: 7, number: 40301 }),
   rate_limited: errorRow('unavailable', { http: 429, grpc: 8, number: 42901 }),
-  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
+  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait.
+   */
   auth_unavailable: errorRow('unavailable', { number: 50302 }),
 } as const satisfies ErrorTable;
 

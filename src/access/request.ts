@@ -1,8 +1,10 @@
-/** The interface between a server's surfaces, HTTP or gRPC, and the gate: the caller, the right it needs, the access it has.
+/** The interface between a server's surfaces, HTTP or gRPC, and the gate: the caller, the right it
+ *  needs, the access it has.
  *
- *  A surface calls `authorise` before it reads the body or touches the product, with the operation and the qualified
- *  subject (`:.staging:orders-value`; the default context unqualified). A subject is whatever the service's rules are
- *  about: a subject of the registry, or the one resource `orders`. A list is filtered with `may`.
+ *  A surface calls `authorise` before it reads the body or touches the product, with the operation
+ *  and the qualified subject (`:.staging:orders-value`; the default context unqualified). A subject
+ *  is whatever the service's rules are about: a subject of the registry, or the one resource
+ *  `orders`. A list is filtered with `may`.
  */
 
 /** The part of a request that the gate reads. An HTTP request is one. */
@@ -18,15 +20,17 @@ export interface Caller {
   readonly peer?: { readonly subject: string } | undefined;
 }
 
-/** `admin` is config and mode, of one subject or of all; a service without those has no use for it. */
+/** `admin` is config and mode, of one subject or of all; a service without those has no use for it.
+ */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
 export type Operation = (typeof OPERATIONS)[number];
 
 export interface Need {
   readonly operation: Operation;
-  /** Absent, and no `anyOf`: the registry as a whole. To read it (lists, global config and mode) is allowed to who
-   *  has any rule; to change it takes a rule over all subjects of all contexts, `:*:*`. `:.context:` alone is a whole
-   *  context, by the same measure: any rule there to read it, one over all its subjects to change it. */
+  /** Absent, and no `anyOf`: the registry as a whole. To read it (lists, global config and mode) is
+   *  allowed to who has any rule; to change it takes a rule over all subjects of all contexts,
+   *  `:*:*`. `:.context:` alone is a whole context, by the same measure: any rule there to read it,
+   *  one over all its subjects to change it. */
   readonly subject?: string;
   /** One of these is enough: the subjects that use an id, soft-deleted versions included. */
   readonly anyOf?: readonly string[];
@@ -46,11 +50,14 @@ export interface Access {
 }
 
 export interface RequestGate {
-  /** Finds out who asks and refuses what they may not. An answer that needs no waiting comes as it is.
-   *  @throws unauthenticated (401), forbidden (403), rate_limited (429), auth_unavailable (503); `refusalHeaders` has
+  /** Finds out who asks and refuses what they may not. An answer that needs no waiting comes as it
+   *  is.
+   *  @throws unauthenticated (401), forbidden (403), rate_limited (429), auth_unavailable (503);
+   *  `refusalHeaders` has
    *  the headers of that answer */
   authorise(request: Caller, need: Need): Access | Promise<Access>;
-  /** A second need of a request that was let in: the subjects a schema refers to, the target of an alias.
+  /** A second need of a request that was let in: the subjects a schema refers to, the target of an
+   *  alias.
    *  @throws unauthenticated, forbidden */
   demand(request: Caller, access: Access, need: Need): void;
 }

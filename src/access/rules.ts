@@ -1,11 +1,12 @@
 /** The rules file: who may do what to which subjects.
  *
- *  One rule a line, three columns: a principal, operations with commas between, a pattern of subjects. Rules only
- *  allow; what none allows is denied, so their order means nothing. `docs/how-to/security.md` is the page for operators.
+ *  One rule a line, three columns: a principal, operations with commas between, a pattern of
+ *  subjects. Rules only allow; what none allows is denied, so their order means nothing.
+ *  `docs/how-to/security.md` is the page for operators.
  *
- *  Invariants: (1) a rule without a context reaches the default context alone; (2) what is allowed to `anonymous` is
- *  allowed to everybody; (3) a setting of the whole registry takes a rule over `:*:*`, one of a context a rule over
- *  all its subjects.
+ *  Invariants: (1) a rule without a context reaches the default context alone; (2) what is allowed
+ *  to `anonymous` is allowed to everybody; (3) a setting of the whole registry takes a rule over
+ *  `:*:*`, one of a context a rule over all its subjects.
  */
 import { coreError } from '../core/errors.ts';
 import { parseSubject } from '../core/subject.ts';
@@ -58,7 +59,8 @@ export class Principal implements Access {
 
   private mayOn(operation: Operation, qualified: string): boolean {
     const { context, name } = parseSubject(qualified);
-    // A context's own setting touches every subject in it; to read it, or a list, any business there is enough.
+    // A context's own setting touches every subject in it; to read it, or a list, any business
+    // there is enough.
     const whole = name === '';
     if (whole && operation === 'read') return this.mayReadContext(context);
     return this.rules.some(
@@ -185,8 +187,8 @@ function globOf(text: string, bad: Bad): Glob {
   return glob;
 }
 
-/** Columns with blanks between; one in double quotes may hold blanks, `""` is a quote in it. `#` begins a comment where
- *  a column would begin. Undefined when a quote is not closed. */
+/** Columns with blanks between; one in double quotes may hold blanks, `""` is a quote in it. `#`
+ *  begins a comment where a column would begin. Undefined when a quote is not closed. */
 function columnsOf(line: string): string[] | undefined {
   const columns: string[] = [];
   let rest = line.trim();

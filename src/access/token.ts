@@ -1,4 +1,5 @@
-/** The signature and the claims of one token, by jose; and what is wrong with it in words of ours. */
+/** The signature and the claims of one token, by jose; and what is wrong with it in words of ours.
+ */
 import { createLocalJWKSet, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from 'jose';
 import type { Clock } from '../core/clock.ts';
 import type { KeySet } from './jwks.ts';

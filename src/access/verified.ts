@@ -1,7 +1,8 @@
-/** Credentials that were checked a short while ago, by a keyed hash of them: the credentials themselves are not kept.
+/** Credentials that were checked a short while ago, by a keyed hash of them: the credentials
+ *  themselves are not kept.
  *
- *  Invariants: (1) an answer is believed until its time and never longer; (2) at most ENTRIES_MAX are kept, the oldest
- *  goes first; (3) the key lives as long as the process and is never written.
+ *  Invariants: (1) an answer is believed until its time and never longer; (2) at most ENTRIES_MAX
+ *  are kept, the oldest goes first; (3) the key lives as long as the process and is never written.
  */
 // biome-ignore lint/style/noRestrictedImports: the key of the hash is a secret.
 import { hash, randomBytes } from 'node:crypto';
@@ -27,7 +28,8 @@ export class Verified<T> {
     return this.entries.size;
   }
 
-  /** The key stands before what is hashed: nobody outside ever sees or chooses a digest, so no more is needed. */
+  /** The key stands before what is hashed: nobody outside ever sees or chooses a digest, so no more
+   *  is needed. */
   digest(credentials: string): string {
     return hash('sha256', this.key + credentials, 'base64');
   }

@@ -1,4 +1,5 @@
-/** A file that is read again when it changes. What cannot be read or parsed then leaves the old content in force. */
+/** A file that is read again when it changes. What cannot be read or parsed then leaves the old
+ *  content in force. */
 import { readFileSync, statSync } from 'node:fs';
 import { coreError, findMillraceError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';

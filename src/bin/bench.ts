@@ -1,4 +1,5 @@
-/** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the goals. */
+/** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the
+ *  goals. */
 
 import {
   type Bench,

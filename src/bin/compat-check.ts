@@ -1,4 +1,5 @@
-/** `millrace compat-check`: would the registry take this schema, and would every reader live with it? */
+/** `millrace compat-check`: would the registry take this schema, and would every reader live with
+ *  it? */
 import { relative } from 'node:path';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
 import { defineCommand } from '../shell/command.ts';
@@ -68,7 +69,8 @@ smallest fix. stdout is the answer and nothing else.
       }
       return exit;
     } catch (thrown) {
-      // With -json the shell prints the document of a failure; the other forms have one of their own.
+      // With -json the shell prints the document of a failure; the other forms have one of their
+      // own.
       const text = settings.json
         ? undefined
         : failureOutput(output, failureOf(thrown), findMillraceError(thrown));

@@ -1,4 +1,5 @@
-/** `millrace consumer`: reads framed records with one reader schema; what cannot be read goes to quarantine. */
+/** `millrace consumer`: reads framed records with one reader schema; what cannot be read goes to
+ *  quarantine. */
 import { coreError, EXIT } from '../core/errors.ts';
 import type {
   BatchProducer,
@@ -118,7 +119,8 @@ async function endsOf(
   }
 }
 
-/** The reader schema that the flags name, shown as a metric. @throws invalid_schema where it has another format */
+/** The reader schema that the flags name, shown as a metric. @throws invalid_schema where it has
+ *  another format */
 async function readerOf(context: Context, client: RegistryClient) {
   const { settings } = context;
   const reader = await client.version(settings.subject, settings['reader-version']);

@@ -1,6 +1,8 @@
-/** `millrace demo`: the three guarantees on a real broker and a real database, in real processes that are killed.
+/** `millrace demo`: the three guarantees on a real broker and a real database, in real processes
+ *  that are killed.
  *
- *  Every fact comes from SQL, the topics or an independent oracle, and the exit code is 1 when one does not hold. */
+ *  Every fact comes from SQL, the topics or an independent oracle, and the exit code is 1 when one
+ *  does not hold. */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';

@@ -1,4 +1,5 @@
-/** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as CSV. */
+/** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as
+ *  CSV. */
 
 import { randomUUID } from 'node:crypto';
 import type { Kernels } from '../addon/surface.ts';

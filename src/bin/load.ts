@@ -1,4 +1,5 @@
-/** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows. */
+/** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows.
+ */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { connect } from 'node:net';
 import { sleep } from '../core/clock.ts';

@@ -8,7 +8,8 @@ import { fail, isJson, runCommand } from '../shell/run.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
 
-/** Commands by name, in the order of the list. Loaded when asked for, so that no command pays for another. */
+/** Commands by name, in the order of the list. Loaded when asked for, so that no command pays for
+ *  another. */
 export const COMMANDS: Readonly<Record<string, Load>> = {
   demo: () => import('./demo.ts'),
   up: () => import('./up.ts'),

@@ -26,7 +26,8 @@ type Context = CommandContext<typeof SETTINGS>;
 
 interface Parts {
   readonly ids: UuidV7;
-  /** Gate of both transports, so that a client has one rate. Undefined: every caller may do everything. */
+  /** Gate of both transports, so that a client has one rate. Undefined: every caller may do
+   *  everything. */
   readonly gate: RequestGate | undefined;
   orders: Orders | undefined;
 }
@@ -63,7 +64,8 @@ function partsOf(context: Context): Parts {
   return parts;
 }
 
-/** A request that was taken before SIGTERM must have its answer before its connection is closed. @throws bad_value */
+/** A request that was taken before SIGTERM must have its answer before its connection is closed.
+ *  @throws bad_value */
 function requireTimeToDrain(settings: Context['settings']): void {
   const { deadline, 'drain-timeout': drainMs } = settings;
   const openMs = grpcDrainMs(settings);

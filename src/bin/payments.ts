@@ -28,9 +28,11 @@ import { listParked, redriveParked } from './payments/parked.ts';
 import { type PaymentsContext as Context, SETTINGS } from './payments/settings.ts';
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
+/** A row that another transaction holds for longer is waited for outside, with the partitions
+ *  paused. */
 const LOCK_TIMEOUT_MS = 10_000;
-/** A host that vanished without a word is given up after this long; far above what a batch or a partition takes. */
+/** A host that vanished without a word is given up after this long; far above what a batch or a
+ *  partition takes. */
 const ANSWER_TIMEOUT_MS = 60_000;
 const WATERMARKS_TIMEOUT_MS = 10_000;
 const LEADER_LOOK_MS = 100;
@@ -42,7 +44,8 @@ async function openDatabase(context: Context): Promise<SqlPool> {
     url: withSettings(settings.postgres, {
       schema: settings.schema,
       lockTimeoutMs: LOCK_TIMEOUT_MS,
-      // Whom the group takes for dead holds no rows either: who reads its partitions next would wait for them.
+      // Whom the group takes for dead holds no rows either: who reads its partitions next would
+      // wait for them.
       more: { idle_in_transaction_session_timeout: String(settings['session-timeout']) },
     }),
     applicationName: 'millrace payments',

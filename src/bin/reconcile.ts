@@ -1,4 +1,5 @@
-/** `millrace reconcile`: whether every intent has had exactly one effect, and the ids of those that have not. */
+/** `millrace reconcile`: whether every intent has had exactly one effect, and the ids of those that
+ *  have not. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { sleep } from '../core/clock.ts';

@@ -131,7 +131,8 @@ export const command = defineCommand({
   description:
     'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. While writes fail /ready stays 200, because reads are answered; registry_is_writable is then 0. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json. Behind a proxy that speaks HTTP/1.0 to it, give -http=net.',
   settings: SETTINGS,
-  // Every key is in the path or the body, and each request stands for itself; but a token may be long.
+  // Every key is in the path or the body, and each request stands for itself; but a token may be
+  // long.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
   routes: (context) => {
     const { settings } = context;
@@ -179,7 +180,8 @@ export const command = defineCommand({
     bodyBytesMax: settings['body-max'],
   }),
   async run(context) {
-    // A large registry is small objects that live for ever; V8's own growth would let as much garbage lie beside them.
+    // A large registry is small objects that live for ever; V8's own growth would let as much
+    // garbage lie beside them.
     setFlagsFromString('--heap-growing-percent=20');
     const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();

@@ -1,4 +1,5 @@
-/** `millrace slo`: reads the metrics of running processes and judges them by the limits of the requirements. */
+/** `millrace slo`: reads the metrics of running processes and judges them by the limits of the
+ *  requirements. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { judge, type Verdict } from '../slo/judge.ts';

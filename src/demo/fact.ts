@@ -1,5 +1,5 @@
-/** What the demo prints and what its tests break: facts, each taken from SQL, the topics or an oracle, and never from
- *  a counter of the process it judges. */
+/** What the demo prints and what its tests break: facts, each taken from SQL, the topics or an
+ *  oracle, and never from a counter of the process it judges. */
 
 export interface Fact {
   readonly slice: 'windows' | 'effects' | 'contracts';
@@ -20,7 +20,8 @@ export interface SliceContext {
   readonly stack: StackAddresses;
   /** A folder of this run's own for state, ledgers and files. */
   readonly dir: string;
-  /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under `dir`. */
+  /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under
+   *  `dir`. */
   spawn(name: string, args: readonly string[]): SliceProcess;
   /** One plain line of what is happening now. */
   say(line: string): void;
@@ -33,7 +34,8 @@ export interface SliceProcess {
   readonly pid: number;
   /** Settles when the process has ended: its exit code, or the signal that ended it. */
   readonly ended: Promise<{ readonly code: number | null; readonly signal: string | null }>;
-  /** Resolves with `host:port` once the process has printed where it listens, or rejects with its stderr when it ended. */
+  /** Resolves with `host:port` once the process has printed where it listens, or rejects with its
+   *  stderr when it ended. */
   address(): Promise<string>;
   kill(signal: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void;
   /** All of stdout so far. */
@@ -42,13 +44,15 @@ export interface SliceProcess {
   readonly logPath: string;
 }
 
-/** A slice runs its product in real processes and then judges it. `judge` is separate, so that a test can run the
- *  slice once, break one fact in the real stores, judge again and demand the cross. */
+/** A slice runs its product in real processes and then judges it. `judge` is separate, so that a
+ *  test can run the slice once, break one fact in the real stores, judge again and demand the
+ *  cross. */
 export interface Slice<Run> {
   readonly name: Fact['slice'];
   run(context: SliceContext): Promise<Run>;
   judge(context: SliceContext, run: Run): Promise<readonly Fact[]>;
-  /** The long-lived processes of the slice, to be started again where the demo is to stay: name and arguments. */
+  /** The long-lived processes of the slice, to be started again where the demo is to stay: name and
+   *  arguments. */
   services?(context: SliceContext, run: Run): readonly Service[];
 }
 

@@ -1,7 +1,9 @@
-/** Real processes of Millrace for the demo: started from the launcher a user types, watched from outside only.
+/** Real processes of Millrace for the demo: started from the launcher a user types, watched from
+ *  outside only.
  *
- *  Invariants: (1) a child never outlives its owner, SIGKILL included, unless it is told to stay; (2) its stderr is a
- *  file, so that a slice can show what it said; (3) only processes started here are ever signalled.
+ *  Invariants: (1) a child never outlives its owner, SIGKILL included, unless it is told to stay;
+ *  (2) its stderr is a file, so that a slice can show what it said; (3) only processes started here
+ *  are ever signalled.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
@@ -39,7 +41,8 @@ export class Processes {
   spawn(name: string, args: readonly string[]): SliceProcess {
     const logPath = join(this.options.dir, `${String(this.count++).padStart(2, '0')}-${name}.log`);
     const log = openSync(logPath, 'a');
-    // The kernel ends the child with its owner; without setpriv the owner's own exit handler has to do.
+    // The kernel ends the child with its owner; without setpriv the owner's own exit handler has to
+    // do.
     const owned = !this.options.stay && existsSync(SETPRIV);
     const command = owned ? SETPRIV : process.execPath;
     const prefix = owned ? ['--pdeathsig', 'KILL', process.execPath] : [];

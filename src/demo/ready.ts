@@ -1,4 +1,5 @@
-/** Waits until a process says that it is ready: listening alone is not enough, it may still read its state. */
+/** Waits until a process says that it is ready: listening alone is not enough, it may still read
+ *  its state. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
 import type { SliceProcess } from './fact.ts';

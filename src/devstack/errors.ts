@@ -1,4 +1,5 @@
-/** Errors of the embedded stack. What any command can meet (busy port, wrong server) stands in the core table. */
+/** Errors of the embedded stack. What any command can meet (busy port, wrong server) stands in the
+ *  core table. */
 import { EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const DEVSTACK_ERRORS = {

@@ -1,4 +1,5 @@
-/** Runnable: fetches the broker's jars, for the set-up. Prints one line, or one line of error and exits with its code. */
+/** Runnable: fetches the broker's jars, for the set-up. Prints one line, or one line of error and
+ *  exits with its code. */
 import { EXIT, findMillraceError } from '../core/errors.ts';
 import { fetchKafka } from './kafka/jars.ts';
 

@@ -1,4 +1,5 @@
-/** Files of the stack: written whole or not at all, and paths that hold in a clone, in `dist` and in an installation. */
+/** Files of the stack: written whole or not at all, and paths that hold in a clone, in `dist` and
+ *  in an installation. */
 import { randomBytes } from 'node:crypto';
 import {
   accessSync,
@@ -36,7 +37,8 @@ export function writeWhole(path: string, text: string, mode = 0o644): void {
   renameSync(beside, path);
 }
 
-/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under
+ *  /proc. */
 function makeFolder(path: string): void {
   try {
     mkdirSync(path);

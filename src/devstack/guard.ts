@@ -1,13 +1,15 @@
-/** The guard: a small shell process that is the parent of a stack's servers and outlives nobody it should not.
+/** The guard: a small shell process that is the parent of a stack's servers and outlives nobody it
+ *  should not.
  *
- *  Its stdin is a pipe that only the owner holds. The pipe ends with the owner, however that dies, and then the guard
- *  ends the servers and removes an ephemeral folder. Invariants: (1) a server is started by the guard, so that there is
- *  no moment in which a server runs unguarded; (2) a released guard stays as the servers' parent until they end, so that
- *  no zombie is left where process 1 reaps none; (3) servers carry a parent-death signal where the system has one, so
- *  that killing the guard kills them too.
+ *  Its stdin is a pipe that only the owner holds. The pipe ends with the owner, however that dies,
+ *  and then the guard ends the servers and removes an ephemeral folder. Invariants: (1) a server is
+ *  started by the guard, so that there is no moment in which a server runs unguarded; (2) a
+ *  released guard stays as the servers' parent until they end, so that no zombie is left where
+ *  process 1 reaps none; (3) servers carry a parent-death signal where the system has one, so that
+ *  killing the guard kills them too.
  *
- *  Lines it reads: `start NAME SIGNAL` runs `run/NAME.sh` of its folder and answers `NAME PID`; SIGNAL ends that server
- *  at once and cleanly. `release` answers `released`.
+ *  Lines it reads: `start NAME SIGNAL` runs `run/NAME.sh` of its folder and answers `NAME PID`;
+ *  SIGNAL ends that server at once and cleanly. `release` answers `released`.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -16,7 +18,8 @@ import { identify, type ProcessId, runs } from './process.ts';
 
 const GRACE_SECONDS = '0.5';
 
-// An owner that dies right after its order leaves a pipe that nobody reads: the answer into it must not end the guard.
+// An owner that dies right after its order leaves a pipe that nobody reads: the answer into it must
+// not end the guard.
 export const GUARD_SCRIPT = `
 trap : HUP INT TERM PIPE
 remove=$1
@@ -103,7 +106,8 @@ export class Guard {
     });
   }
 
-  /** Runs `run/<name>.sh`. `endSignal` ends the server at once and lets it clean up what the system would keep. */
+  /** Runs `run/<name>.sh`. `endSignal` ends the server at once and lets it clean up what the system
+   *  would keep. */
   async start(name: string, endSignal: 'KILL' | 'QUIT'): Promise<ProcessId> {
     const answer = await this.#ask(`start ${name} ${endSignal}`);
     const id = identify(Number(answer.slice(name.length + 1)));

@@ -6,7 +6,8 @@ import { coreError } from '../core/errors.ts';
 
 export const LOOPBACK = '127.0.0.1';
 
-// Below the range that systems give to outgoing connections, which could take a port between the look and the use.
+// Below the range that systems give to outgoing connections, which could take a port between the
+// look and the use.
 const FREE_PORT_FIRST = 20_000;
 const FREE_PORT_END = 32_000;
 const ATTEMPTS_MAX = 200;

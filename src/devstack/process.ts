@@ -6,7 +6,8 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** A process that we started. `start` differs for another process with the same pid, also after a reboot. */
+/** A process that we started. `start` differs for another process with the same pid, also after a
+ *  reboot. */
 export interface ProcessId {
   readonly pid: number;
   readonly start: string;

@@ -1,11 +1,13 @@
-/** The embedded stack: real Apache Kafka and real PostgreSQL of one folder, started, recognised and ended.
+/** The embedded stack: real Apache Kafka and real PostgreSQL of one folder, started, recognised and
+ *  ended.
  *
- *  Invariants: (1) nothing is written to a server before it has proven to be the one that was formatted in the folder;
- *  (2) a stack that is not ready dies with the process that starts it, and an owned one always does, SIGKILL included;
- *  (3) a folder is formatted whole or formatted again; (4) one process at a time starts or stops a folder's stack.
+ *  Invariants: (1) nothing is written to a server before it has proven to be the one that was
+ *  formatted in the folder; (2) a stack that is not ready dies with the process that starts it, and
+ *  an owned one always does, SIGKILL included; (3) a folder is formatted whole or formatted again;
+ *  (4) one process at a time starts or stops a folder's stack.
  *
- *  A stack's folder: identity.json (who the servers are), stack.json (ports, processes), lock, run/ (configurations,
- *  scripts, pid files), logs/, kafka-1/ and postgres/ (data).
+ *  A stack's folder: identity.json (who the servers are), stack.json (ports, processes), lock, run/
+ *  (configurations, scripts, pid files), logs/, kafka-1/ and postgres/ (data).
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync } from 'node:fs';
@@ -58,7 +60,8 @@ import {
 } from './state.ts';
 
 export interface StackOptions {
-  /** Absolute. Undefined makes an ephemeral stack: a temporary folder, removed at the end; always owned. */
+  /** Absolute. Undefined makes an ephemeral stack: a temporary folder, removed at the end; always
+   *  owned. */
   readonly folder: string | undefined;
   /** The stack dies with this process. */
   readonly owned: boolean;
@@ -89,11 +92,13 @@ export interface Stack extends StackAddresses {
   readonly alreadyRunning: boolean;
   /** From the call to ready. */
   readonly readyMs: number;
-  /** Resolves with the error when a server of an owned stack ends by itself, with undefined when `signal` aborts. */
+  /** Resolves with the error when a server of an owned stack ends by itself, with undefined when
+   *  `signal` aborts. */
   broken(signal: AbortSignal): Promise<Error | undefined>;
   /** Gives up ownership: from here on the stack lives until it is stopped. */
   release(): Promise<void>;
-  /** Ends an owned stack, in order; an ephemeral one at once. Does nothing on a stack that is not owned. */
+  /** Ends an owned stack, in order; an ephemeral one at once. Does nothing on a stack that is not
+   *  owned. */
   close(): Promise<void>;
 }
 
@@ -101,7 +106,8 @@ export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
 const SHARED_KAFKA_HEAP_BYTES = 384 * 2 ** 20;
 export const START_TIMEOUT_MS = 90_000;
 const WATCH_MS = 500;
-/** A server that is killed recovers at its next start, so it is given its time on a slow machine. */
+/** A server that is killed recovers at its next start, so it is given its time on a slow machine.
+ */
 const STOP_GRACE_MS = 60_000;
 /** A server that lives but does not answer for this long is of no use. */
 const ANSWER_MS = 30_000;
@@ -154,7 +160,8 @@ async function chooseNodes(
 /** What a stack that was never formatted to the end may have left. */
 const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
-/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. @throws strange_folder */
+/** Formatting removes what lies in its way, so it happens in no folder that holds anything else.
+ *  @throws strange_folder */
 function demandOwnFolder(folder: string): void {
   const own = (name: string): boolean =>
     OWN_ENTRY.test(name) && (existsSync(join(folder, 'run')) || name.startsWith('lock'));
@@ -189,7 +196,8 @@ function brokerCount(options: StackOptions, folder: string): number {
   );
 }
 
-/** Formats what is not formatted. The identity is written last: without it everything is formatted again. */
+/** Formats what is not formatted. The identity is written last: without it everything is formatted
+ *  again. */
 async function ensureFormatted(
   options: StackOptions,
   folder: string,
@@ -275,8 +283,9 @@ async function launchOnFreePorts(options: StackOptions, folder: string, jars: st
   }
 }
 
-/** Servers that ended while others run are started again on their ports, so that all clients go on: of the three brokers some, the
- *  database beside its broker. Whatever comes in between is left to the whole start that follows. Returns who was started. */
+/** Servers that ended while others run are started again on their ports, so that all clients go on:
+ *  of the three brokers some, the database beside its broker. Whatever comes in between is left to
+ *  the whole start that follows. Returns who was started. */
 async function startEnded(options: StackOptions, folder: string): Promise<readonly string[]> {
   const state = readState(folder);
   const identity = readIdentity(folder);
@@ -315,8 +324,8 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
   }
 }
 
-/** The running stack of a folder, after its servers have proven to be the folder's; asked until all answer or `waitMs`
- *  have passed.
+/** The running stack of a folder, after its servers have proven to be the folder's; asked until all
+ *  answer or `waitMs` have passed.
  *  @throws wrong_server */
 async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses | undefined> {
   const state = readState(folder);
@@ -335,7 +344,8 @@ async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses |
   }
 }
 
-/** Ends processes in order: the signal that each shuts down on, then SIGKILL after the bound. Returns who was killed. */
+/** Ends processes in order: the signal that each shuts down on, then SIGKILL after the bound.
+ *  Returns who was killed. */
 async function stopServers(servers: readonly ServerState[]): Promise<readonly string[]> {
   for (const { name, process } of servers)
     signalProcess(process, name === POSTGRES_NAME ? 'SIGINT' : 'SIGTERM');
@@ -400,7 +410,8 @@ function demandPorts(options: StackOptions, folder: string, found: StackAddresse
 }
 
 /** Starts the stack of a folder, or finds it running.
- *  @throws busy_port, wrong_server, not_writable, missing_tool, fetch_failed, server_failed, stack_locked, strange_folder */
+ *  @throws busy_port, wrong_server, not_writable, missing_tool, fetch_failed, server_failed,
+ *  stack_locked, strange_folder */
 export async function startStack(options: StackOptions): Promise<Stack> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -1,4 +1,5 @@
-/** What a stack's folder remembers: who its servers are (from formatting on) and which processes run them. */
+/** What a stack's folder remembers: who its servers are (from formatting on) and which processes
+ *  run them. */
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { stackError } from './errors.ts';
@@ -98,8 +99,8 @@ export function addressesOf(state: StackState, identity: StackIdentity) {
   };
 }
 
-/** Every server that runs in the folder: those recorded, and those of a start that did not come to record them, known
- *  by their pid file and their working folder. */
+/** Every server that runs in the folder: those recorded, and those of a start that did not come to
+ *  record them, known by their pid file and their working folder. */
 export function runningServers(folder: string): readonly ServerState[] {
   const found = (readState(folder)?.servers ?? []).filter((server) => isAlive(server.process));
   const known = new Set(found.map((server) => server.process.pid));

@@ -62,7 +62,8 @@ function rdkafka(): Answer {
   return judgeFeatures(librdkafkaVersion, features);
 }
 
-/** The binary by its name, as the driver loads it: the package's own entry falls back to an imitation in JavaScript. */
+/** The binary by its name, as the driver loads it: the package's own entry falls back to an
+ *  imitation in JavaScript. */
 export function judgeUws(load: () => unknown = loadUws): Answer {
   try {
     load();

@@ -14,8 +14,8 @@ function hostAndPort(text: string): { readonly host: string; readonly port: numb
   return match === null ? undefined : { host: match[1] as string, port: Number(match[2]) };
 }
 
-/** Every bootstrap address answers, and so does every address that the brokers name to their clients: the second is
- *  what a wrong advertised listener breaks. */
+/** Every bootstrap address answers, and so does every address that the brokers name to their
+ *  clients: the second is what a wrong advertised listener breaks. */
 async function listeners(brokers: string): Promise<Answer> {
   const advertised = new Map<string, BrokerAddress>();
   const clusters = new Set<string>();

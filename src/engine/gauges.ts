@@ -1,4 +1,5 @@
-/** What the metrics show of a running engine: brought up to date at each scrape, also while the loop waits, and every second. */
+/** What the metrics show of a running engine: brought up to date at each scrape, also while the
+ *  loop waits, and every second. */
 import type { Clock } from '../core/clock.ts';
 import type { EngineMetrics } from './metrics.ts';
 import type { SideOutput } from './output/late/side-output.ts';

@@ -1,4 +1,5 @@
-/** Product 3: exact event-time windows over one topic, exact through a crash. Imports core, native and ports only. */
+/** Product 3: exact event-time windows over one topic, exact through a crash. Imports core, native
+ *  and ports only. */
 
 export { engineRoutes, type WatermarkReport } from './api/routes.ts';
 export {

@@ -1,4 +1,5 @@
-/** What a run computes: the settings that decide its results, checked once and written into every checkpoint. */
+/** What a run computes: the settings that decide its results, checked once and written into every
+ *  checkpoint. */
 
 import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
@@ -20,7 +21,8 @@ export type Job = JobWindows & {
   readonly topic: string;
   readonly skewMs: number;
   readonly latenessMs: number;
-  /** How far an event may run ahead of its append time and still move the watermark; absent: as far as it says. */
+  /** How far an event may run ahead of its append time and still move the watermark; absent: as far
+   *  as it says. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
 };
@@ -103,16 +105,18 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
     : new PartitionWatermarks(kernels, times, partitionCount);
 }
 
-/** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then holds from there on. */
+/** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then
+ *  holds from there on. */
 interface JobFlag {
   readonly field: string;
   readonly flag: string;
   readonly isSafe: boolean;
 }
 
-/** The first six decide what a piece of state is a piece of, or which topic it is of. The watermark's kind decides whether
- *  results depend on the order of partitions, which the results that left must not. The others only say which events are in
- *  time: the frontier never falls, so no event that they let in meets a window that has fired. */
+/** The first six decide what a piece of state is a piece of, or which topic it is of. The
+ *  watermark's kind decides whether results depend on the order of partitions, which the results
+ *  that left must not. The others only say which events are in time: the frontier never falls, so
+ *  no event that they let in meets a window that has fired. */
 const JOB_FLAGS: readonly JobFlag[] = [
   { field: 'topic', flag: 'topic', isSafe: false },
   { field: 'window', flag: 'window', isSafe: false },

@@ -1,6 +1,7 @@
-/** The engine's metrics. Latencies: `accumulate` is record received by the broker client to accumulators updated, for every event; `step`
- *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result; the others are the
- *  pieces of work of their stages. */
+/** The engine's metrics. Latencies: `accumulate` is record received by the broker client to
+ *  accumulators updated, for every event; `step` the operator's part of it, for every batch; `sink`
+ *  window fired to result durable, for every result; the others are the pieces of work of their
+ *  stages. */
 import {
   type Counter,
   type Gauge,
@@ -10,8 +11,8 @@ import {
 } from '../core/metrics.ts';
 import { LIMITS, STAGES, type Stages } from './stages.ts';
 
-/** Finer around the 5 ms that an event may take to its accumulator: a bucket holds its upper bound, so that a quantile is known
- *  to be below a limit only by the bound before it. */
+/** Finer around the 5 ms that an event may take to its accumulator: a bucket holds its upper bound,
+ *  so that a quantile is known to be below a limit only by the bound before it. */
 export const STAGE_BUCKETS_S: readonly number[] = [
   ...LATENCY_BUCKETS_S,
   ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3],

@@ -1,10 +1,11 @@
 /** One run of the window engine: restore, read, step, log, write, checkpoint.
  *
- *  The step is synchronous and deterministic; this loop carries batches into it and results out of it. Every change of the
- *  state is in the changelog before the results that depend on it leave, so a restart goes on where the changelog ends,
- *  and nothing that left can come out otherwise.
- *  Invariants: (1) firings reach the sinks in their order, each once the changelog up to it is durable; (2) the changelog
- *  says that windows have fired once they are durable in every sink; what it does not say fires again.
+ *  The step is synchronous and deterministic; this loop carries batches into it and results out of
+ *  it. Every change of the state is in the changelog before the results that depend on it leave, so
+ *  a restart goes on where the changelog ends, and nothing that left can come out otherwise.
+ *  Invariants: (1) firings reach the sinks in their order, each once the changelog up to it is
+ *  durable; (2) the changelog says that windows have fired once they are durable in every sink;
+ *  what it does not say fires again.
  */
 import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
@@ -74,13 +75,16 @@ export interface EngineParts {
   readonly rowCapacity: number;
   readonly checkpointIntervalMs: number;
   readonly checkpointSizes?: Partial<CheckpointSizes>;
-  /** A partition that had nothing to read for so long holds no window back; 0: every partition always does. */
+  /** A partition that had nothing to read for so long holds no window back; 0: every partition
+   *  always does. */
   readonly idleTimeoutMs: number;
-  /** Between two looks whether the topic has more partitions; 0: at the start only, as where the run has an end. */
+  /** Between two looks whether the topic has more partitions; 0: at the start only, as where the
+   *  run has an end. */
   readonly partitionIntervalMs: number;
   /** Called at the steps of changelog and checkpoints; may end the process. */
   readonly onStep?: StepHook;
-  /** `end`: stop at the offsets that are the end now; `bounded`: and fire everything that is open. */
+  /** `end`: stop at the offsets that are the end now; `bounded`: and fire everything that is open.
+   */
   readonly stop: 'never' | 'end' | 'bounded';
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
@@ -159,7 +163,8 @@ export class Engine implements EngineAnswers {
     return this.running?.late?.ready ?? true;
   }
 
-  /** Takes up what the folder holds, or starts at the first record of every partition. Call once, before `run`.
+  /** Takes up what the folder holds, or starts at the first record of every partition. Call once,
+   *  before `run`.
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
@@ -241,7 +246,8 @@ export class Engine implements EngineAnswers {
     );
   }
 
-  /** Runs until the drain signal or the end that was asked for; leaves a checkpoint behind either way. */
+  /** Runs until the drain signal or the end that was asked for; leaves a checkpoint behind either
+   *  way. */
   async run(drain: AbortSignal): Promise<RunSummary> {
     const { checkpointer, operator, outlet, spiller, late } = this.made;
     const { stages } = this;
@@ -260,8 +266,9 @@ export class Engine implements EngineAnswers {
       this.rethrow();
       await stages.waiting('changelog', () => this.checkpoint());
       if (this.parts.stop === 'bounded' && this.reachedEnd()) {
-        // Not logged: a run that finds more records later goes on from before this, and its windows replace these. A
-        // session that goes on then ends later, so it has another key, and the one of before stays in the sink.
+        // Not logged: a run that finds more records later goes on from before this, and its windows
+        // replace these. A session that goes on then ends later, so it has another key, and the one
+        // of before stays in the sink.
         this.take(operator.drain(this.parts.clock.monotonicMs()), 'unlogged');
         await outlet.flushed();
       }
@@ -377,7 +384,8 @@ export class Engine implements EngineAnswers {
     log.warn({ topic: job.topic, ...reasons, first: sample }, 'records that are no events were skipped');
   }
 
-  /** What ended on disk fires, however little that is: nothing that is to come would make it due. */
+  /** What ended on disk fires, however little that is: nothing that is to come would make it due.
+   */
   private async fireEnded(): Promise<void> {
     const { operator, outlet, spiller, state } = this.made;
     state.spillable?.endOfInput();
@@ -439,7 +447,8 @@ export class Engine implements EngineAnswers {
     this.made.outlet.take(fired, how === 'logged' ? this.made.state.firedTo : undefined);
   }
 
-  /** State that a run in memory left goes to disk at once: the files that hold it have no place in what is kept from here on. */
+  /** State that a run in memory left goes to disk at once: the files that hold it have no place in
+   *  what is kept from here on. */
   private async moveToDisk(): Promise<void> {
     const { spiller, outlet, checkpointer } = this.made;
     if (spiller === undefined) return;
@@ -460,7 +469,8 @@ export class Engine implements EngineAnswers {
     return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
   }
 
-  /** The decision is in the changelog before a row of these partitions is read, so before any result depends on it. */
+  /** The decision is in the changelog before a row of these partitions is read, so before any
+   *  result depends on it. */
   private takeUp(lows: readonly number[]): void {
     if (lows.length === 0) return;
     const { watermarks, log } = this.parts;

@@ -1,9 +1,10 @@
-/** What the engine's time goes to, by stage: docs/explanation/engine-stages.md says what counts for which.
+/** What the engine's time goes to, by stage: docs/explanation/engine-stages.md says what counts for
+ *  which.
  *
- *  Two accounts. The operator's loop is in one place at a time, working in a stage or waiting for one, and every moment of
- *  its run belongs to one place: the greatest of these is what limits it. Beside that each stage has its busy time, however
- *  many of its works overlap.
- *  Measured a batch and a piece of work, never an event.
+ *  Two accounts. The operator's loop is in one place at a time, working in a stage or waiting for
+ *  one, and every moment of its run belongs to one place: the greatest of these is what limits it.
+ *  Beside that each stage has its busy time, however many of its works overlap. Measured a batch
+ *  and a piece of work, never an event.
  */
 import type { Clock } from '../core/clock.ts';
 
@@ -134,8 +135,9 @@ export class Stages implements StageCursor {
     this.place = AT[what];
   }
 
-  /** The wait for records has ended, which were asked for and ready at these times. What lies behind `readyMs` the thread
-   *  spent on work beside the loop: on results, where some are being written. */
+  /** The wait for records has ended, which were asked for and ready at these times. What lies
+   *  behind `readyMs` the thread spent on work beside the loop: on results, where some are being
+   *  written. */
   arrived(askedMs: number, readyMs: number): void {
     const now = this.clock.monotonicMs();
     const ms = Math.max(0, readyMs - askedMs);
@@ -174,7 +176,8 @@ export class Stages implements StageCursor {
     }
   }
 
-  /** The stage has something to do from here on, whether it works or waits for another one; as often as `done`. */
+  /** The stage has something to do from here on, whether it works or waits for another one; as
+   *  often as `done`. */
   given(stage: Stage): void {
     this.account(stage).taken.begin(this.clock.monotonicMs());
   }
@@ -238,7 +241,8 @@ function eachOf<K extends string, T>(keys: readonly K[], make: (key: K) => T): R
   return Object.fromEntries(keys.map((key) => [key, make(key)])) as Record<K, T>;
 }
 
-/** Where the loop spent most between two looks, the first of which may be the beginning; undefined when no time has passed. */
+/** Where the loop spent most between two looks, the first of which may be the beginning; undefined
+ *  when no time has passed. */
 export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undefined {
   const ofLimit = (limit: Limit): number => until.limitMs[limit] - (from?.limitMs[limit] ?? 0);
   const wallMs = LIMITS.reduce((sum, limit) => sum + ofLimit(limit), 0);

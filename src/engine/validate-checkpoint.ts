@@ -17,7 +17,8 @@ export interface AskedFor {
 const changeText = ({ flag, was, is }: FlagChange): string =>
   `-${flag} was ${was ?? 'not given'}, is ${is ?? 'not given'}`;
 
-/** Flags that changed since the checkpoint and may: they hold from here on. @throws job_changed, topic_changed */
+/** Flags that changed since the checkpoint and may: they hold from here on. @throws job_changed,
+ *  topic_changed */
 export function validateCheckpoint(manifest: StateManifest, asked: AskedFor): readonly FlagChange[] {
   const changes = jobChanges(manifest.job, asked.job);
   const refused = changes.filter(({ isSafe }) => !isSafe);

@@ -1,8 +1,10 @@
-/** The stream of events of a seed, in its true order or in the order in which delayed events arrive.
+/** The stream of events of a seed, in its true order or in the order in which delayed events
+ *  arrive.
  *
- *  Invariants: (1) event n is a pure function of the options and n; (2) the delayed order is the true order, stably
- *  sorted by event_ts + delay; (3) neither depends on how the stream is cut into batches or on which kernels run.
- *  Memory: the true order needs none; the delayed order 20 bytes for each event that is under way.
+ *  Invariants: (1) event n is a pure function of the options and n; (2) the delayed order is the
+ *  true order, stably sorted by event_ts + delay; (3) neither depends on how the stream is cut into
+ *  batches or on which kernels run. Memory: the true order needs none; the delayed order 20 bytes
+ *  for each event that is under way.
  */
 
 import type { GenKernels } from '../addon/gen-surface.ts';
@@ -60,8 +62,9 @@ export class EventGenerator {
     return this.queue?.pending ?? 0;
   }
 
-  /** Fills the batch with the next events as records: the value is the 256 B event, the key its account_id. Returns how
-   *  many, at most `most`; 0 at the end of the stream. What the batch held is replaced. */
+  /** Fills the batch with the next events as records: the value is the 256 B event, the key its
+   *  account_id. Returns how many, at most `most`; 0 at the end of the stream. What the batch held
+   *  is replaced. */
   fillRecords(into: RecordBatch, most = Infinity): number {
     const count = this.nextSeqs(
       Math.min(into.rowCapacity, Math.floor(into.arenaCapacity / EVENT.BYTES), most),

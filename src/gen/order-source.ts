@@ -15,7 +15,8 @@ export type EncodeOrder = (order: LogicalOrder, version: OrderVersion, index: nu
 
 const utf8 = new TextEncoder();
 
-/** One JSON object a line: `{"version":1,"order":{…}}`, 64-bit numbers as decimal text, fields of that version. */
+/** One JSON object a line: `{"version":1,"order":{…}}`, 64-bit numbers as decimal text, fields of
+ *  that version. */
 export const orderLine: EncodeOrder = (order, version) => {
   const text = JSON.stringify({ version, order: orderAsWritten(order, version) }, (_name, value: unknown) =>
     typeof value === 'bigint' ? value.toString() : value,

@@ -1,4 +1,5 @@
-/** What each schema version of Order knows of the logical order, and what a reader of one sees of a writer of another. */
+/** What each schema version of Order knows of the logical order, and what a reader of one sees of a
+ *  writer of another. */
 import { coreError } from '../core/errors.ts';
 import type { LogicalOrder, OrderVersion } from './order.ts';
 import { ORDER_AVRO, ORDER_AVRO_BREAKING } from './schemas/order-avro.ts';

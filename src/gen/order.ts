@@ -1,8 +1,9 @@
-/** The logical Order: what a shop would publish, a pure function of a seed and a number. A codec turns it into bytes;
- *  here it is plain data with 64-bit numbers as bigint.
+/** The logical Order: what a shop would publish, a pure function of a seed and a number. A codec
+ *  turns it into bytes; here it is plain data with 64-bit numbers as bigint.
  *
- *  Account ids lie above 2^53 on purpose, so a codec that goes through a double shows in every order. Most orders have
- *  three items and about 507 bytes in Avro; one in sixteen has 0 to 6 items. Text is not only ASCII.
+ *  Account ids lie above 2^53 on purpose, so a codec that goes through a double shows in every
+ *  order. Most orders have three items and about 507 bytes in Avro; one in sixteen has 0 to 6
+ *  items. Text is not only ASCII.
  */
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';

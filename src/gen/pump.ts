@@ -1,9 +1,11 @@
-/** Moves generated batches from a source to a sink at a fixed rate, or as fast as the sink takes them.
+/** Moves generated batches from a source to a sink at a fixed rate, or as fast as the sink takes
+ *  them.
  *
- *  The rate is an open model: row n is due at start + n / rate, whether or not the rows before it have left. A sink
- *  that falls behind does not move the schedule; `lagMs` says how far behind it is, and the pump catches up.
- *  Invariants: (1) a batch is not touched between its write and the end of that write; (2) writes start in row order;
- *  (3) after `signal` no further batch is filled, and what is under way is waited for.
+ *  The rate is an open model: row n is due at start + n / rate, whether or not the rows before it
+ *  have left. A sink that falls behind does not move the schedule; `lagMs` says how far behind it
+ *  is, and the pump catches up. Invariants: (1) a batch is not touched between its write and the
+ *  end of that write; (2) writes start in row order; (3) after `signal` no further batch is filled,
+ *  and what is under way is waited for.
  */
 import type { Clock } from '../core/clock.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';

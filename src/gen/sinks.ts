@@ -29,7 +29,8 @@ export class TopicSink implements BatchSink {
   }
 }
 
-/** Writes the values of a batch as they stand in its arena, without keys and without anything between them. */
+/** Writes the values of a batch as they stand in its arena, without keys and without anything
+ *  between them. */
 export class ByteSink implements BatchSink {
   private readonly writeBytes: (bytes: Uint8Array) => Promise<void>;
 

@@ -1,8 +1,10 @@
-/** What the load client wants: each intent a pure function of the seed and its number, and which of them it repeats.
+/** What the load client wants: each intent a pure function of the seed and its number, and which of
+ *  them it repeats.
  *
- *  A share `retryRate` of the intents is followed by one to three repeats of a key. Which key follows a Zipf law over a
- *  hot set of `keys` intents; the hot set moves on every `keys` intents, and a rank that was not yet sent falls back to
- *  the intent itself, so repeats meet both old answers and requests that are under way.
+ *  A share `retryRate` of the intents is followed by one to three repeats of a key. Which key
+ *  follows a Zipf law over a hot set of `keys` intents; the hot set moves on every `keys` intents,
+ *  and a rank that was not yet sent falls back to the intent itself, so repeats meet both old
+ *  answers and requests that are under way.
  */
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';

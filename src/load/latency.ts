@@ -1,4 +1,5 @@
-/** Latencies in a log-linear histogram: 1 us to 100 minutes, each bucket at most 1/64 wide of its value. */
+/** Latencies in a log-linear histogram: 1 us to 100 minutes, each bucket at most 1/64 wide of its
+ *  value. */
 
 const SUB_BITS = 6;
 const SUB = 1 << SUB_BITS;

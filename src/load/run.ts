@@ -1,8 +1,8 @@
 /** The load client: takes what is due from the schedule, sends it, and writes down what comes back.
  *
- *  Whatever brings no final answer (no reply, 5xx, 408, 425, 429) is sent again with the same key, later and later,
- *  until it is answered or the time to give up has come. Latency counts from the due time of a send to its final
- *  answer, so waiting for a connection and resending count too.
+ *  Whatever brings no final answer (no reply, 5xx, 408, 425, 429) is sent again with the same key,
+ *  later and later, until it is answered or the time to give up has come. Latency counts from the
+ *  due time of a send to its final answer, so waiting for a connection and resending count too.
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';

@@ -1,8 +1,8 @@
 /** When each request is due: an open model, so a slow server changes no due time.
  *
- *  Pure: times are milliseconds after the start, handed in. Intent i is due at i * interval; repeats and resends wait
- *  in a heap. Invariants: (1) sends leave in order of their due time, ties in the order they were planned; (2) a due
- *  time is never after the moment it is asked for.
+ *  Pure: times are milliseconds after the start, handed in. Intent i is due at i * interval;
+ *  repeats and resends wait in a heap. Invariants: (1) sends leave in order of their due time, ties
+ *  in the order they were planned; (2) a due time is never after the moment it is asked for.
  */
 import { type Intents, REPEATS_MEAN } from './intents.ts';
 
@@ -11,7 +11,8 @@ type SendKind = 'first' | 'repeat' | 'resend';
 export interface Send {
   readonly index: number;
   readonly kind: SendKind;
-  /** When it should have left; latency counts from here. A resend keeps the due time of what it repeats. */
+  /** When it should have left; latency counts from here. A resend keeps the due time of what it
+   *  repeats. */
   readonly dueMs: number;
   /** How often the same send failed before. */
   readonly failures: number;

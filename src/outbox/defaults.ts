@@ -1,4 +1,5 @@
-/** Settings that fit most services, for spreading under one's own; the library itself assumes none. */
+/** Settings that fit most services, for spreading under one's own; the library itself assumes none.
+ */
 import type { InboxConsumerOptions } from './inbox/consumer.ts';
 import type { RelaySettings } from './relay/instance.ts';
 import type { WalSourceOptions } from './relay/wal/source.ts';
@@ -30,8 +31,8 @@ export const WAL_DEFAULTS = {
   messageBytesMax: 64 * 1024 * 1024,
 } as const satisfies Partial<WalSourceOptions>;
 
-/** Defaults of a consumer: up to 1,000 records a transaction, four attempts at a record that the database refuses, five minutes for an effect
- *  that fails by itself. */
+/** Defaults of a consumer: up to 1,000 records a transaction, four attempts at a record that the
+ *  database refuses, five minutes for an effect that fails by itself. */
 export const CONSUMER_DEFAULTS = {
   batchRows: 1000,
   batchBytes: 8 * 1024 * 1024,
@@ -47,13 +48,15 @@ export const CONSUMER_DEFAULTS = {
 } as const satisfies Partial<InboxConsumerOptions>;
 
 export const SERVICE_DEFAULTS = {
-  /** Far above what a batch or a partition takes, and an end to a host that vanished without a word. */
+  /** Far above what a batch or a partition takes, and an end to a host that vanished without a
+   *  word. */
   answerTimeoutMs: 60_000,
   /** As bin/payments has it: three heartbeats of the broker client may be missed. */
   sessionTimeoutMs: 10_000,
 } as const;
 
-/** What bin/payments takes where it is told nothing: the horizon is the sum, with the topic's retention. */
+/** What bin/payments takes where it is told nothing: the horizon is the sum, with the topic's
+ *  retention. */
 export const HORIZON_DEFAULTS = {
   relayOutageMs: 12 * 3_600_000,
   consumerOutageMs: 12 * 3_600_000,

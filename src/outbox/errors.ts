@@ -8,7 +8,8 @@ export const OUTBOX_ERRORS = {
   not_acceptable: errorRow('invalid', { http: 406 }),
   unsupported_media_type: errorRow('invalid', { http: 415 }),
   value_out_of_range: errorRow('invalid', { http: 422 }),
-  /** Final: the same key with another request. ALREADY_EXISTS, because ABORTED would invite a retry. */
+  /** Final: the same key with another request. ALREADY_EXISTS, because ABORTED would invite a
+   *  retry. */
   idempotency_key_reused: errorRow('conflict'),
   order_not_found: errorRow('not_found'),
   /** Another request with this key has not finished within the wait. */
@@ -22,7 +23,8 @@ export const OUTBOX_ERRORS = {
   tables_missing: errorRow('unavailable'),
   /** A table lacks a column, a type or a privilege that the work on it needs. */
   table_unusable: errorRow('invalid'),
-  /** Relays of one outbox that would share it in different numbers of shards, or publish it to different topics. */
+  /** Relays of one outbox that would share it in different numbers of shards, or publish it to
+   *  different topics. */
   lease_mismatch: errorRow('conflict', { exit: EXIT.usage }),
   /** A migration under this number was applied with another text. */
   migration_changed: errorRow('conflict', { exit: EXIT.usage }),

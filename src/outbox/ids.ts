@@ -1,7 +1,8 @@
-/** UUIDs as text: reading any version, making version 7 (sorts by time, so that index inserts stay at one edge).
+/** UUIDs as text: reading any version, making version 7 (sorts by time, so that index inserts stay
+ *  at one edge).
  *
- *  Invariants: (1) what is read or made is lower-case 8-4-4-4-12; (2) ids of one maker strictly ascend, also when the
- *  clock stands still or steps back. Source: RFC 9562, 5.7 and 6.2 method 1.
+ *  Invariants: (1) what is read or made is lower-case 8-4-4-4-12; (2) ids of one maker strictly
+ *  ascend, also when the clock stands still or steps back. Source: RFC 9562, 5.7 and 6.2 method 1.
  */
 import type { Clock, Random } from '../core/clock.ts';
 

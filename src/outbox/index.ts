@@ -1,6 +1,6 @@
-/** Entry point `millrace/outbox`: an outbox to append to, a relay that publishes it, and an inbox that applies each
- *  message once, for any service. docs/how-to/outbox.md shows how the parts fit together. `millrace/drivers` has the
- *  drivers and the metrics that the options take.
+/** Entry point `millrace/outbox`: an outbox to append to, a relay that publishes it, and an inbox
+ *  that applies each message once, for any service. docs/how-to/outbox.md shows how the parts fit
+ *  together. `millrace/drivers` has the drivers and the metrics that the options take.
  */
 
 // The outbox: events in the transaction that makes them true.

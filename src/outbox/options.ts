@@ -1,5 +1,5 @@
-/** Options that a caller of the library hands in. TypeScript refuses most mistakes; a caller in JavaScript, or one that spreads an
- *  object, would otherwise get a default without a word. */
+/** Options that a caller of the library hands in. TypeScript refuses most mistakes; a caller in
+ *  JavaScript, or one that spreads an object, would otherwise get a default without a word. */
 import { outboxError } from './errors.ts';
 
 /** Every name of an options type, so that the compiler keeps the list complete. */

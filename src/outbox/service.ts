@@ -1,5 +1,6 @@
-/** The parts put together for one service: its tables, a relay over its outbox, consumers in inboxes, and the keepers of those. For
- *  whoever needs other settings than the defaults, each part can be made by hand as it is here.
+/** The parts put together for one service: its tables, a relay over its outbox, consumers in
+ *  inboxes, and the keepers of those. For whoever needs other settings than the defaults, each part
+ *  can be made by hand as it is here.
  */
 import { type Random, randomUuid, sleep, type Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
@@ -43,12 +44,13 @@ export interface ServiceOptions {
   readonly schema: string;
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
-  /** How long the database may leave a statement of `pool` unanswered before its connection is given up, in ms. Default:
-   *  SERVICE_DEFAULTS. */
+  /** How long the database may leave a statement of `pool` unanswered before its connection is
+   *  given up, in ms. Default: SERVICE_DEFAULTS. */
   readonly answerTimeoutMs?: number;
   /** Driver of a relay in wal mode. */
   readonly replication?: ReplicationDriver;
-  /** Wakes the relay immediately where the service calls `wake` of the same scope; without it the relay polls. */
+  /** Wakes the relay immediately where the service calls `wake` of the same scope; without it the
+   *  relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Timers;
   /** Names of relays and the jitter of retries. */
@@ -62,14 +64,16 @@ export interface ServiceConsumer {
   /** Both made by `migrate`. */
   readonly inbox: string;
   readonly parkedTable: string;
-  /** How long ids are remembered at least. Default: the redelivery horizon of a topic with this retention. */
+  /** How long ids are remembered at least. Default: the redelivery horizon of a topic with this
+   *  retention. */
   readonly ttlMs?: number;
   /** Planned retention of the topic; the broker is asked for the one it has. */
   readonly topicRetentionMs?: number;
-  /** How long the group waits for this member when it dies or stands still before others get its partitions. Default:
-   *  SERVICE_DEFAULTS. */
+  /** How long the group waits for this member when it dies or stands still before others get its
+   *  partitions. Default: SERVICE_DEFAULTS. */
   readonly sessionTimeoutMs?: number;
-  /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
+  /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry
+   *  back. */
   readonly outboxTable?: string;
   /** Retries of an effect that fails by itself, where they differ from CONSUMER_DEFAULTS. */
   readonly retry?: Partial<RetrySettings>;
@@ -176,7 +180,8 @@ function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
 }
 
 export class Service {
-  /** Connections with the schema first in their search path; a statement that is not answered in `answerTimeoutMs` is unreachable. */
+  /** Connections with the schema first in their search path; a statement that is not answered in
+   *  `answerTimeoutMs` is unreachable. */
   readonly pool: SqlPool;
   private readonly options: ServiceOptions;
   private readonly url: string;
@@ -206,8 +211,9 @@ export class Service {
     return this.url;
   }
 
-  /** Applies what is missing of these scripts, the first being number 1, and of the library's own for the parts that are named, under
-   *  a lock and for as long as it takes. A script that was applied is never edited.
+  /** Applies what is missing of these scripts, the first being number 1, and of the library's own
+   *  for the parts that are named, under a lock and for as long as it takes. A script that was
+   *  applied is never edited.
    *  @throws migration_changed, bad_table_name, unreachable, sql_failed */
   async migrate(scripts: readonly string[], parts: ServiceParts = {}): Promise<void> {
     const { name, schema, sql: driver } = this.options;
@@ -225,8 +231,9 @@ export class Service {
     }
   }
 
-  /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the topic where they are missing.
-   *  With mode `wal` it follows a replication slot, which needs the driver `replication`.
+  /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the
+   *  topic where they are missing. With mode `wal` it follows a replication slot, which needs the
+   *  driver `replication`.
    *  @throws bad_option; what Relay.open throws */
   async relay({ wal, ...settings }: ServiceRelay): Promise<void> {
     const { name, brokers, postgres, schema, sql, broker, wake, clock, random, metrics, log } = this.options;
@@ -255,7 +262,8 @@ export class Service {
     this.start(relay.run(this.drain.signal));
   }
 
-  /** Joins the group `name-inbox` and carries each message out once until `close`, with a keeper of its inbox beside it.
+  /** Joins the group `name-inbox` and carries each message out once until `close`, with a keeper of
+   *  its inbox beside it.
    *  @throws ttl_below_horizon, bad_table_name */
   consume(consumer: ServiceConsumer): void {
     const { name, brokers, broker, clock, random, metrics, log } = this.options;
@@ -296,7 +304,8 @@ export class Service {
     await Promise.all(this.running);
   }
 
-  /** Ends what runs, finishing what is in flight, and closes the connections. @throws the first failure of a part */
+  /** Ends what runs, finishing what is in flight, and closes the connections. @throws the first
+   *  failure of a part */
   async close(): Promise<void> {
     this.drain.abort();
     const ended = await Promise.allSettled(this.running);

@@ -1,5 +1,6 @@
-/** Default of `append` for callers that name no ids: this machine's clock and randomness. The only file of the product that
- *  binds them; everything else takes its clock and randomness from whoever opens it.
+/** Default of `append` for callers that name no ids: this machine's clock and randomness. The only
+ *  file of the product that binds them; everything else takes its clock and randomness from whoever
+ *  opens it.
  */
 import { systemClock, systemRandom } from '../io/clock/system.ts';
 import { UuidV7 } from './ids.ts';

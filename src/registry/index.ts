@@ -1,4 +1,5 @@
-/** Entry point `millrace/registry`: schemas and the rules between their versions, and a client of any registry. */
+/** Entry point `millrace/registry`: schemas and the rules between their versions, and a client of
+ *  any registry. */
 export type { Reference, ResolvedReference } from '../formats/content.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../formats/format.ts';
 export { parseSchema, type Schema } from '../formats/schema.ts';

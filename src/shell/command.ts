@@ -1,5 +1,5 @@
-/** What a command is: a table of settings and a function. The shell does the rest, the same for all: parsing, help,
- *  log, metrics and health over HTTP, progress, signals and exit codes. */
+/** What a command is: a table of settings and a function. The shell does the rest, the same for
+ *  all: parsing, help, log, metrics and health over HTTP, progress, signals and exit codes. */
 import type { Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
@@ -91,11 +91,13 @@ export interface ProgressOptions {
   /** Known end; gives an ETA. */
   readonly total?: number;
   readonly unit?: string;
-  /** More to say behind the counts; of the whole time in the last line, else of about the last seconds. */
+  /** More to say behind the counts; of the whole time in the last line, else of about the last
+   *  seconds. */
   readonly note?: (over: 'last' | 'whole') => string;
 }
 
-/** One line on a TTY, a plain line every 10 s elsewhere, nothing with -json on a TTY-less stderr at level silent. */
+/** One line on a TTY, a plain line every 10 s elsewhere, nothing with -json on a TTY-less stderr at
+ *  level silent. */
 export interface Progress {
   add(count: number): void;
   set(count: number): void;
@@ -116,13 +118,14 @@ export interface CommandContext<T extends SettingTable> {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly clock: Timers;
-  /** Aborted by the first SIGTERM or SIGINT: stop taking work, finish what is under way, return. A second SIGINT ends
-   *  the process with 130 at once. */
+  /** Aborted by the first SIGTERM or SIGINT: stop taking work, finish what is under way, return. A
+   *  second SIGINT ends the process with 130 at once. */
   readonly drain: AbortSignal;
-  /** Where /metrics and the product's own `routes` are served. Undefined for a command with `listens: false`. */
+  /** Where /metrics and the product's own `routes` are served. Undefined for a command with
+   *  `listens: false`. */
   readonly address: ServiceAddress | undefined;
-  /** A named condition of /ready: a function that throws or returns false says why the process is not ready. Until
-   *  `setReady()` the answer is 503 as well, and from the start of a drain on. */
+  /** A named condition of /ready: a function that throws or returns false says why the process is
+   *  not ready. Until `setReady()` the answer is 503 as well, and from the start of a drain on. */
   readiness(name: string, check: () => boolean | Promise<boolean>): void;
   setReady(): void;
   /** What /ready says at this moment. */
@@ -158,14 +161,16 @@ export interface Command<T extends SettingTable = SettingTable> {
   readonly listens?: boolean;
   /** Whether a run with these arguments serves -listen. Absent: each does. */
   serves?(positional: readonly string[]): boolean;
-  /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed, before run. */
+  /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed,
+   *  before run. */
   routes?(context: CommandContext<T>): readonly HttpRoute[];
   /** Limits and error bodies of those routes, where the shell's own do not fit. */
   http?(context: CommandContext<T>): HttpLimits;
-  /** What of the HTTP backend this run cannot do without. Absent: the command makes no statement, and -http=auto takes
-   *  the backend that lacks least. */
+  /** What of the HTTP backend this run cannot do without. Absent: the command makes no statement,
+   *  and -http=auto takes the backend that lacks least. */
   httpNeeds?(context: CommandContext<T>): readonly HttpCapability[];
-  /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code and one line. */
+  /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code
+   *  and one line. */
   run(context: CommandContext<T>): Promise<number | undefined>;
 }
 

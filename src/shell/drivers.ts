@@ -1,5 +1,6 @@
-/** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first use, so a command
- *  that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the addon is never touched. */
+/** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first
+ *  use, so a command that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the
+ *  addon is never touched. */
 
 import { chooseNative, loadKernels } from '../addon/load.ts';
 import type { Kernels } from '../addon/surface.ts';
@@ -96,7 +97,8 @@ function whyNotFor(driver: HttpDriver, choice: HttpChoice): string | undefined {
 }
 
 /** @param load loads uWebSockets.js; absent: the binary of this Node.js
- *  @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it does not load */
+ *  @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it
+ *  does not load */
 export async function httpDriver(
   context: Pick<DriverContext, 'log' | 'metrics'>,
   choice: HttpChoice,

@@ -21,7 +21,8 @@ export interface LoadedSettings<T extends SettingTable> extends Omit<ParsedSetti
   readonly values: WithShared<T>;
 }
 
-/** A command's own settings first, then the shared ones; a command may replace a shared one by name. */
+/** A command's own settings first, then the shared ones; a command may replace a shared one by
+ *  name. */
 export function wholeTable(command: Pick<Command, 'settings' | 'listens'>): SettingTable {
   const table: Record<string, SettingTable[string]> = { ...command.settings };
   for (const [name, setting] of Object.entries(SHARED_SETTINGS)) {
@@ -75,7 +76,8 @@ export function loadSettings<T extends SettingTable>(
   const table = wholeTable(command as unknown as Command);
   const limits = command.positionalMax === undefined ? {} : { positionalMax: command.positionalMax };
   const inputs = { argv, env, ...limits };
-  // The first reading only looks for -config: what a setting requires may stand in the file it names.
+  // The first reading only looks for -config: what a setting requires may stand in the file it
+  // names.
   const lenient = Object.fromEntries(
     Object.entries(table).map(([name, { needs, excludes, ...setting }]) => [
       name,
@@ -90,7 +92,8 @@ export function loadSettings<T extends SettingTable>(
   return parsed as unknown as LoadedSettings<T>;
 }
 
-/** `{format: 'avro (flag)', …}`: what the start-up log line shows, secrets hidden. Unset settings are left out. */
+/** `{format: 'avro (flag)', …}`: what the start-up log line shows, secrets hidden. Unset settings
+ *  are left out. */
 export function describeSettings(
   table: SettingTable,
   parsed: Pick<ParsedSettings<SettingTable>, 'sources'> & { readonly values: object },

@@ -23,8 +23,9 @@ const DIGEST_DIGITS = 16;
 const CODE = /\.(js|ts|cc|h)$/;
 const DECLARATIONS = /\.d\.ts$/;
 
-/** Digest of the code that runs: the folder that this file was loaded from (dist/src, or src in a test) and the sources of the
- *  addon. Two builds of the same sources have the same digest, whatever the repository says of them. */
+/** Digest of the code that runs: the folder that this file was loaded from (dist/src, or src in a
+ *  test) and the sources of the addon. Two builds of the same sources have the same digest,
+ *  whatever the repository says of them. */
 export function buildDigest(): string {
   const code = join(dirname(fileURLToPath(import.meta.url)), '..');
   const sum = createHash('sha256');

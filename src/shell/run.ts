@@ -1,8 +1,9 @@
 /** Runs one command from its arguments to its exit code; the same for all.
  *
- *  Order of an ending: drain is aborted, `run` settles, the HTTP server drains, the `onClose` hooks run last first, and
- *  stdout is flushed. SIGTERM starts that and the command's own exit code stands; SIGINT starts it and the code is 130;
- *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
+ *  Order of an ending: drain is aborted, `run` settles, the HTTP server drains, the `onClose` hooks
+ *  run last first, and stdout is flushed. SIGTERM starts that and the command's own exit code
+ *  stands; SIGINT starts it and the code is 130; a second SIGINT ends the process with 130 at once;
+ *  -drain-timeout ends it with 70.
  */
 
 import { isLoopback } from '../core/connections.ts';
@@ -227,7 +228,8 @@ class Run {
     if (this.drain.signal.aborted) return;
     context.log.info({ signal }, 'drain');
     const timeoutMs = context.settings['drain-timeout'];
-    // Keeps the process up: a stalled drain with nothing else to wait for must not end as if it were done.
+    // Keeps the process up: a stalled drain with nothing else to wait for must not end as if it
+    // were done.
     this.watchdog = setTimeout(() => {
       world.screen.clear();
       world.screen.line(
@@ -238,7 +240,8 @@ class Run {
     this.drain.abort(new Error(`drain: ${signal}`));
   }
 
-  /** Everything that was opened is closed, also after a failure; the first failure decides the code. */
+  /** Everything that was opened is closed, also after a failure; the first failure decides the
+   *  code. */
   private async close(code: number, debug: boolean): Promise<number> {
     let result = code;
     const step = async (work: () => Promise<void> | void | undefined): Promise<void> => {
@@ -249,7 +252,8 @@ class Run {
         if (result === EXIT.done) result = failed;
       }
     };
-    // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends the process.
+    // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends
+    // the process.
     const drainMs = this.drain.signal.aborted ? 2 * this.context.settings['drain-timeout'] : SERVER_DRAIN_MS;
     await step(() => this.served?.main?.drain(drainMs));
     for (const close of this.closers.reverse()) await step(close);

@@ -3,7 +3,8 @@ import type { Logger } from '../core/log.ts';
 import { warnOfThinTopic } from '../core/topics.ts';
 import type { BrokerAdmin, TopicSpec } from '../io/kafka/port.ts';
 
-/** Creates what is missing, and warns of an existing topic whose acknowledged records one broker can lose.
+/** Creates what is missing, and warns of an existing topic whose acknowledged records one broker
+ *  can lose.
  *  @returns for each topic, whether it was created */
 export async function makeTopics(
   log: Logger,

@@ -1,7 +1,8 @@
 /** One log broker in memory: topics, committed offsets, groups, and the faults of a seed.
  *
- *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner among the members that were not
- *  evicted; (3) the same seed, and the same calls in the same order, give the same answers.
+ *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner
+ *  among the members that were not evicted; (3) the same seed, and the same calls in the same
+ *  order, give the same answers.
  */
 import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
@@ -20,9 +21,11 @@ export interface BrokerFaults {
   readonly shortRead: number;
   /** A commit of offsets fails with _TRANSPORT. */
   readonly lostCommit: number;
-  /** The end of a transaction gets no reply; half of such requests did not arrive, the others did what they ask for. */
+  /** The end of a transaction gets no reply; half of such requests did not arrive, the others did
+   *  what they ask for. */
   readonly lostReply: number;
-  /** The end of a transaction is delayed on its way, and its marks are stored later than its reply, by up to `slowMs` each. */
+  /** The end of a transaction is delayed on its way, and its marks are stored later than its reply,
+   *  by up to `slowMs` each. */
   readonly slow: number;
 }
 
@@ -41,7 +44,8 @@ export interface SimOptions {
 export interface Member {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
-  /** A member that does not poll for this long is evicted; infinite without the property `session.timeout.ms`. */
+  /** A member that does not poll for this long is evicted; infinite without the property
+   *  `session.timeout.ms`. */
   readonly sessionMs: number;
   /** Monotonic ms of its last poll. */
   polledMs: number;
@@ -137,7 +141,8 @@ export class SimCluster {
     );
   }
 
-  /** @throws bad_broker_property for a property that the simulation does not know, lest a test rely on it */
+  /** @throws bad_broker_property for a property that the simulation does not know, lest a test rely
+   *  on it */
   checkProperties(properties: Readonly<Record<string, unknown>> | undefined): void {
     const stranger = Object.keys(properties ?? {}).find((name) => !KNOWN_PROPERTIES.has(name));
     if (stranger !== undefined) {
@@ -183,7 +188,8 @@ export class SimCluster {
     return group;
   }
 
-  /** What each member should own: partitions dealt in turn, those that may stay with their owner first. */
+  /** What each member should own: partitions dealt in turn, those that may stay with their owner
+   *  first. */
   target(group: Group): Map<Member, Map<string, TopicPartition>> {
     const out = new Map<Member, Map<string, TopicPartition>>(
       group.members.map((member) => [member, new Map()]),

@@ -1,4 +1,5 @@
-/** The simulated consumer: reads the cluster's logs, and takes part in its groups from within consume and close. */
+/** The simulated consumer: reads the cluster's logs, and takes part in its groups from within
+ *  consume and close. */
 import { coreError, invariant } from '../core/errors.ts';
 import { TIMESTAMP_TYPE } from '../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';

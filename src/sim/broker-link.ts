@@ -1,7 +1,9 @@
-/** The way between one process and the simulated cluster: latency, outages, and a process that is stopped.
+/** The way between one process and the simulated cluster: latency, outages, and a process that is
+ *  stopped.
  *
- *  Invariants: (1) what a request does at the cluster happens once or never; (2) a process that is stopped, or cut off, hears of no
- *  reply, whatever the request has done; (3) a link without latency that is up answers in the same turn.
+ *  Invariants: (1) what a request does at the cluster happens once or never; (2) a process that is
+ *  stopped, or cut off, hears of no reply, whatever the request has done; (3) a link without
+ *  latency that is up answers in the same turn.
  */
 import { sleep, type Timers } from '../core/clock.ts';
 import type { SimCluster } from './broker-cluster.ts';
@@ -67,7 +69,8 @@ export class SimLink {
 
   /** Sends a request and waits for its reply.
    *  @param act what the request does at the cluster
-   *  @returns undefined where no reply came in time: then nobody can tell whether `act` has run or will run */
+   *  @returns undefined where no reply came in time: then nobody can tell whether `act` has run or
+   *  will run */
   async ask<T>(timeoutMs: number, act: () => T | Promise<T>): Promise<{ readonly reply: T } | undefined> {
     if (this.up && this.latencyMs === 0) {
       const given = act();

@@ -1,4 +1,5 @@
-/** Records of the simulated cluster in their partitions, and the transactions that they belong to. */
+/** Records of the simulated cluster in their partitions, and the transactions that they belong to.
+ */
 import type { RecordHeader } from '../core/layout/record-batch.ts';
 import type { TopicPartition } from '../io/kafka/port.ts';
 

@@ -1,4 +1,5 @@
-/** The simulated transactional producer: one transaction at a time, fenced by newer producers of its id. */
+/** The simulated transactional producer: one transaction at a time, fenced by newer producers of
+ *  its id. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type {

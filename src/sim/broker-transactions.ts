@@ -1,8 +1,8 @@
 /** The transaction coordinator of the simulated cluster.
  *
- *  Invariants: (1) of the producers of a transactional id, only the one that was initialised last writes or commits; (2) the rows of
- *  a transaction become visible to readers of committed rows all together, when its marks stand in their partitions, or never;
- *  (3) a transaction is decided once.
+ *  Invariants: (1) of the producers of a transactional id, only the one that was initialised last
+ *  writes or commits; (2) the rows of a transaction become visible to readers of committed rows all
+ *  together, when its marks stand in their partitions, or never; (3) a transaction is decided once.
  */
 import type { Timers } from '../core/clock.ts';
 import type { TopicPartition } from '../io/kafka/port.ts';
@@ -64,7 +64,8 @@ export class Coordinator {
     return current;
   }
 
-  /** @returns `fenced`, or undefined once the transaction is decided; its marks may be stored later */
+  /** @returns `fenced`, or undefined once the transaction is decided; its marks may be stored later
+   */
   end(session: Session, how: 'committed' | 'aborted'): 'fenced' | undefined {
     if (this.isFenced(session)) return 'fenced';
     const current = this.owners.get(session.id)?.current;

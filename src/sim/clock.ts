@@ -1,8 +1,9 @@
 /** Virtual time and seeded randomness: the simulated drivers of the ports in src/core/clock.ts.
  *
- *  Invariant: time moves only while `advance` or `until` runs, from one timer to the next, and between two timers every promise
- *  and every setImmediate that is due has run. So what a process of promises does depends on the seed alone. Work that waits for a
- *  real socket or disk is not waited for.
+ *  Invariant: time moves only while `advance` or `until` runs, from one timer to the next, and
+ *  between two timers every promise and every setImmediate that is due has run. So what a process
+ *  of promises does depends on the seed alone. Work that waits for a real socket or disk is not
+ *  waited for.
  */
 import type { Cancel, Random, Timers } from '../core/clock.ts';
 
@@ -65,7 +66,8 @@ export class VirtualClock implements Timers {
     this.nowMs = endMs;
   }
 
-  /** Stops the process for `ms`: time passes first, and the timers that fell due meanwhile run late, each once. */
+  /** Stops the process for `ms`: time passes first, and the timers that fell due meanwhile run
+   *  late, each once. */
   async stall(ms: number): Promise<void> {
     await settle();
     this.nowMs += ms;
@@ -77,7 +79,8 @@ export class VirtualClock implements Timers {
     }
   }
 
-  /** Lets time pass from timer to timer until `ask` answers something other than undefined and false.
+  /** Lets time pass from timer to timer until `ask` answers something other than undefined and
+   *  false.
    *  @param what the state, as a noun: "a leader"
    *  @param limitMs virtual
    *  @throws where the limit passes or no timer is left, with the last answer */

@@ -1,5 +1,6 @@
-/** The disk port in memory, with crashes that lose what a real one loses: bytes that were not synced, and removals that no
- *  later change of the folder made durable. A process sees the folder through a view, which dies with it.
+/** The disk port in memory, with crashes that lose what a real one loses: bytes that were not
+ *  synced, and removals that no later change of the folder made durable. A process sees the folder
+ *  through a view, which dies with it.
  */
 import { coreError } from '../core/errors.ts';
 import type { AppendFile, Disk, RandomFile } from '../io/disk/port.ts';
@@ -24,7 +25,8 @@ const fileOf = (bytes: Uint8Array): File => ({
   overwritten: new Map(),
 });
 
-/** Checks of one process. Each throws as the disk of a process does that is gone, without power or full. */
+/** Checks of one process. Each throws as the disk of a process does that is gone, without power or
+ *  full. */
 interface Demands {
   demandAlive(): void;
   demandPower(): void;
@@ -111,8 +113,8 @@ export class SimDisk {
   readonly where = 'memory';
   /** Bytes that may still be written; then the disk is full. */
   bytesLeft = Number.POSITIVE_INFINITY;
-  /** Changes that may still be made; then the machine is off. A file written whole takes four: it is made, filled, synced
-   *  and renamed, so that it may be left unfinished. */
+  /** Changes that may still be made; then the machine is off. A file written whole takes four: it
+   *  is made, filled, synced and renamed, so that it may be left unfinished. */
   changesLeft = Number.POSITIVE_INFINITY;
   private files = new Map<string, File>();
   /** Gone from the folder, which a crash may not know. */

@@ -1,4 +1,5 @@
-/** Rows in the order of their keys, as two arrays that never change: a change makes new ones, so a snapshot is free. */
+/** Rows in the order of their keys, as two arrays that never change: a change makes new ones, so a
+ *  snapshot is free. */
 import { compareKeys } from '../core/rows.ts';
 
 export interface Table {

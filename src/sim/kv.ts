@@ -1,4 +1,5 @@
-/** The key-value port in memory: folders that live as long as the driver, and crashes that lose what a real one loses. */
+/** The key-value port in memory: folders that live as long as the driver, and crashes that lose
+ *  what a real one loses. */
 import { coreError } from '../core/errors.ts';
 import {
   compareKeys,

@@ -1,4 +1,5 @@
-/** The hash by which the Java client, and librdkafka's murmur2 partitioner, give a key its partition. */
+/** The hash by which the Java client, and librdkafka's murmur2 partitioner, give a key its
+ *  partition. */
 const M = 0x5bd1e995;
 
 function murmur2(bytes: Uint8Array): number {

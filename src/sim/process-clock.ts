@@ -1,7 +1,8 @@
-/** The clock of one simulated process: the time of a world that several processes share, seen by a process that can be stopped,
- *  continued and killed, and whose wall clock jumps alone.
+/** The clock of one simulated process: the time of a world that several processes share, seen by a
+ *  process that can be stopped, continued and killed, and whose wall clock jumps alone.
  *
- *  Invariant: no timer of a process runs while the process is stopped, and none after it was killed.
+ *  Invariant: no timer of a process runs while the process is stopped, and none after it was
+ *  killed.
  */
 import type { Cancel, Timers } from '../core/clock.ts';
 

@@ -1,4 +1,5 @@
-/** The Prometheus text format (version 0.0.4) as numbers: families with their samples, those without one included. */
+/** The Prometheus text format (version 0.0.4) as numbers: families with their samples, those
+ *  without one included. */
 import { coreError } from '../core/errors.ts';
 
 export interface Sample {

@@ -1,8 +1,9 @@
 /** Judges scrapes by rules. Pure: what was read goes in, verdicts come out.
  *
- *  Invariants: (1) a metric that no process serves is `no data`, never met; (2) of a histogram no more is claimed than
- *  its buckets show: a quantile lies between two bounds, and a limit counts as met when the upper one meets it; (3) a
- *  counter that fell was started again, and what it shows since then counts whole.
+ *  Invariants: (1) a metric that no process serves is `no data`, never met; (2) of a histogram no
+ *  more is claimed than its buckets show: a quantile lies between two bounds, and a limit counts as
+ *  met when the upper one meets it; (3) a counter that fell was started again, and what it shows
+ *  since then counts whole.
  */
 import { type Exposition, type Sample, serves } from './exposition.ts';
 import type { Bound, Rule, Selection } from './rules.ts';
@@ -36,7 +37,8 @@ const meets: Readonly<Record<Bound, (value: number, limit: number) => boolean>> 
   atLeast: (value, limit) => value >= limit,
 };
 
-/** With one scrape alone, every rule is judged over the life of the processes, except a ratio between two of them. */
+/** With one scrape alone, every rule is judged over the life of the processes, except a ratio
+ *  between two of them. */
 export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): readonly Verdict[] {
   const isOneLook = scraped.every(({ scrapes }) => scrapes.length <= 1);
   return rules.map((given) => {
@@ -53,7 +55,8 @@ export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): read
     if ('missing' in measured)
       return { rule, verdict: 'no_data', value: undefined, from: undefined, note: measured.missing };
     const { value, from, note } = measured;
-    // The buckets of a histogram include their bound, so `below` cannot be told from `atMost` there.
+    // The buckets of a histogram include their bound, so `below` cannot be told from `atMost`
+    // there.
     const bound = rule.measure === 'quantile' && rule.bound === 'below' ? 'atMost' : rule.bound;
     const verdict = meets[bound](value, rule.limit) ? 'met' : 'missed';
     return { rule, verdict, value, from, note: note ?? '' };
@@ -127,8 +130,9 @@ function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   return { value: sum(scraped.map((one) => totalOf(one, rule.of, 'window'))) / seconds };
 }
 
-/** A ratio whose two sides are counted by different processes. Each counts since its own start, so the totals of one scrape do not
- *  compare: a relay that was restarted has published less than orders has created, and keeps up all the same. */
+/** A ratio whose two sides are counted by different processes. Each counts since its own start, so
+ *  the totals of one scrape do not compare: a relay that was restarted has published less than
+ *  orders has created, and keeps up all the same. */
 function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly Scraped[]): boolean {
   if (kind !== 'ratio' || each === 'process') return false;
   const servers = (side: readonly Selection[]): string =>

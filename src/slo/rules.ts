@@ -1,4 +1,5 @@
-/** Rules: a measure over metrics, and the limit that the requirements put on it. Data, read from a file.
+/** Rules: a measure over metrics, and the limit that the requirements put on it. Data, read from a
+ *  file.
  *
  *  measure   quantile   of a histogram over all processes; `q` from 0 to 1
  *            rate       growth of a counter a second, over all processes

@@ -1,4 +1,5 @@
-/** Both generators compared with vectors of an independent program that follows docs/reference/generator.md.
+/** Both generators compared with vectors of an independent program that follows
+ *  docs/reference/generator.md.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

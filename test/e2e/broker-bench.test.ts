@@ -1,4 +1,5 @@
-/** The broker bench in its smoke form: it runs, both sides sum the same bytes, and it compares what it should. */
+/** The broker bench in its smoke form: it runs, both sides sum the same bytes, and it compares what
+ *  it should. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/broker.ts';
 import { sharedStack } from '../fixtures/stack.ts';

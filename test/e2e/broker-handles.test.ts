@@ -1,4 +1,5 @@
-/** The broker client's handles: closed twice, used after close, confused, forgotten, and left open by dying workers. */
+/** The broker client's handles: closed twice, used after close, confused, forgotten, and left open
+ *  by dying workers. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';

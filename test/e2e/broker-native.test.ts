@@ -39,6 +39,7 @@ it('a consumer reports when it received a record, however long the record was in
     }
     row += rowCount;
   }
-  // All come with a few answers of the broker, and only the first of each answer can have been waited for.
+  // All come with a few answers of the broker, and only the first of each answer can have been
+  // waited for.
   expect(waited).toBeGreaterThan(records.length / 2);
 });

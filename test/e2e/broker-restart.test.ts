@@ -1,4 +1,5 @@
-/** A broker that is killed in mid-stream and started again: nothing lost, nothing twice, order kept, errors as values. */
+/** A broker that is killed in mid-stream and started again: nothing lost, nothing twice, order
+ *  kept, errors as values. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';

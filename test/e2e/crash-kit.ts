@@ -1,6 +1,7 @@
-/** Kills of real processes under load that are known to have interrupted something: at a crash point, whose log line says
- *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
- *  holds open. A kill that interrupted nothing does not count and is repeated. */
+/** Kills of real processes under load that are known to have interrupted something: at a crash
+ *  point, whose log line says how much was unfinished, or at a random moment, where the process is
+ *  stopped first and the database is asked what it holds open. A kill that interrupted nothing does
+ *  not count and is repeated. */
 import { readFileSync } from 'node:fs';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { Running } from '../fixtures/process.ts';
@@ -88,7 +89,8 @@ export async function killAtRandom(victim: Victim, one: Running, random: () => n
   throw new Error(`${victim.name} was never amid anything`);
 }
 
-/** Transactions that the processes of this name hold open, with their locks for writing, of one table where it is given. */
+/** Transactions that the processes of this name hold open, with their locks for writing, of one
+ *  table where it is given. */
 export async function openTransactions(
   pool: SqlPool,
   applicationName: string,

@@ -1,8 +1,9 @@
-/** The crash matrix: under a steady load every process is killed once at each of its crash points and once at a random
- *  moment, then PostgreSQL and the broker are. In the end intents = orders = charges, row by row.
+/** The crash matrix: under a steady load every process is killed once at each of its crash points
+ *  and once at a random moment, then PostgreSQL and the broker are. In the end intents = orders =
+ *  charges, row by row.
  *
- *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1), MILLRACE_CRASH_RATE sets its requests a
- *  second.
+ *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1),
+ *  MILLRACE_CRASH_RATE sets its requests a second.
  */
 
 import { mkdirSync, readFileSync } from 'node:fs';
@@ -271,7 +272,8 @@ it(
           .flat()
           .sort(),
       );
-      // What died between the acknowledgement and the mark, or between the charge and its offset, came again and was absorbed.
+      // What died between the acknowledgement and the mark, or between the charge and its offset,
+      // came again and was absorbed.
       expect(
         await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
       ).toBeGreaterThan(0);

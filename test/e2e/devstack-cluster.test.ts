@@ -1,5 +1,5 @@
-/** A cluster of three: what it was made for (one broker may die), what it must refuse (two are gone), and that it is
- *  never mistaken for a single broker. */
+/** A cluster of three: what it was made for (one broker may die), what it must refuse (two are
+ *  gone), and that it is never mistaken for a single broker. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -209,7 +209,8 @@ describe('relay on a cluster', () => {
     timeout: 600_000,
   }, async () => {
     const { pool, args, topic, ...rest } = await world();
-    // Long enough for the pause below: a client that was opened after it would ask again soon, and know.
+    // Long enough for the pause below: a client that was opened after it would ask again soon, and
+    // know.
     const relay = startRelay(own, [...args, '-delivery-timeout=10s']);
     const address = await relay.address();
     const before = new Sent(pool, 30);

@@ -1,4 +1,5 @@
-/** A clone below a folder that only its owner may enter: PostgreSQL runs as another user and must still get there. */
+/** A clone below a folder that only its owner may enter: PostgreSQL runs as another user and must
+ *  still get there. */
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';

@@ -1,4 +1,5 @@
-/** The embedded stack from the outside: the commands run as a user runs them, judged by the servers themselves. */
+/** The embedded stack from the outside: the commands run as a user runs them, judged by the servers
+ *  themselves. */
 import {
   existsSync,
   mkdirSync,
@@ -193,7 +194,8 @@ describe('persistent stack', () => {
   });
 
   itFull('up refuses a foreign database in the place of its own before it writes', async () => {
-    // The recorded identity is swapped while nothing runs: the freshly started servers are the strangers.
+    // The recorded identity is swapped while nothing runs: the freshly started servers are the
+    // strangers.
     const path = join(folder, 'identity.json');
     const recorded = readFileSync(path, 'utf8');
     writeFileSync(path, JSON.stringify({ ...JSON.parse(recorded), postgresSystemId: '2' }));
@@ -249,7 +251,8 @@ describeFull('interrupted start', () => {
     for (let turn = 1, isReady = true; isReady; turn++) {
       folder = folderOf(`cut-${turn}`);
       const child = startUp(own, [`-dir=${folder}`]);
-      // As soon as the broker's process is there, long before it is ready; unless this process stands still meanwhile.
+      // As soon as the broker's process is there, long before it is ready; unless this process
+      // stands still meanwhile.
       await until('the process of the broker', () => existsSync(join(folder, 'run', 'kafka-1.pid')), 240_000);
       servers = runningServers(folder);
       child.kill('SIGKILL');

@@ -1,5 +1,5 @@
-/** Every metric that the dashboards and alert rules of docker/ name is served by the command they expect it from: real
- *  processes on the shared stack, scraped as Prometheus scrapes them. */
+/** Every metric that the dashboards and alert rules of docker/ name is served by the command they
+ *  expect it from: real processes on the shared stack, scraped as Prometheus scrapes them. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';

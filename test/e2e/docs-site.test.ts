@@ -1,4 +1,5 @@
-/** The documentation site, built from the documents and the doc comments as `npm run docs` builds it. */
+/** The documentation site, built from the documents and the doc comments as `npm run docs` builds
+ *  it. */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-/** What an engine that has read everything answers over HTTP, beside the oracle: every window of every account, which of them
- *  are final, and the count of what came too late. */
+/** What an engine that has read everything answers over HTTP, beside the oracle: every window of
+ *  every account, which of them are final, and the count of what came too late. */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { until } from '../wait.ts';
@@ -52,7 +52,8 @@ async function windowsText(
   return partings[0] ?? '';
 }
 
-/** Asks until the answers are those of the oracle, which has read the whole topic, or says how they part. */
+/** Asks until the answers are those of the oracle, which has read the whole topic, or says how they
+ *  part. */
 export async function answersText(address: string, oracle: Oracle): Promise<string> {
   const finals = new Set([...oracle.rows(true)].map(rowText));
   const expected = new Map<bigint, string[]>();

@@ -1,10 +1,11 @@
-/** The crash loop of the window engine: the real process on a real broker, killed again and again while events arrive, and
- *  in the end its sink and its answers beside the oracle's reading of the topic.
+/** The crash loop of the window engine: the real process on a real broker, killed again and again
+ *  while events arrive, and in the end its sink and its answers beside the oracle's reading of the
+ *  topic.
  *
- *  A kill counts when the dead process had consumed events that no checkpoint of its own held: those are replayed from its
- *  changelog or read again, and nothing must show it. How far it had come is what it said itself (its metrics, the fault
- *  that it was told to die of, or the changelog that the next process takes up), so it is never too much; what was saved
- *  is what stands on disk.
+ *  A kill counts when the dead process had consumed events that no checkpoint of its own held:
+ *  those are replayed from its changelog or read again, and nothing must show it. How far it had
+ *  come is what it said itself (its metrics, the fault that it was told to die of, or the changelog
+ *  that the next process takes up), so it is never too much; what was saved is what stands on disk.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -30,7 +31,8 @@ export interface CrashCase {
   readonly flags: readonly string[];
   /** The sink, for the engine and for the export alike. */
   readonly sink: readonly string[];
-  /** Steps of -chaos, and kill-after: two kills of three are at the one that had the fewest, the rest at random moments. */
+  /** Steps of -chaos, and kill-after: two kills of three are at the one that had the fewest, the
+   *  rest at random moments. */
   readonly steps: readonly string[];
   readonly snapshotAfter?: string;
   /** Where results depend on the order of arrival: reads it from what the engine logged. */
@@ -48,7 +50,8 @@ const PARTITIONS = 3;
 const EVENTS_PER_SECOND = 4000;
 const DIES_WITHIN_MS = 180_000;
 const RANDOM_MS_MAX = 200;
-/** Share of the random kills that wait for a checkpoint of that life; the others may come before there is one. */
+/** Share of the random kills that wait for a checkpoint of that life; the others may come before
+ *  there is one. */
 const AFTER_CHECKPOINT = 0.75;
 /** Lives that may end without a kill that counts, for each that must. */
 const TRIES_PER_KILL = 4;
@@ -139,7 +142,8 @@ export class CrashLoop {
     const gen = await this.generate();
     const kills: Kill[] = [];
     let uncounted = 0;
-    /** The last life and its checkpoint; the next life shows how far it had come, and the recovery. */
+    /** The last life and its checkpoint; the next life shows how far it had come, and the recovery.
+     */
     let last: { readonly life: Life; readonly checkpointed: number } | undefined;
     for (;;) {
       const isPending = last !== undefined && last.life.consumed > last.checkpointed;
@@ -197,7 +201,8 @@ export class CrashLoop {
     ];
   }
 
-  /** Writes events in the order in which they arrive, some of them late, until it is told to stop. */
+  /** Writes events in the order in which they arrive, some of them late, until it is told to stop.
+   */
   private async generate(): Promise<Running> {
     const { own, brokers, seed } = this.world;
     const made = await own.run([
@@ -234,7 +239,8 @@ export class CrashLoop {
     return { one, startedAt };
   }
 
-  /** The last one dies behind a checkpoint that holds events, so that no run is without one to go on from. */
+  /** The last one dies behind a checkpoint that holds events, so that no run is without one to go
+   *  on from. */
   private async killedLife(kills: readonly Kill[], isLast: boolean): Promise<Life | undefined> {
     if (isLast) return this.killedAtRandom('behind a checkpoint');
     const count = (step: string): number => kills.filter((kill) => kill.step === step).length;

@@ -1,4 +1,5 @@
-/** What a crash loop found, and how it is told: kills by step, events past the checkpoint, recovery times as a histogram. */
+/** What a crash loop found, and how it is told: kills by step, events past the checkpoint, recovery
+ *  times as a histogram. */
 
 export interface Kill {
   /** `random`, or the step. */

@@ -1,8 +1,9 @@
-/** The engine killed by SIGKILL again and again, at random moments and at every step of its changelog and checkpoints: its
- *  sink and its answers equal the oracle row by row, dropped_late included, as if nothing had happened.
+/** The engine killed by SIGKILL again and again, at random moments and at every step of its
+ *  changelog and checkpoints: its sink and its answers equal the oracle row by row, dropped_late
+ *  included, as if nothing had happened.
  *
- *  MILLRACE_ENGINE_KILLS=200 is the long form: so many kills, shared by the cases, every step of each among them;
- *  MILLRACE_TEST_SEED names the moments.
+ *  MILLRACE_ENGINE_KILLS=200 is the long form: so many kills, shared by the cases, every step of
+ *  each among them; MILLRACE_TEST_SEED names the moments.
  */
 import { describe, expect, it } from 'vitest';
 import type { OrderEntry } from '../../bench/peers/oracle/arrival-order.ts';
@@ -20,7 +21,8 @@ const SEED = Number(process.env['MILLRACE_TEST_SEED'] ?? 1) || 1;
 /** Of so few, most may come before there is a checkpoint with events. */
 const FEW_KILLS = 20;
 const MS_PER_KILL = 12_000;
-/** About two kills in three are at steps: where so many are as many as there are steps, each of them must be among them. */
+/** About two kills in three are at steps: where so many are as many as there are steps, each of
+ *  them must be among them. */
 const STEP_SHARE = 0.6;
 
 const own = launcher();

@@ -1,4 +1,5 @@
-/** State on disk in the real process: what it takes of memory, what its metrics say, and what a restart finds. */
+/** State on disk in the real process: what it takes of memory, what its metrics say, and what a
+ *  restart finds. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -172,7 +173,8 @@ describe('state on disk', () => {
     };
     await generate(1_750_000_000_000);
     await ran('both', ['-exit-at-end', '-state=mem', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
-    // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state in memory.
+    // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state
+    // in memory.
     const killed = await runEngine(own, of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
     expect(killed.signal).toBe('SIGKILL');
     const back = await runEngine(own, of('both', ['-bounded', '-state=mem', '-log-level=error']));

@@ -1,5 +1,5 @@
-/** The effect of the engine's flags on a process: its topic, events from the future, silent partitions, and records
- *  that are too large. */
+/** The effect of the engine's flags on a process: its topic, events from the future, silent
+ *  partitions, and records that are too large. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';

@@ -1,5 +1,6 @@
 /** -source=group on real Kafka with real processes: readiness, committed offsets, and the takeover after a SIGKILL. What the group, a
- *  disk or a clock may do to the members is tested under virtual time (test/property/engine-members.test.ts). */
+ *  disk or a clock may do to the members is tested under virtual time
+ *  (test/property/engine-members.test.ts). */
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -159,7 +160,8 @@ it('the member with the state folder stops reading when another member takes par
   await reaches(address, 2 * EVENTS);
   await answers(address, 200);
 
-  // Another engine with a folder of its own: it lets go of what it was given, until the first one leaves.
+  // Another engine with a folder of its own: it lets go of what it was given, until the first one
+  // leaves.
   const other = startEngine(own, member(name, 'other'), 'other');
   const beside = await other.address();
   await says(other, 'leaving the group');

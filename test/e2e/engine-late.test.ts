@@ -1,4 +1,5 @@
-/** -late-topic on the real stack: every event that is not in the results, with its reason, whatever was killed. */
+/** -late-topic on the real stack: every event that is not in the results, with its reason, whatever was killed.
+ */
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
@@ -143,7 +144,8 @@ it('the late topic has every dropped event of the oracle with its reason, after 
     (await runEngine(own, args(`-late-topic=${lateTopic}`, `-chaos=${chaos}`, '-exit-at-end'))).signal;
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
-  // Each sending syncs the changelog first, so these fall around one, unless the topic is at its end by then.
+  // Each sending syncs the changelog first, so these fall around one, unless the topic is at its
+  // end by then.
   for (const step of ['before-changelog-sync@3', 'after-changelog-sync@3']) await dies(step);
   // What only the last life can send: the others may have sent all there was.
   const offset = await sendBroken([[2, null]]);

@@ -1,4 +1,5 @@
-/** Results as a user meets them: the default sink, a topic as the sink, both exported, and asked for over HTTP. */
+/** Results as a user meets them: the default sink, a topic as the sink, both exported, and asked
+ *  for over HTTP. */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
-/** The soak in its smoke form, with an engine that is killed in between: every sent event is accounted for, every
- *  window equals the recount, and the broker has deleted what no checkpoint needs. */
+/** The soak in its smoke form, with an engine that is killed in between: every sent event is
+ *  accounted for, every window equals the recount, and the broker has deleted what no checkpoint
+ *  needs. */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,5 @@
-/** The engine as a command on the real stack: its ends, its faults, its answers, and one clear line for bad input. */
+/** The engine as a command on the real stack: its ends, its faults, its answers, and one clear line
+ *  for bad input. */
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
-/** A database that answers every query and refuses new rows, as one with a full disk does: /ready of each writing
- *  service fails with the reason, nothing is lost, and writes resume when there is room. The server refuses with the
- *  SQLSTATE of a full disk. */
+/** A database that answers every query and refuses new rows, as one with a full disk does: /ready
+ *  of each writing service fails with the reason, nothing is lost, and writes resume when there is
+ *  room. The server refuses with the SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { startPayments } from '../fixtures/payments.ts';
@@ -52,7 +52,8 @@ const askReady = async (address: string): Promise<{ readonly status: number; rea
 const isReady = (address: string): Promise<true> =>
   until('/ready to say yes', async () => ((await askReady(address)).status === 200 ? true : undefined));
 
-/** Waits until this check alone fails, for this reason: on a busy machine there may be another one for a moment. */
+/** Waits until this check alone fails, for this reason: on a busy machine there may be another one
+ *  for a moment. */
 const refusal = (address: string, name: string, isIt: (why: string) => boolean): Promise<true> =>
   until(`/ready to say no for ${name}`, async () => {
     const { status, report } = await askReady(address);

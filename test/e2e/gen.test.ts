@@ -1,4 +1,5 @@
-/** `millrace gen` to a real topic: what arrives is what the generator says, in its order per partition. */
+/** `millrace gen` to a real topic: what arrives is what the generator says, in its order per
+ *  partition. */
 import protobuf from 'protobufjs';
 import { afterAll, describe, expect, test } from 'vitest';
 import { loadGenKernels } from '../../src/addon/gen.ts';

@@ -1,9 +1,9 @@
 /** One real Kafka and PostgreSQL for a whole test run, started on first demand.
  *
- *  The process that runs vitest opens a door on 127.0.0.1 and tells its address to the test processes. The first that
- *  knocks makes it start an ephemeral stack; all get the same addresses. So a run of unit tests alone pays nothing, no
- *  lock is needed, and the stack has one owner: it dies with the vitest process, SIGKILL included, and its folder is
- *  removed.
+ *  The process that runs vitest opens a door on 127.0.0.1 and tells its address to the test
+ *  processes. The first that knocks makes it start an ephemeral stack; all get the same addresses.
+ *  So a run of unit tests alone pays nothing, no lock is needed, and the stack has one owner: it
+ *  dies with the vitest process, SIGKILL included, and its folder is removed.
  */
 
 import type { AddressInfo } from 'node:net';
@@ -23,7 +23,8 @@ declare module 'vitest' {
 let door: Server | undefined;
 let starting: Promise<Stack> | undefined;
 
-/** The servers that tests start live for seconds: the compiler that pays after minutes would cost more than it saves. */
+/** The servers that tests start live for seconds: the compiler that pays after minutes would cost
+ *  more than it saves. */
 const JAVA_OPTIONS = '-XX:TieredStopAtLevel=1';
 
 /** Nothing of this database outlives the run, so what it writes need not reach the disk. */

@@ -1,4 +1,5 @@
-/** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and how it ends. */
+/** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and
+ *  how it ends. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';

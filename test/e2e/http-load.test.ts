@@ -1,5 +1,5 @@
-/** The load generator of the benches against servers that answer well, badly, late and in pieces: what it sends, what it
- *  notices, and that its latency hides nothing. */
+/** The load generator of the benches against servers that answer well, badly, late and in pieces:
+ *  what it sends, what it notices, and that its latency hides nothing. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
@@ -79,7 +79,8 @@ it('the bench client sends each intent once and a hot share again, and keeps a l
   });
   expect(report.statuses).toEqual({ 201: seen.length });
   expect(report.replayed).toBe(seen.length - bodies.size);
-  // 15% of the intents are followed by two repeats on average; those that fall behind the end are left out.
+  // 15% of the intents are followed by two repeats on average; those that fall behind the end are
+  // left out.
   expect(report.replayed / report.intents).toBeGreaterThan(0.05);
   expect(report.replayed / report.intents).toBeLessThan(0.4);
   for (const [key, of] of bodies) {

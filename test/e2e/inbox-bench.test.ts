@@ -1,4 +1,5 @@
-/** The bench of the inbox in its smoke form: one charge a message, every old id found, every partition dropped. */
+/** The bench of the inbox in its smoke form: one charge a message, every old id found, every
+ *  partition dropped. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/inbox.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';

@@ -1,4 +1,5 @@
-/** The keeper on a real database, with a horizon that the test says: what it makes, drops, deletes and leaves alone. */
+/** The keeper on a real database, with a horizon that the test says: what it makes, drops, deletes
+ *  and leaves alone. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
@@ -249,7 +250,8 @@ describe('expiry', () => {
     const world = await inboxWorld();
     const { keeper, said } = keeperOf(world);
     await keeper.turn();
-    // As a UUIDv7 they would be of a time far ahead: one of the partitions' own hours would go with its partition.
+    // As a UUIDv7 they would be of a time far ahead: one of the partitions' own hours would go with
+    // its partition.
     const timeless = (): string => `f${v4().slice(1)}`;
     const oldIds = Array.from({ length: 500 }, timeless);
     const youngIds = Array.from({ length: 500 }, timeless);

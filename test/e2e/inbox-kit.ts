@@ -1,4 +1,5 @@
-/** An inbox in a schema of the test's own, sessions that stop between their statements, and ids of any time and version. */
+/** An inbox in a schema of the test's own, sessions that stop between their statements, and ids of
+ *  any time and version. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll } from 'vitest';

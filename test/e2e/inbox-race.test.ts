@@ -1,5 +1,5 @@
-/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never treated as
- *  unseen. */
+/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never
+ *  treated as unseen. */
 
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -28,7 +28,8 @@ interface Verdict {
 const STEPS_MAX = 24;
 let nextHour = 0;
 
-/** One hour with a known id in it, and a later hour for a fresh one; hours of earlier rounds stay behind. */
+/** One hour with a known id in it, and a later hour for a fresh one; hours of earlier rounds stay
+ *  behind. */
 async function round() {
   const fromMs = T0 + nextHour * HOUR_MS;
   nextHour += 2;
@@ -54,7 +55,8 @@ async function claimIn(
   return { known: say(known), fresh: say(fresh) };
 }
 
-/** `busy`: refused with a lock timeout, a deadlock or a serialization failure; nothing of it was committed. */
+/** `busy`: refused with a lock timeout, a deadlock or a serialization failure; nothing of it was
+ *  committed. */
 async function outcome<T>(work: Promise<T>): Promise<T | 'busy'> {
   try {
     return await work;
@@ -65,8 +67,8 @@ async function outcome<T>(work: Promise<T>): Promise<T | 'busy'> {
   }
 }
 
-/** Runs `first` until its statement `at`, then `second` until it is over or blocked, then both to their ends. Returns whether
- *  that statement was reached. */
+/** Runs `first` until its statement `at`, then `second` until it is over or blocked, then both to
+ *  their ends. Returns whether that statement was reached. */
 async function interleave<A, B>(
   at: number,
   first: (gate: (session: SqlSession) => SqlSession) => Promise<A>,

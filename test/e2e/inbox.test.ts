@@ -1,5 +1,5 @@
-/** Claims on a real database: each id of any version is claimed once, in the caller's transaction, with any number
- *  of concurrent callers. */
+/** Claims on a real database: each id of any version is claimed once, in the caller's transaction,
+ *  with any number of concurrent callers. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

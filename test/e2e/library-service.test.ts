@@ -1,5 +1,5 @@
-/** A service's connections and its tables of the library: created by name, migrated, and unreachable when the
- *  database does not answer. */
+/** A service's connections and its tables of the library: created by name, migrated, and
+ *  unreachable when the database does not answer. */
 import { describe, expect, it } from 'vitest';
 import { type LogFields, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -153,7 +153,8 @@ describe('silent database', () => {
       });
       gate.speak();
       expect((await service.pool.query('SELECT 3 AS n')).rows).toEqual([{ n: 3 }]);
-      // What a migration takes is not measured by it: it begins to wait before a statement that the bound ends.
+      // What a migration takes is not measured by it: it begins to wait before a statement that the
+      // bound ends.
       await service.pool.query('CREATE TABLE shut (n int)');
       const release = await lockTable(pool, 'shut');
       const migrating = service.migrate(['SET LOCAL lock_timeout = 0; ALTER TABLE shut ADD COLUMN more int']);

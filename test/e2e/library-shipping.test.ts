@@ -1,4 +1,5 @@
-/** The example service printed in docs/how-to/outbox.md, on a real broker and database, killed in the middle. */
+/** The example service printed in docs/how-to/outbox.md, on a real broker and database, killed in
+ *  the middle. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,5 @@
-/** `append` in a transaction of a service's own, through either client, and the tables that services make for themselves. */
+/** `append` in a transaction of a service's own, through either client, and the tables that
+ *  services make for themselves. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';

@@ -1,5 +1,5 @@
-/** `millrace load` as a process against a service under the test's control: its requests in flight, the accounts it
- *  draws, and what it counts. */
+/** `millrace load` as a process against a service under the test's control: its requests in flight,
+ *  the accounts it draws, and what it counts. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';

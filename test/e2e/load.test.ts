@@ -1,4 +1,5 @@
-/** `millrace load` against the real orders service: what the ledger says is what the database has, through a restart. */
+/** `millrace load` against the real orders service: what the ledger says is what the database has,
+ *  through a restart. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, readFileSync } from 'node:fs';
@@ -17,7 +18,8 @@ const { postgres } = await sharedStack();
 const own = launcher();
 const pool = await openPool(postgres, { connections: 1, name: 'load test' });
 
-/** Nine seconds of requests: enough for the service to go away and come back among them, also on a machine that stalls. */
+/** Nine seconds of requests: enough for the service to go away and come back among them, also on a
+ *  machine that stalls. */
 const INTENTS = 2000;
 const ordersIn = async (at: string): Promise<number> =>
   Number((await pool.query(`SELECT count(*) FROM ${at}.orders`)).rows[0]?.['count']);

@@ -1,4 +1,5 @@
-/** A set-up clone needs no network: bin/bootstrap and a demo run where there is nothing but loopback. */
+/** A set-up clone needs no network: bin/bootstrap and a demo run where there is nothing but
+ *  loopback. */
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/shell/package.ts';
@@ -6,8 +7,8 @@ import { packageRoot } from '../../src/shell/package.ts';
 const LOOPBACK_UP =
   'import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh", b"lo", 0x41))';
 
-/** A namespace without a network; as an ordinary user within a user namespace. Where the system forbids both, addresses
- *  that answer nothing stand in for the missing network. */
+/** A namespace without a network; as an ordinary user within a user namespace. Where the system
+ *  forbids both, addresses that answer nothing stand in for the missing network. */
 function offline(): { readonly words: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const root = process.getuid?.() === 0;
   const words = ['unshare', ...(root ? [] : ['--map-root-user']), '--net', '--'];

@@ -1,4 +1,5 @@
-/** The orders service when something fails: held keys, overload, signals, a database that goes away and comes back. */
+/** The orders service when something fails: held keys, overload, signals, a database that goes away
+ *  and comes back. */
 
 import { request } from 'node:http';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -343,7 +344,8 @@ describeFull('database outages', () => {
     const { schema, pool, service } = await fresh();
     const made = new Set<string>();
     for (let round = 1; round <= 3; round++) {
-      // Nothing gets past its insert of the order while this is held, so there is a statement to hit.
+      // Nothing gets past its insert of the order while this is held, so there is a statement to
+      // hit.
       const release = await lockTable(pool, 'orders');
       const orders = Array.from({ length: 60 }, async () => {
         const key = newKey();

@@ -1,5 +1,5 @@
-/** The effect of the flags of `millrace orders` for memory, partitions and batches on a process, seen in its answers
- *  and its tables. */
+/** The effect of the flags of `millrace orders` for memory, partitions and batches on a process,
+ *  seen in its answers and its tables. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { outboxPartitions } from '../../src/outbox/orders/write/partitions.ts';
 import { becomes, pageOf, sumOf } from '../fixtures/metrics.ts';
@@ -90,7 +90,8 @@ describe('outbox maintenance flags', () => {
     for (let i = 0; i < 3; i++) createdOf(await narrow.order(newKey()), false);
     await drawn(1_000_019);
     await becomes(narrow.address, MADE, 4);
-    // The first partition is looked at first: the turn that drops the second has found that it is too young.
+    // The first partition is looked at first: the turn that drops the second has found that it is
+    // too young.
     await pool.query('UPDATE outbox SET published_at = now() WHERE id < 1000000');
     await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours' WHERE id >= 1000000");
     await becomes(narrow.address, DROPPED, 1);

@@ -1,4 +1,5 @@
-/** A stock gRPC client of another origin (grpcio, C core) without our proto file: it learns the service by reflection. */
+/** A stock gRPC client of another origin (grpcio, C core) without our proto file: it learns the
+ *  service by reflection. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';

@@ -1,4 +1,5 @@
-/** Orders over gRPC when something fails: held keys, deadlines, overload, a database that goes away, signals, TLS. */
+/** Orders over gRPC when something fails: held keys, deadlines, overload, a database that goes
+ *  away, signals, TLS. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { connect, type IncomingHttpHeaders } from 'node:http2';
 import { join } from 'node:path';
@@ -53,7 +54,8 @@ describe('held key over gRPC', () => {
     const key = newKey();
     const late = await holding(pool, key, () => client.create(key, undefined, { timeoutMs: 300 }));
     expect(late.code).toBe('DEADLINE_EXCEEDED');
-    // The order that was under way is written when the key is free: asking again gives it, and makes no second.
+    // The order that was under way is written when the key is free: asking again gives it, and
+    // makes no second.
     const first = await client.create(key);
     const again = await client.create(key);
     expect([first.code, again.code, again.replayed]).toEqual(['OK', 'OK', 'true']);
@@ -141,7 +143,8 @@ describe('SIGTERM', () => {
         // Its own deadline says nothing of the server.
         return code === 'OK' || code === 'DEADLINE_EXCEEDED' ? undefined : code;
       };
-      // The server keeps refusing, and does not close the connection of the call in flight meanwhile.
+      // The server keeps refusing, and does not close the connection of the call in flight
+      // meanwhile.
       for (let call = 0; call < 10; call++) during = await until('a refused call', late);
     });
     expect(during).toBe('UNAVAILABLE');
@@ -177,7 +180,8 @@ describe('SIGTERM', () => {
     expect(await answered).not.toHaveProperty('grpc-status');
     service.process.kill('SIGTERM');
     await until('the drain', async () => (logOf(service).includes('"msg":"drain"') ? true : undefined));
-    // Answers over HTTP are given until the end, also after the drain has stopped waiting for calls.
+    // Answers over HTTP are given until the end, also after the drain has stopped waiting for
+    // calls.
     let isOver = false;
     const ended = service.process.ended.finally(() => {
       isOver = true;

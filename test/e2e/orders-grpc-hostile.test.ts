@@ -1,4 +1,5 @@
-/** Bytes that no honest client sends, on the gRPC port: the service stays up, and the others are served meanwhile. */
+/** Bytes that no honest client sends, on the gRPC port: the service stays up, and the others are
+ *  served meanwhile. */
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';

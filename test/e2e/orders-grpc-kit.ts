@@ -1,5 +1,5 @@
-/** A stock gRPC client (grpc-js over the proto file), the words of google.rpc as another library reads them, and bare
- *  HTTP/2 for what no stock client sends. */
+/** A stock gRPC client (grpc-js over the proto file), the words of google.rpc as another library
+ *  reads them, and bare HTTP/2 for what no stock client sends. */
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders, type Settings } from 'node:http2';
 import { join } from 'node:path';
 import {

@@ -1,4 +1,5 @@
-/** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both transports are one. */
+/** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both
+ *  transports are one. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { launcher } from '../fixtures/process.ts';

@@ -1,5 +1,5 @@
-/** The orders process over HTTP by each backend that may serve it: exact keys, what it says of itself, what it keeps of
- *  a request, and how it stands a flood of what is malformed. */
+/** The orders process over HTTP by each backend that may serve it: exact keys, what it says of
+ *  itself, what it keeps of a request, and how it stands a flood of what is malformed. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';

@@ -1,4 +1,5 @@
-/** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put before the database. */
+/** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put
+ *  before the database. */
 import { randomUUID } from 'node:crypto';
 import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
@@ -178,8 +179,9 @@ export function createdOf(reply: Reply, replayed: boolean): string {
   return orderId;
 }
 
-/** A transaction that did `work` and stays open, as another process's that is slow; returns what ends it. It is rolled back with
- *  the test at the latest: an open transaction would keep its pool from closing. */
+/** A transaction that did `work` and stays open, as another process's that is slow; returns what
+ *  ends it. It is rolled back with the test at the latest: an open transaction would keep its pool
+ *  from closing. */
 export async function leftOpen(
   pool: SqlPool,
   work: (session: SqlSession) => Promise<unknown>,

@@ -1,4 +1,5 @@
-/** Rows that orders deletes by itself: expired keys, and everything that a turn of its maintenance finds. */
+/** Rows that orders deletes by itself: expired keys, and everything that a turn of its maintenance
+ *  finds. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';

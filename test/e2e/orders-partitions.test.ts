@@ -1,4 +1,5 @@
-/** Partitions of the outbox and the end of keys, on a real database, beside writers and markers that never stop. */
+/** Partitions of the outbox and the end of keys, on a real database, beside writers and markers
+ *  that never stop. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';

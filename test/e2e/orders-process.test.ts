@@ -1,4 +1,5 @@
-/** The orders command as a process: its crash point, its deadline, its drivers, and which relays it wakes. */
+/** The orders command as a process: its crash point, its deadline, its drivers, and which relays it
+ *  wakes. */
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { requirePlainSchema } from '../../src/outbox/database/schema-name.ts';

@@ -1,5 +1,5 @@
-/** The write path over a database that crashes under load and restarts: every answered order exists, and each key is
- *  one order. */
+/** The write path over a database that crashes under load and restarts: every answered order
+ *  exists, and each key is one order. */
 
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';

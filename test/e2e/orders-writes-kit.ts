@@ -1,4 +1,5 @@
-/** Several instances of the orders service in one test process, on a real database, and the oracle that judges what they did. */
+/** Several instances of the orders service in one test process, on a real database, and the oracle
+ *  that judges what they did. */
 
 import { afterAll, expect } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -187,7 +188,8 @@ export async function insist(
   }
 }
 
-/** What must hold whatever happened. @param mayRepeatFirst an answer may have been lost on its way, so that nobody saw `first` */
+/** What must hold whatever happened. @param mayRepeatFirst an answer may have been lost on its way,
+ *  so that nobody saw `first` */
 export async function judge(
   pool: SqlPool,
   outcomes: readonly Outcome[],

@@ -1,5 +1,5 @@
-/** The write path against its oracle: whatever is asked in whatever mix, at two instances, of either driver, and while the database
- *  kills, blocks and deadlocks. */
+/** The write path against its oracle: whatever is asked in whatever mix, at two instances, of
+ *  either driver, and while the database kills, blocks and deadlocks. */
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -158,7 +158,8 @@ describe('database faults', () => {
 
   it('orders survives deadlocks with writers that do not sort their keys', async () => {
     const world = await writesWorld(stack.postgres);
-    // Long enough to be seen waiting, and shorter than deadlock_timeout, after which the server ends one of the two.
+    // Long enough to be seen waiting, and shorter than deadlock_timeout, after which the server
+    // ends one of the two.
     const options = { ...PATIENT, batch: 50, batchLockMs: 500 };
     const instances = await Promise.all([world.instance(options), world.instance(options)]);
     const splits = (): number =>
@@ -199,8 +200,8 @@ describe('database faults', () => {
           over = true;
         });
       await Promise.race([half.opened, foreign]);
-      // The first of them are written alone. All others are in one batch, which has free keys in hand when it comes to those
-      // that are taken.
+      // The first of them are written alone. All others are in one batch, which has free keys in
+      // hand when it comes to those that are taken.
       const ours = [...keys].reverse().flatMap((key) =>
         instances.map(({ orders }) =>
           insist(

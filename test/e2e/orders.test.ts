@@ -148,7 +148,8 @@ describe('new order', () => {
     const before = await rowCounts(pool);
     for (let round = 0; round < 3; round++) {
       const key = newKey();
-      // Others go first and keep every connection busy, so that requests of the key gather before its first write.
+      // Others go first and keep every connection busy, so that requests of the key gather before
+      // its first write.
       const ahead = to.flatMap((each) => Array.from({ length: 10 }, () => each.order(newKey())));
       const replies = await Promise.all(
         Array.from({ length: 50 }, (_unused, i) => (to[i % to.length] as Service).order(key)),

@@ -1,4 +1,5 @@
-/** The package as a user gets it: packed, installed into an empty project, and used there by a service that is killed. */
+/** The package as a user gets it: packed, installed into an empty project, and used there by a
+ *  service that is killed. */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +18,8 @@ beforeAll(() => {
   npm(packageRoot(), 'pack', '--silent', '--pack-destination', project);
   const tarball = readdirSync(project).find((name) => name.endsWith('.tgz')) as string;
   writeFileSync(join(project, 'package.json'), '{ "private": true, "type": "module" }\n');
-  // The packages that compile are taken as bin/bootstrap compiled them: the same versions, in minutes less.
+  // The packages that compile are taken as bin/bootstrap compiled them: the same versions, in
+  // minutes less.
   npm(
     project,
     'install',

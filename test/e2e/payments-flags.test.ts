@@ -1,5 +1,6 @@
-/** The effect of the flags of `millrace payments` for times and amounts on a process, and the counts of its keeper
- *  and its consumer: one service whose inbox reaches back three partitions, beside an outbox in another database. */
+/** The effect of the flags of `millrace payments` for times and amounts on a process, and the
+ *  counts of its keeper and its consumer: one service whose inbox reaches back three partitions,
+ *  beside an outbox in another database. */
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -27,7 +28,8 @@ const { world } = await paymentsKit(own, stack);
 const at = world('flags');
 const names = inboxNames('inbox');
 
-/** Now lies near the middle of a partition, whenever this runs: none begins and none expires meanwhile. */
+/** Now lies near the middle of a partition, whenever this runs: none begins and none expires
+ *  meanwhile. */
 const NOW = realClock.wallNowMs();
 const WIDTH = Math.round(NOW / (Math.floor(NOW / 2_700_000) + 0.5));
 const RETENTION = 2 * WIDTH;
@@ -42,7 +44,8 @@ const SLACK_S = 600;
 
 const RECORDS = { orders: 4, others: 3, malformed: 5 } as const;
 const BEFORE_LAST = RECORDS.orders + RECORDS.others + RECORDS.malformed;
-/** Every record is copied, and the copy of the last one comes with it: none waits for a batch that never comes. */
+/** Every record is copied, and the copy of the last one comes with it: none waits for a batch that
+ *  never comes. */
 const SEED = Array.from({ length: 64 }, (_, seed) => seed).find(
   (seed) => copyPlan(seed, 1, 0, BigInt(BEFORE_LAST)) === 'same_batch',
 );

@@ -1,5 +1,6 @@
-/** Payments behind a relay that is not ours: another client, another partitioner, other headers or none, other members in
- *  another order. What counts is the record's value; see docs/how-to/outbox.md. */
+/** Payments behind a relay that is not ours: another client, another partitioner, other headers or
+ *  none, other members in another order. What counts is the record's value; see
+ *  docs/how-to/outbox.md. */
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
@@ -43,7 +44,8 @@ const FORMS: ReadonlyArray<(event: Event) => ForeignRecord> = [
     value: `{ "payload": {"amount_cents": ${cents}, "account_id": 7,\n "order_id": "${orderId}"} , "event_type":"order.created.v1", "msg_id":"${msgId}" }`,
     headers: [],
   }),
-  // Extra members, upper case ids, a key that is not the order, headers in another order and with names of others.
+  // Extra members, upper case ids, a key that is not the order, headers in another order and with
+  // names of others.
   ({ msgId, orderId, cents }) => ({
     key: `customer-${cents % 7}`,
     value: JSON.stringify({
@@ -89,7 +91,8 @@ it('payments charges what another relay publishes once, however it formats and r
   expect(first.delivered).toBe(300);
   expect(first.partitions.length).toBeGreaterThan(1);
   expect(await at.run('a')).toMatchObject({ charged: 300, suppressed: 0, parked: 0, ignored: 0 });
-  // It died before it had marked them: all come again, in another form and at other places, with what else it knows.
+  // It died before it had marked them: all come again, in another form and at other places, with
+  // what else it knows.
   const again = orders.map((event, i) => form(event, i + 1));
   const other: ForeignRecord = {
     key: 'x',

@@ -1,4 +1,5 @@
-/** Topics, schemas and groups for tests of `millrace payments`, and a gate to put before the database. */
+/** Topics, schemas and groups for tests of `millrace payments`, and a gate to put before the
+ *  database. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -14,9 +15,11 @@ import { until } from '../wait.ts';
 const PARTITIONS = 3;
 /** As payments expects it of the topic. */
 const RETENTION_MS = 86_400_000;
-/** A member that a busy machine keeps from its heartbeats stays one: nothing is read twice that a test did not ask for. */
+/** A member that a busy machine keeps from its heartbeats stays one: nothing is read twice that a
+ *  test did not ask for. */
 const PATIENT = '-session-timeout=45s';
-/** Of a member that dies or stands still, so that the next does not wait long for its partitions. */
+/** Of a member that dies or stands still, so that the next does not wait long for its partitions.
+ */
 export const MORTAL = '-session-timeout=6s';
 
 export interface Event {
@@ -115,7 +118,8 @@ export async function paymentsKit(
   return { pool, world: (part) => worldOf(own, stack, pool, part) };
 }
 
-/** Waits until the server has ended the sessions that came from these ports: one that is late may still carry out what was sent. */
+/** Waits until the server has ended the sessions that came from these ports: one that is late may
+ *  still carry out what was sent. */
 export const sessionsOver = (pool: SqlPool, ports: readonly number[]): Promise<true> =>
   until('the end of the sessions', async () => {
     const { rows } = await pool.query(

@@ -1,4 +1,5 @@
-/** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id leads to. */
+/** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id
+ *  leads to. */
 
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
@@ -285,13 +286,15 @@ describe('forgotten message', () => {
        SELECT gen_random_uuid(), gen_random_uuid(), reason, false, 't', 0, n, now() - interval '2 hours'
        FROM generate_series(1, 3) AS n, unnest(ARRAY['order_charged', 'seen', 'same_batch']) AS reason`,
     );
-    // Charged under a TTL that keeps them. Under the short one the keeper may drop their partition before the group is joined,
-    // and what is charged below the floor is remembered for a TTL from then on.
+    // Charged under a TTL that keeps them. Under the short one the keeper may drop their partition
+    // before the group is joined, and what is charged below the floor is remembered for a TTL from
+    // then on.
     expect(await at.run('a')).toMatchObject({ charged: 50 });
     expect(await at.count('inbox')).toBe(50);
     const service = startPayments(own, at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
     await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
-    // What batches did is forgotten by the same age, and what was absorbed; not what only the UNIQUE of charges stopped.
+    // What batches did is forgotten by the same age, and what was absorbed; not what only the
+    // UNIQUE of charges stopped.
     const early = `payments_suppressed WHERE seen_at < now() - interval '1 hour'`;
     for (const old of [
       `payments_batches WHERE committed_at < now() - interval '1 hour'`,

@@ -1,4 +1,5 @@
-/** /ready of payments, which says whether a broker answers and whether the group has the member; and a drain while the group is held up. */
+/** /ready of payments, which says whether a broker answers and whether the group has the member;
+ *  and a drain while the group is held up. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
@@ -17,8 +18,8 @@ const broker = brokerProbe(stack.brokers);
 afterAll(() => broker.close());
 const { world } = await paymentsKit(own, { ...stack, postgres: postgres.url });
 const LATE_MS = 60_000;
-/** Far more than a commit that is not taken and the departure from the group need, and less than the session, which a member that
- *  waited for the group would use up: it would end with 70. */
+/** Far more than a commit that is not taken and the departure from the group need, and less than
+ *  the session, which a member that waited for the group would use up: it would end with 70. */
 const PATIENCE = ['-drain-timeout=60s', '-session-timeout=5m'];
 /** A check takes two seconds, and a broker is given three before that. */
 const BEFORE_MS = 6000;
@@ -41,7 +42,8 @@ const SILENT: Readonly<Record<string, { readonly why: RegExp; was(sinceMs: numbe
   group: { why: /^no broker answers/, was: (sinceMs) => broker.silentMs(sinceMs) > 0 },
 };
 
-/** What says not ready, but for what is right: that a server was silent which left our question unanswered, too. */
+/** What says not ready, but for what is right: that a server was silent which left our question
+ *  unanswered, too. */
 async function wrongly(address: string): Promise<unknown> {
   const sinceMs = realClock.monotonicMs() - BEFORE_MS;
   const report = await readyOf(address);

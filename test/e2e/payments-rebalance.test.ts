@@ -1,5 +1,5 @@
-/** Members of the payments group that come, leave, die and stand still in the middle of batches: every order is charged
- *  once, and nothing waits for the dead. */
+/** Members of the payments group that come, leave, die and stand still in the middle of batches:
+ *  every order is charged once, and nothing waits for the dead. */
 import { describe, expect, it } from 'vitest';
 import { startPayments } from '../fixtures/payments.ts';
 import { launcher, type Running } from '../fixtures/process.ts';
@@ -34,7 +34,8 @@ function publishing(at: World): { readonly sent: Event[]; stop(): Promise<void> 
   };
 }
 
-/** Waits for so many charges more than there are; the first member may still be making its tables. */
+/** Waits for so many charges more than there are; the first member may still be making its tables.
+ */
 async function charged(at: World, more: number): Promise<void> {
   const before = await at.count('charges').catch(() => 0);
   await until(

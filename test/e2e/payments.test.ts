@@ -1,4 +1,5 @@
-/** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
+/** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from
+ *  the tables. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { gateBefore } from '../fixtures/gate.ts';

@@ -1,4 +1,5 @@
-/** Profiles of real processes under load, by V8's own profiler, which runs wherever Node.js does. */
+/** Profiles of real processes under load, by V8's own profiler, which runs wherever Node.js does.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

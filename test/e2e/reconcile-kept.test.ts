@@ -1,5 +1,5 @@
-/** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are gone by their age are no
- *  deltas, what is gone before that is. */
+/** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are
+ *  gone by their age are no deltas, what is gone before that is. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

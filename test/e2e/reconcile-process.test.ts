@@ -1,4 +1,5 @@
-/** `millrace reconcile` as a process: what it serves while it compares, and how many ids it lists. */
+/** `millrace reconcile` as a process: what it serves while it compares, and how many ids it lists.
+ */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import { withSettings } from '../../src/outbox/database/connection.ts';

@@ -1,5 +1,5 @@
-/** The reconciler on a real database: its classes are the sets that an oracle in plain JavaScript finds in the same
- *  rows, and the command answers by its exit code. */
+/** The reconciler on a real database: its classes are the sets that an oracle in plain JavaScript
+ *  finds in the same rows, and the command answers by its exit code. */
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -347,7 +347,8 @@ describe('reconcile function', () => {
       );
       // The keys that are left are older than the third order by more than the margin.
       await pool.query("UPDATE idempotency_keys SET created_at = now() - interval '1 hour'");
-      // Without a ledger the stored keys are the intents: the counts differ, and one order has no reason.
+      // Without a ledger the stored keys are the intents: the counts differ, and one order has no
+      // reason.
       expect(found(await ask(world, false))).toEqual({ ghost_order: [old[2]] });
       const entries = ledgerOf(world).map((entry) =>
         entry.type === 'intent' && entry.intent < 2 ? { ...entry, due_ms: -2 * 86_400_000 } : entry,
@@ -432,7 +433,8 @@ describe('reconcile function', () => {
       };
       const half = await costOf(15_000);
       const whole = await costOf(30_000);
-      // A loop over one table inside another would look at 10^9 pairs, and at four times as many for twice the rows.
+      // A loop over one table inside another would look at 10^9 pairs, and at four times as many
+      // for twice the rows.
       expect(whole).toBeLessThan(30_000 * 1000);
       expect(whole).toBeLessThan(half * 2.5);
     },
@@ -452,7 +454,8 @@ describe('reconcile function', () => {
       ) as unknown as World;
     };
 
-    /** Reconciles tables and a ledger that change between the first comparison and the end of the settle window. */
+    /** Reconciles tables and a ledger that change between the first comparison and the end of the
+     *  settle window. */
     async function whileLoadRuns(before: World, told: World, after: World) {
       await store(before);
       let ledger = ledgerOf(told);

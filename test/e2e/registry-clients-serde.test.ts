@@ -1,7 +1,8 @@
-/** What one client writes another one reads: bytes through the embedded Kafka, Avro and Protobuf, with references.
+/** What one client writes another one reads: bytes through the embedded Kafka, Avro and Protobuf,
+ *  with references.
  *
- *  What the clients themselves cannot do is not asked of them: @kafkajs writes no message indexes and reads only the
- *  first message of a file (its issue 248), and has no well-known types.
+ *  What the clients themselves cannot do is not asked of them: @kafkajs writes no message indexes
+ *  and reads only the first message of a file (its issue 248), and has no well-known types.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
@@ -214,7 +215,8 @@ describe('Protobuf with an import', () => {
         expected.push(value);
       }
     }
-    // One compiled descriptor, one id; our own client registered the text that it was compiled from.
+    // One compiled descriptor, one id; our own client registered the text that it was compiled
+    // from.
     const ids = written.map(({ bytes }) => Buffer.from(bytes, 'base64').readUInt32BE(1));
     expect(new Set(ids.slice(0, 2 * VALUES.PROTOBUF.length)).size).toBe(1);
     const records = await through(topic, written);

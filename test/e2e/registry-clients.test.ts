@@ -1,4 +1,5 @@
-/** Registry clients of others, as their users run them: register, look up, evolve, be refused, delete. */
+/** Registry clients of others, as their users run them: register, look up, evolve, be refused,
+ *  delete. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,5 +1,5 @@
-// Appends to a registry file that is compacted all the time, until it is killed. Reports what it found, then each append that
-// settled.
+// Appends to a registry file that is compacted all the time, until it is killed. Reports what it
+// found, then each append that settled.
 //   node registry-file.worker.mjs DIST FOLDER KEYS
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';

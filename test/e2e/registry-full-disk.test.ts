@@ -1,4 +1,5 @@
-/** A registry whose store takes no more: reads and readiness go on, writes are refused and said to be. */
+/** A registry whose store takes no more: reads and readiness go on, writes are refused and said to
+ *  be. */
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { scrape } from '../fixtures/metrics.ts';

@@ -1,4 +1,5 @@
-/** Large schemas on the thread that checks them: what ends a check, and a registry that is asked for /health meanwhile. */
+/** Large schemas on the thread that checks them: what ends a check, and a registry that is asked
+ *  for /health meanwhile. */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, it } from 'vitest';

@@ -64,7 +64,8 @@ export class Instance {
     return { status: response.status, body: answer, isStale };
   }
 
-  /** The first answer that does not say itself that it may be old: a broker may be silent for a while. */
+  /** The first answer that does not say itself that it may be old: a broker may be silent for a
+   *  while. */
   read(path: string): Promise<Answer> {
     return until('an answer that is not stale', async () => {
       const answer = await this.ask('GET', path);
@@ -144,8 +145,9 @@ async function rowsOf(
   }
 }
 
-/** Reads the topic without the registry's code and checks what must hold of it: no key of a version ever had two
- *  contents, no id two schemas, versions are dense, and a reader of uncommitted rows ends with the same. */
+/** Reads the topic without the registry's code and checks what must hold of it: no key of a version
+ *  ever had two contents, no id two schemas, versions are dense, and a reader of uncommitted rows
+ *  ends with the same. */
 export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
   const committed = await rowsOf(brokers, topic, 'committed');
   const uncommitted = await rowsOf(brokers, topic, 'uncommitted');

@@ -1,5 +1,5 @@
-/** The Kafka store by itself, against a real broker: what it stores, which instance may write, and what other
- *  readers see. */
+/** The Kafka store by itself, against a real broker: what it stores, which instance may write, and
+ *  what other readers see. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';

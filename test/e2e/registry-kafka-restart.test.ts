@@ -1,5 +1,5 @@
-/** A broker that is killed under a registry and started again: what was acknowledged is stored, and writes and reads
- *  resume by themselves. */
+/** A broker that is killed under a registry and started again: what was acknowledged is stored, and
+ *  writes and reads resume by themselves. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { scrape } from '../fixtures/metrics.ts';
@@ -31,7 +31,8 @@ it('two registries continue after their broker was killed and started again', as
   };
   for (const [n, through] of instances.entries()) expect(await register(through, `Before${n}`)).toBe(true);
   await own.killBroker();
-  // Lookups by id need nobody. A read that has to see every write waits for it, and says that it could not.
+  // Lookups by id need nobody. A read that has to see every write waits for it, and says that it
+  // could not.
   const [known] = acknowledged;
   const byId = await first.ask('GET', `/schemas/ids/${known?.id}`);
   expect(byId).toMatchObject({ status: 200, body: { schema: known?.schema } });

@@ -1,5 +1,5 @@
-/** Several registry processes on one topic: one writes, all read, and whichever dies or sleeps, nothing is lost or
- *  given twice. */
+/** Several registry processes on one topic: one writes, all read, and whichever dies or sleeps,
+ *  nothing is lost or given twice. */
 import { expect, it } from 'vitest';
 import { launcher } from '../fixtures/process.ts';
 import { sharedStack } from '../fixtures/stack.ts';
@@ -52,7 +52,8 @@ class Writers {
   private async write(instances: readonly Instance[], writer: number): Promise<void> {
     for (let n = 0; !this.stopped; n++) {
       const subject = `s${writer % 16}`;
-      // Every fourth schema is one that other writers register too, so ids are shared between subjects.
+      // Every fourth schema is one that other writers register too, so ids are shared between
+      // subjects.
       const schema = recordSchema(n % 4 === 3 ? `Shared${n}` : `W${writer}N${n}`);
       const instance = instances[(writer + n) % instances.length] as Instance;
       const id = await instance.register(subject, schema);
@@ -121,8 +122,8 @@ it('SIGKILL of the leader under 64 writers repeats no id, loses no acknowledged 
 
 const TAKEN_OVER_WITHIN_MS = 150_000;
 
-/** Stops the one that leads, so that it still thinks so when it wakes. A stall of the machine may move the lead meanwhile:
- *  then the one that has it now is stopped. */
+/** Stops the one that leads, so that it still thinks so when it wakes. A stall of the machine may
+ *  move the lead meanwhile: then the one that has it now is stopped. */
 async function stopLeader(instances: readonly [Instance, Instance]): Promise<{
   readonly sleeper: Instance;
   readonly other: Instance;
@@ -195,7 +196,8 @@ async function sleptPastLease(topic: string): Promise<boolean> {
 const SLEPT_RUNS_MAX = 4;
 
 it('a leader that was suspended past its lease writes nothing more', { timeout: 900_000 }, async () => {
-  // A stall of the machine after the waking may rightly move the lead once more: then all is done again.
+  // A stall of the machine after the waking may rightly move the lead once more: then all is done
+  // again.
   for (let run = 1; !(await sleptPastLease(topicOf(`slept-${run}`))); run++)
     expect(run, 'how often the one that woke took the lead back').toBeLessThan(SLEPT_RUNS_MAX);
 });

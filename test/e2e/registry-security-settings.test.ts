@@ -1,4 +1,5 @@
-/** The security settings that an operator may get wrong, and the command that makes lines of the password file. */
+/** The security settings that an operator may get wrong, and the command that makes lines of the
+ *  password file. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,5 @@
-/** The registry as an operator runs it with rules: passwords, tokens, certificates, limits, reloads, and what it logs. */
+/** The registry as an operator runs it with rules: passwords, tokens, certificates, limits,
+ *  reloads, and what it logs. */
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { renameSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest, type Server } from 'node:http';

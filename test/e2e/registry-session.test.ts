@@ -1,5 +1,6 @@
-/** docs/tutorials/registry-session.md is true: its commands are run and give the output that it shows. With MILLRACE_RECORD=1 the
- *  page gets the output of this run instead; read the difference before it is committed. */
+/** docs/tutorials/registry-session.md is true: its commands are run and give the output that it
+ *  shows. With MILLRACE_RECORD=1 the page gets the output of this run instead; read the difference
+ *  before it is committed. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';

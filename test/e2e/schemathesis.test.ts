@@ -1,6 +1,7 @@
-/** schemathesis makes requests from the OpenAPI descriptions of the registry and of orders, and judges every answer by them: no
- *  5xx, no status, header or body that is not described, nothing refused that is described, nothing taken that is not, 405 with
- *  Allow for methods that are not described. */
+/** schemathesis makes requests from the OpenAPI descriptions of the registry and of orders, and
+ *  judges every answer by them: no 5xx, no status, header or body that is not described, nothing
+ *  refused that is described, nothing taken that is not, 405 with Allow for methods that are not
+ *  described. */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';

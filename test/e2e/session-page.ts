@@ -1,7 +1,9 @@
-/** Pages of console sessions: their commands are run for real in one shell, and their output is compared.
+/** Pages of console sessions: their commands are run for real in one shell, and their output is
+ *  compared.
  *
- *  In a block that is fenced as `console`, a line that begins with `$ ` is a command, lines that begin with `> ` go on
- *  with it, and the rest, up to the next command, is what it wrote to stdout. stderr (progress and the log) is left out.
+ *  In a block that is fenced as `console`, a line that begins with `$ ` is a command, lines that
+ *  begin with `> ` go on with it, and the rest, up to the next command, is what it wrote to stdout.
+ *  stderr (progress and the log) is left out.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -67,8 +69,8 @@ export function withOutputs(page: string, outputs: readonly string[]): string {
   return text.join('').replace(/\n$/, '');
 }
 
-/** Runs the commands one after the other in one bash, in `dir`, and gives what each wrote to stdout. What they leave
- *  running is killed at the end. */
+/** Runs the commands one after the other in one bash, in `dir`, and gives what each wrote to
+ *  stdout. What they leave running is killed at the end. */
 export async function replay(
   steps: readonly Step[],
   options: {

@@ -1,4 +1,5 @@
-/** The example of a service with an outbox and an inbox (examples/shipping), run as a process and killed in the middle. */
+/** The example of a service with an outbox and an inbox (examples/shipping), run as a process and
+ *  killed in the middle. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -32,7 +33,8 @@ function start(cwd: string, args: readonly string[]) {
   return { child, ended, stderr: () => stderr };
 }
 
-/** Runs the example, kills it twice while it has effects in hand, and expects each move of each parcel once and in order.
+/** Runs the example, kills it twice while it has effects in hand, and expects each move of each
+ *  parcel once and in order.
  *  @param file the example
  *  @param cwd where it resolves `millrace` */
 export async function survivesKills(file: string, cwd: string): Promise<void> {
@@ -57,7 +59,8 @@ export async function survivesKills(file: string, cwd: string): Promise<void> {
   ] as const) {
     const run = start(cwd, args);
     await until('the tables of the service', () => present('history_parked'));
-    // Its consumer has joined once the first line has its effect: from here on each part has something in hand.
+    // Its consumer has joined once the first line has its effect: from here on each part has
+    // something in hand.
     for (const line of lines.slice(0, from + 1)) run.child.stdin?.write(`${line}\n`);
     await until('a first effect', () => contains('history', from + 1));
     const before = await count('parcel_outbox');

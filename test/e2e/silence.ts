@@ -1,5 +1,6 @@
-/** Controls for tests of what a process says of its servers: whether PostgreSQL or a broker left somebody without an
- *  answer. A machine may let any of them stand still; who then says so is right, and who is late for it is not slow. */
+/** Controls for tests of what a process says of its servers: whether PostgreSQL or a broker left
+ *  somebody without an answer. A machine may let any of them stand still; who then says so is
+ *  right, and who is late for it is not slow. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll } from 'vitest';
 import type { Cancel } from '../../src/core/clock.ts';
@@ -14,7 +15,8 @@ interface Stretch {
   toMs: number;
 }
 
-/** Asks all the time. Its clock counts ticks: where this process itself stood still, that is one tick of silence. */
+/** Asks all the time. Its clock counts ticks: where this process itself stood still, that is one
+ *  tick of silence. */
 class Probe {
   private readonly silences: Array<Stretch & { ms: number }> = [];
   private readonly ask: () => Promise<unknown>;
@@ -68,8 +70,8 @@ class Probe {
   }
 }
 
-/** Of no topic: size i32 | key i16 | version i16 | correlation i32 | client id str | topics [str] (Source: Kafka protocol guide, Metadata
- *  version 1). */
+/** Of no topic: size i32 | key i16 | version i16 | correlation i32 | client id str | topics [str]
+ *  (Source: Kafka protocol guide, Metadata version 1). */
 function metadataRequest(): Buffer {
   const out = Buffer.alloc(18);
   out.writeInt32BE(out.length - 4, 0);
@@ -101,8 +103,9 @@ const QUESTION = Buffer.from('SELECT 1\0');
 /** ReadyForQuery outside of a transaction: the last of an answer. */
 const ANSWERED = Buffer.from([0x5a, 0, 0, 0, 5, 0x49]);
 
-/** Stands before PostgreSQL and takes the time of two answers on every connection: to its start and to SELECT 1, which wait for nothing
- *  but the server. A backend is a process of its own, so that only this connection tells whether it stood still. */
+/** Stands before PostgreSQL and takes the time of two answers on every connection: to its start and
+ *  to SELECT 1, which wait for nothing but the server. A backend is a process of its own, so that
+ *  only this connection tells whether it stood still. */
 export async function watchedPostgres(url: string) {
   const target = new URL(url);
   const silences: Stretch[] = [];

@@ -1,5 +1,6 @@
-/** millrace slo -rules=outbox on orders, a relay and payments that really run: every metric its rules name is served under
- *  the labels they ask for, and what holds whatever the machine is found to hold. */
+/** millrace slo -rules=outbox on orders, a relay and payments that really run: every metric its
+ *  rules name is served under the labels they ask for, and what holds whatever the machine is found
+ *  to hold. */
 
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parseExposition, serves } from '../../src/slo/exposition.ts';

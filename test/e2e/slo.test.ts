@@ -1,5 +1,5 @@
-/** millrace slo on a registry, a producer and consumers that really run: every metric its rules name is served, good
- *  runs are told from bad ones, and its exit codes mean what they say. */
+/** millrace slo on a registry, a producer and consumers that really run: every metric its rules
+ *  name is served, good runs are told from bad ones, and its exit codes mean what they say. */
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

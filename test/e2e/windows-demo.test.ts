@@ -1,5 +1,5 @@
-/** The windows slice of the demo, small: every fact holds in an honest run, and each fact fails when the test breaks
- *  it. */
+/** The windows slice of the demo, small: every fact holds in an honest run, and each fact fails
+ *  when the test breaks it. */
 
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

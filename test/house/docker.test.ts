@@ -1,4 +1,5 @@
-/** The docker files are checked without a Docker engine: syntax, references between their parts, and what must hold. */
+/** The docker files are checked without a Docker engine: syntax, references between their parts,
+ *  and what must hold. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validate } from 'dockerfile-utils';

@@ -1,4 +1,5 @@
-/** Documents for people: their links lead somewhere, the code of the README parses, and the README stays short. */
+/** Documents for people: their links lead somewhere, the code of the README parses, and the README
+ *  stays short. */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';

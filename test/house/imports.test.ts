@@ -1,4 +1,5 @@
-/** The import rules catch what they are there to catch: each planted violation is named, a clean tree passes. */
+/** The import rules catch what they are there to catch: each planted violation is named, a clean
+ *  tree passes. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,5 @@
-/** What docker/ asks of the metrics: every expression of the dashboards and of the alert rules, and the names in it. */
+/** What docker/ asks of the metrics: every expression of the dashboards and of the alert rules, and
+ *  the names in it. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseDocument } from 'yaml';
@@ -135,7 +136,8 @@ export function served(exposition: string): ReadonlyMap<string, ReadonlySet<stri
   return names;
 }
 
-/** Labels by metric as the code registers them: what has not happened yet has no sample to show them. */
+/** Labels by metric as the code registers them: what has not happened yet has no sample to show
+ *  them. */
 export function registeredLabels(sources: readonly string[]): ReadonlyMap<string, ReadonlySet<string>> {
   const found = new Map<string, Set<string>>();
   const call = /\b(?:counter|gauge|histogram)\(\s*'(\w+)',\s*(?:'[^']*'|"[^"]*"|`[^`]*`),\s*\[([^\]]*)\]/g;

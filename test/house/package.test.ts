@@ -1,4 +1,5 @@
-/** Promises of the package itself: what package.json, the lockfile and the compiled client library must hold. */
+/** Promises of the package itself: what package.json, the lockfile and the compiled client library
+ *  must hold. */
 import { execFile, spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -42,7 +43,8 @@ describe('package.json', () => {
       .filter(([path, entry]) => path !== '' && entry.hasInstallScript === true)
       .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length))
       .filter((name) => name !== 'fsevents');
-    // libpq has a binding.gyp and no script of its own: npm compiles it all the same. npm 12 ignores names with a version.
+    // libpq has a binding.gyp and no script of its own: npm compiles it all the same. npm 12
+    // ignores names with a version.
     expect(Object.keys(manifest.allowScripts).sort()).toEqual([...new Set([...withScripts, 'libpq'])].sort());
     expect(manifest.allowScripts['node-rdkafka']).toBe(true);
     expect(manifest.allowScripts['libpq']).toBe(true);

@@ -1,5 +1,5 @@
-/** End-to-end tests start commands and servers through test/fixtures alone: one module has the flags that every start
- *  needs, the wait for readiness and the clean-up of a command. */
+/** End-to-end tests start commands and servers through test/fixtures alone: one module has the
+ *  flags that every start needs, the wait for readiness and the clean-up of a command. */
 import { describe, expect, it } from 'vitest';
 import { read, repositoryFiles } from './root.ts';
 

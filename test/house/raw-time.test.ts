@@ -1,4 +1,5 @@
-/** The lint rule in biome.json that keeps raw time and randomness out of the products catches each way to get them. */
+/** The lint rule in biome.json that keeps raw time and randomness out of the products catches each
+ *  way to get them. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -10,7 +10,8 @@ export const projectRoot = packageRoot();
 /** What builds and runs make; .gitignore names them all. */
 export const GENERATED = ['node_modules', 'dist', 'build', 'prebuilds', '.millrace'] as const;
 
-/** Files that git tracks or would track, by path from the root; on a machine without git all that is not generated. */
+/** Files that git tracks or would track, by path from the root; on a machine without git all that
+ *  is not generated. */
 export function repositoryFiles(): string[] {
   const git = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
     cwd: projectRoot,

@@ -1,4 +1,5 @@
-/** The test runner judges a run as CI must: skipped, empty and broken runs are failures, and the last line counts. */
+/** The test runner judges a run as CI must: skipped, empty and broken runs are failures, and the
+ *  last line counts. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

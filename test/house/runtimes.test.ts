@@ -1,4 +1,5 @@
-/** The Node.js versions of the full tier: pinned, and one for each major that package.json supports besides the oldest. */
+/** The Node.js versions of the full tier: pinned, and one for each major that package.json supports
+ *  besides the oldest. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

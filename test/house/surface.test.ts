@@ -1,5 +1,5 @@
-/** Coverage of the effects commands and of the engine: a test starts a process with each flag, and a test or a
- *  dashboard reads each metric. */
+/** Coverage of the effects commands and of the engine: a test starts a process with each flag, and
+ *  a test or a dashboard reads each metric. */
 import { describe, expect, it } from 'vitest';
 import { command as engine } from '../../src/bin/engine.ts';
 import { command as load } from '../../src/bin/load.ts';

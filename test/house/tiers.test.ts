@@ -1,4 +1,5 @@
-/** The fast tier has a test for every command, and the second pass leaves out nothing that meets the addon. */
+/** The fast tier has a test for every command, and the second pass leaves out nothing that meets
+ *  the addon. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -20,7 +21,8 @@ const commands = readdirSync(join(projectRoot, 'src/bin'))
   .filter((name) => name.endsWith('.ts') && name !== 'main.ts')
   .map((name) => name.slice(0, -3));
 
-/** Commands that ask src/shell/drivers.ts for the broker or the kernels, or a part of which does. */
+/** Commands that ask src/shell/drivers.ts for the broker or the kernels, or a part of which does.
+ */
 function commandsOnTheAddon(): string[] {
   const asks = (path: string): boolean =>
     /^import .*\b(brokerDriver|kernels)\b.*shell\/drivers/m.test(read(path));

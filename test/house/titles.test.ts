@@ -1,5 +1,6 @@
-/** A failure list prints titles without their source, so each title must be a sentence with a subject of its own. The check
- *  refuses what reliably marks a fragment: a verb, a preposition or a placeholder at the beginning, or too few words. */
+/** A failure list prints titles without their source, so each title must be a sentence with a
+ *  subject of its own. The check refuses what reliably marks a fragment: a verb, a preposition or a
+ *  placeholder at the beginning, or too few words. */
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
 import { read, repositoryFiles } from './root.ts';
@@ -8,7 +9,8 @@ const WORDS_MIN = 4;
 
 const words = (text: string): string => text.trim().replace(/\s+/g, '|');
 
-/** First words of a fragment whose subject stands elsewhere, most often in the name of its `describe`. */
+/** First words of a fragment whose subject stands elsewhere, most often in the name of its
+ *  `describe`. */
 const FRAGMENT_STARTS = new RegExp(
   `^(${[
     words(
@@ -48,7 +50,8 @@ const FRAGMENT_STARTS = new RegExp(
   ].join('|')})(?=\\s|$)`,
 );
 
-/** Words that are a noun in one title and a verb in another: before an article or the like they are the verb. */
+/** Words that are a noun in one title and a verb in another: before an article or the like they are
+ *  the verb. */
 const VERB_BEFORE_OBJECT =
   /^(answers|calls|copies|counts|names|numbers|reads|records|repeats|requests|retries|writes) (a|an|the|no|nothing|one|what|which|whatever|who|its|their|it|them|each|every|all|any|only|again)\b/;
 

@@ -1,4 +1,5 @@
-/** Rules against an oracle that is written another way, and buckets against the arithmetic of a rate. */
+/** Rules against an oracle that is written another way, and buckets against the arithmetic of a
+ *  rate. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Buckets } from '../../src/access/bucket.ts';

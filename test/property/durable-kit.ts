@@ -1,5 +1,6 @@
-/** A loop as small as can be over the window kernels and the checkpointer: it takes an arrival log in batches, fires, hands
- *  results to a sink that is slower than it, makes checkpoints, and dies where it is told to.
+/** A loop as small as can be over the window kernels and the checkpointer: it takes an arrival log
+ *  in batches, fires, hands results to a sink that is slower than it, makes checkpoints, and dies
+ *  where it is told to.
  */
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import type {

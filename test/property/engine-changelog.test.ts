@@ -1,4 +1,5 @@
-/** The changelog against crashes and damage: what was durable comes back whole, a torn tail ends it, damage is named. */
+/** The changelog against crashes and damage: what was durable comes back whole, a torn tail ends
+ *  it, damage is named. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FRAME_HEADER_BYTES, frameBytes } from '../../src/engine/durability/changelog/frame.ts';

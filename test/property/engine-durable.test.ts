@@ -1,5 +1,5 @@
-/** Durability of the state: a run has the same result wherever it is killed and at any number of shards of the next life,
- *  and a damaged file is named and never makes a result wrong.
+/** Durability of the state: a run has the same result wherever it is killed and at any number of
+ *  shards of the next life, and a damaged file is named and never makes a result wrong.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -194,8 +194,8 @@ describe('run state on this machine', () => {
   it.each(CASES)('a run resumes from a folder: $stream.rules.window', async ({ stream, course }) => {
     const [, kernels] = SIDES as readonly [Kernels, Kernels];
     const expected = await clean(kernels, stream, course);
-    // Behind the first checkpoint, and of the first half: where a disk is slow, a base is begun less often, and a run has
-    // fewer steps than this one had.
+    // Behind the first checkpoint, and of the first half: where a disk is slow, a base is begun
+    // less often, and a run has fewer steps than this one had.
     const places = placesOf(expected.steps).filter((at) => at > 9 && at < expected.steps.length / 2);
     const some = places.filter((_, i) => i % 5 === 2);
     for (const atStep of some) {

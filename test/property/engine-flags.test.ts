@@ -1,4 +1,5 @@
-/** Flags that may change between two runs of one state: what left stays, and no event is lost or counted twice. */
+/** Flags that may change between two runs of one state: what left stays, and no event is lost or
+ *  counted twice. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Job } from '../../src/engine/job.ts';

@@ -1,4 +1,5 @@
-/** Helpers of the engine's tests: batches from plain events, a folder in memory, a sink that keeps what it was given. */
+/** Helpers of the engine's tests: batches from plain events, a folder in memory, a sink that keeps
+ *  what it was given. */
 import fc from 'fast-check';
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
@@ -49,8 +50,8 @@ const values = fc.oneof(
   fc.constantFrom(I64_MIN, I64_MAX, -(1n << 32n), 0xffff_ffffn, -1n),
 );
 
-/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows are met all the time; time
- *  moves on by `drift` an event, so that windows fire on the way. */
+/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows are
+ *  met all the time; time moves on by `drift` an event, so that windows fire on the way. */
 export const streams = (partitions: number) =>
   fc
     .tuple(
@@ -134,7 +135,8 @@ export function drawFrom(seed: number): Draw {
   };
 }
 
-/** Keeps the last value of every key, and how often a key was written with other values than before. */
+/** Keeps the last value of every key, and how often a key was written with other values than
+ *  before. */
 export class MemorySink implements WindowSink {
   readonly name = 'memory';
   readonly writeRowsMax = 1000;

@@ -1,4 +1,5 @@
-/** Copies of refused events: wherever lives end, the topic has each of them with its reason, and never one that was accepted. */
+/** Copies of refused events: wherever lives end, the topic has each of them with its reason, and
+ *  never one that was accepted. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';

@@ -1,5 +1,6 @@
-/** Engines with -source=group under virtual time: whatever the group does with its members, and whatever a disk, a sink, a clock or a
- *  death does to them, the results are those of the batch oracle, and no window is written twice with different values.
+/** Engines with -source=group under virtual time: whatever the group does with its members, and
+ *  whatever a disk, a sink, a clock or a death does to them, the results are those of the batch
+ *  oracle, and no window is written twice with different values.
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -18,7 +19,8 @@ const settledOne = (members: readonly Member[], world: World): Member | undefine
     (one) => one.isReading && one.consumed === world.appended.length && one.engine?.sinkReady === true,
   );
 
-/** Waits until a member has read everything, ends all of them, and compares what is in the sink with the oracle. */
+/** Waits until a member has read everything, ends all of them, and compares what is in the sink
+ *  with the oracle. */
 async function expectOracle(world: World, members: () => readonly Member[]): Promise<void> {
   const { clock } = world;
   const last = await clock.until(

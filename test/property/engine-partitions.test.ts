@@ -1,5 +1,5 @@
-/** Partitions that a topic is given while the engine runs, with crashes: the results are those of the oracle that is told of
- *  each one where the engine took it up. */
+/** Partitions that a topic is given while the engine runs, with crashes: the results are those of
+ *  the oracle that is told of each one where the engine took it up. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';

@@ -1,5 +1,5 @@
-/** Sessions on disk: swept, killed anywhere and taken up again, they are those of the oracle; what is open of a key is
- *  found wherever it lies; damage is named. */
+/** Sessions on disk: swept, killed anywhere and taken up again, they are those of the oracle; what
+ *  is open of a key is found wherever it lies; damage is named. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
@@ -24,11 +24,13 @@ import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-
 
 const stages = new Stages({ monotonicMs: () => 0 });
 
-// The twins sort in the turn in which they are asked to, so that what is done by when does not depend on threads.
+// The twins sort in the turn in which they are asked to, so that what is done by when does not
+// depend on threads.
 const engine = operatorUnderTest('reference', 'disk');
 const RULES: OracleRules = { window: 'session', gapMs: 40n, skewMs: 5n, latenessMs: 10n };
 
-/** Some accounts come often, others seldom; every now and then nobody does for longer than a gap. */
+/** Some accounts come often, others seldom; every now and then nobody does for longer than a gap.
+ */
 function logOf(seed: number, count: number): readonly Extract<LogEntry, { kind: 'event' }>[] {
   let word = seed;
   const draw = (below: number): number => {
@@ -207,7 +209,8 @@ describe('sessions on disk', () => {
       spiller.advance();
       await spiller.settled();
     }
-    // All but the last events are on disk, and were cut at 0; the table itself is cut by the drain alone.
+    // All but the last events are on disk, and were cut at 0; the table itself is cut by the drain
+    // alone.
     const firings = [...state.fire(100, 0, UNLOGGED), ...state.fire(Number.POSITIVE_INFINITY, 0, UNLOGGED)];
     const found = await firings.at(-1)?.find(2n);
     expect(found?.map(({ windowStart, windowEnd }) => [windowStart, windowEnd])).toEqual([

@@ -1,5 +1,6 @@
-/** State on disk that is not what it was: pieces that are damaged or gone are named, and nothing is computed from them;
- *  what a spill leaves undone is done again; and the changelog it needs stays short. */
+/** State on disk that is not what it was: pieces that are damaged or gone are named, and nothing is
+ *  computed from them; what a spill leaves undone is done again; and the changelog it needs stays
+ *  short. */
 import { describe, expect, it } from 'vitest';
 import type { LogEntry } from '../../bench/peers/oracle/rules.ts';
 import { oracleOf } from '../../bench/peers/oracle/windows.ts';
@@ -12,7 +13,8 @@ import { SimKv } from '../../src/sim/kv.ts';
 import type { EngineRun, JobUnderTest, Placed } from '../windows/engine-under-test.ts';
 import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-under-test.ts';
 
-// The twins sort in the turn in which they are asked to, so that what is done by when does not depend on threads.
+// The twins sort in the turn in which they are asked to, so that what is done by when does not
+// depend on threads.
 const engine = operatorUnderTest('reference', 'disk');
 const job: JobUnderTest = {
   rules: { window: 'sliding', sizeMs: 400n, slideMs: 100n, skewMs: 5n, latenessMs: 10n },

@@ -1,5 +1,5 @@
-/** Sweeps over sessions that lie in parts: what leaves and what stays is what the rule says over all events, whatever the
- *  parts, the pages and the chunks are. */
+/** Sweeps over sessions that lie in parts: what leaves and what stays is what the rule says over
+ *  all events, whatever the parts, the pages and the chunks are. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
@@ -84,7 +84,8 @@ async function allOf(stream: RowStream, pageRows = 3): Promise<Uint8Array> {
   return joined(pages);
 }
 
-/** Events and where they go: ahead of the frontier that their step begins at, in sixteenths of a gap. */
+/** Events and where they go: ahead of the frontier that their step begins at, in sixteenths of a
+ *  gap. */
 const steps = fc.array(
   fc.record({
     rows: fc.array(
@@ -92,7 +93,8 @@ const steps = fc.array(
       { maxLength: 25 },
     ),
     rise: fc.oneof(fc.constant(0n), fc.bigInt(1n, 40n)),
-    /** What becomes of the table behind the step: nothing, a part, or one of those that a sweep reads. */
+    /** What becomes of the table behind the step: nothing, a part, or one of those that a sweep
+     *  reads. */
     behind: fc.constantFrom('stays', 'part', 'sweep'),
     /** Parts, by their bits, that a sweep rewrites though nothing in them is due. */
     also: fc.nat(15),
@@ -161,7 +163,8 @@ describe('session sweep', () => {
               expect((pieces[i + 1] as Part).leastEnd).toBeGreaterThan(cut);
             });
             parts = [...pieces.filter(({ rows }) => rows.rowCount > 0), ...stay];
-            // Every event is in one of the parts, and what is open in one ends no sooner than is said of it.
+            // Every event is in one of the parts, and what is open in one ends no sooner than is
+            // said of it.
             const streams = await Promise.all(parts.map(({ rows }) => rows.rows()));
             const open = model.open().sort(byStart);
             expect(sessionsOf(await allOf(mergedSessions(kernels, gapMs, streams)))).toEqual(open);

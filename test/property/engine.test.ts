@@ -1,5 +1,6 @@
-/** The engine with crashes against the oracle: whatever the windows, the stream, the batch cuts, the shards and the moment
- *  of the crash. What the operator computes is proven in test/windows/engines.test.ts. */
+/** The engine with crashes against the oracle: whatever the windows, the stream, the batch cuts,
+ *  the shards and the moment of the crash. What the operator computes is proven in
+ *  test/windows/engines.test.ts. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { rowText } from '../../bench/peers/oracle/difference.ts';

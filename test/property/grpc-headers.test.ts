@@ -1,5 +1,5 @@
-/** Headers that node:http2 sends reach a handler unchanged, whatever the dynamic tables and the Huffman code make of
- *  them. */
+/** Headers that node:http2 sends reach a handler unchanged, whatever the dynamic tables and the
+ *  Huffman code make of them. */
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node:http2';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,5 +1,5 @@
-/** Random bytes on a connection: the server serves the other clients, handles no incomplete call, and holds nothing
- *  afterwards. */
+/** Random bytes on a connection: the server serves the other clients, handles no incomplete call,
+ *  and holds nothing afterwards. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import {

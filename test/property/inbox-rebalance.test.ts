@@ -1,6 +1,8 @@
-/** Members of a group with an inbox under virtual time, from seeds: members that join, leave, stand still and die, partitions that are
- *  revoked or lost, slow transactions, a database that is away, COMMITs without an answer, offset commits that fail. The oracle is that
- *  of the requirements: the effect of each message once, in the order of its key, and no offset committed before its effect. */
+/** Members of a group with an inbox under virtual time, from seeds: members that join, leave, stand
+ *  still and die, partitions that are revoked or lost, slow transactions, a database that is away,
+ *  COMMITs without an answer, offset commits that fail. The oracle is that of the requirements: the
+ *  effect of each message once, in the order of its key, and no offset committed before its effect.
+ */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';

@@ -1,5 +1,6 @@
-/** Any interleaving of minting, publishing with and without a mark, delivering, crashing, expiring and clocks that jump, on a
- *  real inbox, against a model: never two effects, nothing lost, undecidable exactly when it must be. */
+/** Any interleaving of minting, publishing with and without a mark, delivering, crashing, expiring
+ *  and clocks that jump, on a real inbox, against a model: never two effects, nothing lost,
+ *  undecidable exactly when it must be. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { coreError, findMillraceError } from '../../src/core/errors.ts';
@@ -169,7 +170,8 @@ async function play(script: readonly Step[]): Promise<void> {
       expect(kind).not.toBe('undecidable');
       if (kind === 'seen') met.seen++;
     }
-    // A topic that was restored from elsewhere gives what no horizon covers: of a UUIDv7 at least not twice.
+    // A topic that was restored from elsewhere gives what no horizon covers: of a UUIDv7 at least
+    // not twice.
     const old = step.do === 'restore' ? archive[step.pick % Math.max(1, archive.length)] : undefined;
     if (old !== undefined && isUuidV7(old.id)) {
       if ((await deliver(old, false)) === 'undecidable') met.undecidable++;

@@ -1,7 +1,9 @@
-/** Engines with -source=group in one simulated world: a broker, folders, a sink and processes, all under one virtual clock.
+/** Engines with -source=group in one simulated world: a broker, folders, a sink and processes, all
+ *  under one virtual clock.
  *
- *  A process takes part in the world through its timers and through what the world answers. So a process that stands still or was
- *  killed hears of neither, while the broker, the disk and the sink continue.
+ *  A process takes part in the world through its timers and through what the world answers. So a
+ *  process that stands still or was killed hears of neither, while the broker, the disk and the
+ *  sink continue.
  */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import { referenceKernels } from '../../src/addon/reference/kernels.ts';
@@ -97,7 +99,8 @@ export class Process implements Timers {
 
 type Call = <R>(work: () => Promise<R>) => Promise<R>;
 
-/** An object of which each method that answers later does so through `call`; so do the objects that it hands out. */
+/** An object of which each method that answers later does so through `call`; so do the objects that
+ *  it hands out. */
 function through<T extends object>(target: T, call: Call): T {
   return new Proxy(target, {
     get(of, name) {

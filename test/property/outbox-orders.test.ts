@@ -1,4 +1,5 @@
-/** The orders service's pure parts against oracles written from the specification: body, key, hash, ids. */
+/** The orders service's pure parts against oracles written from the specification: body, key, hash,
+ *  ids. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -69,7 +70,8 @@ const sound = fc.tuple(integerText, integerText, fc.boolean()).map(([account, am
 });
 const anyMembers = fc.oneof(sound, fc.array(member, { maxLength: 4 }));
 
-/** What the rules say of a body made of these members. JSON.parse judges the grammar of each value. */
+/** What the rules say of a body made of these members. JSON.parse judges the grammar of each value.
+ */
 function oracle(members: readonly Member[]): CreateRequest | 'refused' {
   const names = members.map((one) => one.name).sort();
   if (names.join() !== 'account_id,amount_cents') return 'refused';
@@ -269,7 +271,8 @@ describe('UUIDv7', () => {
   it('two UUIDv7 ids never share a random byte', () => {
     let filled = 0;
     let nowMs = START_MS;
-    // The tail of each id comes from an ascending 16-bit ramp: tails ascend unless bytes are used again.
+    // The tail of each id comes from an ascending 16-bit ramp: tails ascend unless bytes are used
+    // again.
     const fill = (into: Uint8Array): void => {
       for (let i = 0; i < into.length; i += 2, filled++) {
         into[i] = filled >> 8;
@@ -280,7 +283,8 @@ describe('UUIDv7', () => {
     let before = '';
     const made = 12_000;
     for (let i = 0; i < made; i++) {
-      // No period, so that ids of a new millisecond and of the same one come to lie at every end of the pool.
+      // No period, so that ids of a new millisecond and of the same one come to lie at every end of
+      // the pool.
       nowMs += (Math.imul(i, 0x9e3779b1) >>> 13) & 1;
       const tail = ids.next().slice(24);
       if (tail <= before) throw new Error(`${tail} after ${before}`);

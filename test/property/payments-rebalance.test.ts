@@ -1,5 +1,6 @@
-/** Members of the payments group under virtual time, from seeds: a batch is read while the one before it is written, so a partition that
- *  leaves is in up to two batches. The table of charges has no UNIQUE: the inbox alone keeps an order from a second charge. */
+/** Members of the payments group under virtual time, from seeds: a batch is read while the one
+ *  before it is written, so a partition that leaves is in up to two batches. The table of charges
+ *  has no UNIQUE: the inbox alone keeps an order from a second charge. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';

@@ -1,5 +1,6 @@
-/** Members of a group over the simulated broker, a database in memory and virtual time: the world in which consumers with an inbox are
- *  judged. A test adds the consumer and what its transactions write.
+/** Members of a group over the simulated broker, a database in memory and virtual time: the world
+ *  in which consumers with an inbox are judged. A test adds the consumer and what its transactions
+ *  write.
  */
 import { sleep, type Timers } from '../../src/core/clock.ts';
 import { coreError } from '../../src/core/errors.ts';
@@ -32,7 +33,8 @@ export interface Effect {
   readonly offset: bigint;
 }
 
-/** Rows of a transaction are locked until it ends: one transaction at a time, and its server ends one that stands still. */
+/** Rows of a transaction are locked until it ends: one transaction at a time, and its server ends
+ *  one that stands still. */
 export class GroupDatabase {
   readonly effects: Effect[] = [];
   readonly inbox = new Set<string>();
@@ -211,7 +213,8 @@ export class GroupWorld {
     this.members.push({ process, drain, ended });
   }
 
-  /** A client whose answers reach only a process that runs, and whose offset commits are judged when they are made. */
+  /** A client whose answers reach only a process that runs, and whose offset commits are judged
+   *  when they are made. */
   private judged(process: SimProcess, client: BatchConsumer): BatchConsumer {
     const { consume, commit } = client;
     client.consume = async (into, waitMs) => {
@@ -283,7 +286,8 @@ export class GroupWorld {
   }
 }
 
-/** Lets members stand still, leave and join in the steps that the seed draws, then waits for every effect and judges. */
+/** Lets members stand still, leave and join in the steps that the seed draws, then waits for every
+ *  effect and judges. */
 export async function groupViolations(world: GroupWorld): Promise<readonly string[]> {
   const { clock, database, random } = world;
   await clock.run(world.publish());

@@ -14,7 +14,8 @@ const proto = (number: number): string => `syntax = "proto3"; message M { int32 
 
 const SUBJECTS = ['s', 't"{é', ':.c:s', ':.c:u'];
 
-/** Everything that a registry answers from, field numbers of deleted versions and spent ids included. */
+/** Everything that a registry answers from, field numbers of deleted versions and spent ids
+ *  included. */
 function whole(registry: Registry): unknown {
   const { state } = registry as unknown as { readonly state: State };
   const scopes = [...SUBJECTS, ':.c:'];

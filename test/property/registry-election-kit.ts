@@ -1,4 +1,5 @@
-/** Registry processes on one simulated topic under virtual time, and an oracle that reads the topic without the registry's code. */
+/** Registry processes on one simulated topic under virtual time, and an oracle that reads the topic
+ *  without the registry's code. */
 import { expect } from 'vitest';
 import { sleep } from '../../src/core/clock.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -161,7 +162,8 @@ export class RegistryProcess {
     }
   }
 
-  /** A read that succeeds shows every write that was acknowledged, by whichever process, before it began. */
+  /** A read that succeeds shows every write that was acknowledged, by whichever process, before it
+   *  began. */
   private async read(log: KafkaLog, view: View): Promise<void> {
     for (; !this.isOver; await this.pause()) {
       const before = this.election.kept.length;
@@ -247,7 +249,8 @@ export class Election {
     return write;
   }
 
-  /** Ends every fault and waits until one process leads, the others know it, and writes are acknowledged.
+  /** Ends every fault and waits until one process leads, the others know it, and writes are
+   *  acknowledged.
    *  @returns the virtual time that this took, in ms */
   async settle(limitMs: number): Promise<number> {
     this.cluster.heal();
@@ -306,7 +309,8 @@ export class Election {
       );
       expect(firstSeen(view.applied), `the order of ${url}`).toEqual(firstSeen(committed));
     }
-    // A reader of uncommitted rows ends with the same values: no row of an aborted transaction is the last of its key.
+    // A reader of uncommitted rows ends with the same values: no row of an aborted transaction is
+    // the last of its key.
     expect(lastOf(stored.map(entry))).toEqual(lastOf(committed));
     const outcomes: Record<string, number> = { reads: this.reads };
     for (const { outcome = 'none' } of this.writes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
@@ -314,7 +318,8 @@ export class Election {
   }
 }
 
-/** Values of each key in their order, without repetitions: a new leader repeats the value that a ghost hides. */
+/** Values of each key in their order, without repetitions: a new leader repeats the value that a
+ *  ghost hides. */
 function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>> {
   const found = new Map<string, Array<string | null>>();
   const last = new Map<string, string | null>();

@@ -1,5 +1,6 @@
-/** Any mix of stops, kills, outages, jumps of the clock, slow and unanswered commits, on registries that share one topic: nothing
- *  acknowledged is lost, nothing refused is kept, no id is given twice, and one leader remains. */
+/** Any mix of stops, kills, outages, jumps of the clock, slow and unanswered commits, on registries
+ *  that share one topic: nothing acknowledged is lost, nothing refused is kept, no id is given
+ *  twice, and one leader remains. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { BrokerDriver } from '../../src/io/kafka/port.ts';
@@ -95,7 +96,8 @@ async function judged(
   return election.judge();
 }
 
-/** A planted fault: each producer has a transactional id of its own, so that no leader is fenced. */
+/** A planted fault: each producer has a transactional id of its own, so that no leader is fenced.
+ */
 let producers = 0;
 function unfenced(driver: BrokerDriver): BrokerDriver {
   return {
@@ -150,7 +152,8 @@ describe('registries on one topic', () => {
 
   it('an election ends in one round, because a fenced instance waits for the instance that fenced it', async () => {
     let fenced = 0;
-    // A campaign takes some tens of ms: at some of these distances each process fences the one before it.
+    // A campaign takes some tens of ms: at some of these distances each process fences the one
+    // before it.
     for (const apartMs of [0, 5, 10, 20, 30, 40, 60, 80, 120])
       for (const seed of [1, 2, 3]) {
         const election = new Election({ seed, processes: PROCESSES_MAX, faults: {}, apartMs });

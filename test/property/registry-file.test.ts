@@ -58,10 +58,7 @@ describe('damaged registry file', () => {
         const gone = seed % (frames.length - 1);
         const left = frames.filter((_, i) => i !== gone).map(({ bytes }) => bytes);
         await expect(opened(Buffer.concat([head, ...left]))).rejects.toMatchObject(
-          refusedAt(
-            frames[gone]?.at as number,
-            `it has write ${gone + 2} in place of write ${gone + 1}`,
-          ),
+          refusedAt(frames[gone]?.at as number, `it has write ${gone + 2} in place of write ${gone + 1}`),
         );
       }),
     );

@@ -1,5 +1,5 @@
-/** No part of a secret is ever written: not at the start, in an error, in -help or in a log, whatever characters it has
- *  and however the setting that holds it is spoilt. */
+/** No part of a secret is ever written: not at the start, in an error, in -help or in a log,
+ *  whatever characters it has and however the setting that holds it is spoilt. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,7 +34,8 @@ const secret = fc
   .map((pairs) => ({ text: pairs.flat().join(''), parts: pairs.map(([one]) => one) }));
 type Secret = { readonly text: string; readonly parts: readonly string[] };
 
-/** @param thrown by the command, with the secret in its text where the command could not know better */
+/** @param thrown by the command, with the secret in its text where the command could not know
+ *  better */
 const probe = (work: () => Promise<number> = () => Promise.resolve(0)): Command =>
   defineCommand({
     name: 'probe',

@@ -11,7 +11,8 @@ const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };
 const NAMES = Object.keys(VALID);
 const call = (name: string, args: readonly unknown[]): unknown => (raw[name] as RawFunction)(...args);
 
-/** Values of every kind; none of them is a valid argument where a batch or a typed array is asked. */
+/** Values of every kind; none of them is a valid argument where a batch or a typed array is asked.
+ */
 const FOREIGN: ReadonlyArray<readonly [string, unknown]> = [
   ['undefined', undefined],
   ['a string', 'batch'],

@@ -1,4 +1,5 @@
-/** Handles: tagged, closed once or more often, dead afterwards, and closed by the collector when forgotten. */
+/** Handles: tagged, closed once or more often, dead afterwards, and closed by the collector when
+ *  forgotten. */
 import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -64,7 +65,8 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   it('the garbage collector closes a forgotten handle', async () => {
     const threads = (): number => readdirSync('/proc/self/task').length;
     f(close)(open());
-    // Threads of the handles of other tests end first: the count is the least of a hundred collections.
+    // Threads of the handles of other tests end first: the count is the least of a hundred
+    // collections.
     let before = threads();
     for (let i = 0; i < 100; i++) {
       gc();

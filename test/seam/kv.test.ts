@@ -1,4 +1,5 @@
-/** The state addon at its seam: what it shows, what it refuses, and threads that end in the middle of its work. */
+/** The state addon at its seam: what it shows, what it refuses, and threads that end in the middle
+ *  of its work. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -135,7 +136,8 @@ describe('state addon calls', () => {
 });
 
 describe('thread with open stores', () => {
-  /** Without the library's own pool: which of its threads there are by now depends on how far the worker got. */
+  /** Without the library's own pool: which of its threads there are by now depends on how far the
+   *  worker got. */
   const threads = (): number =>
     readdirSync('/proc/self/task').filter((id) => {
       try {

@@ -1,4 +1,5 @@
-// Runs the seam's calls over and over in a process of its own and says how much memory is left over, as JSON:
+// Runs the seam's calls over and over in a process of its own and says how much memory is left
+// over, as JSON:
 //   node --expose-gc leak.mjs ADDON CASE CYCLES
 import { createRequire } from 'node:module';
 

@@ -1,4 +1,5 @@
-/** How the addon is found and loaded, which addons are refused, and that MILLRACE_NATIVE=off never loads it. */
+/** How the addon is found and loaded, which addons are refused, and that MILLRACE_NATIVE=off never
+ *  loads it. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,6 @@
-// A worker that uses the raw addon, or works against it (`scribble` writes over a shared batch): `once` answers and ends, `forever` works until it is terminated, `forget` opens
-// handles and is terminated with a call of each under way, `fall` opens handles and ends by itself.
+// A worker that uses the raw addon, or works against it (`scribble` writes over a shared batch):
+// `once` answers and ends, `forever` works until it is terminated, `forget` opens handles and is
+// terminated with a call of each under way, `fall` opens handles and ends by itself.
 import { createRequire } from 'node:module';
 import { parentPort, workerData } from 'node:worker_threads';
 

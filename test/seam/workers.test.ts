@@ -1,4 +1,5 @@
-/** The addon in several threads of one process: loaded concurrently, used concurrently, terminated in the middle. */
+/** The addon in several threads of one process: loaded concurrently, used concurrently, terminated
+ *  in the middle. */
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';

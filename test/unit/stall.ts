@@ -1,8 +1,8 @@
 /** Stalls of this process under the fake timers of vitest. */
 import { vi } from 'vitest';
 
-/** Resumes the process as Node.js does after a stall of any length: a timer that has fallen due runs once, and what others
- *  answered meanwhile is read only then. */
+/** Resumes the process as Node.js does after a stall of any length: a timer that has fallen due
+ *  runs once, and what others answered meanwhile is read only then. */
 export function resumeAfterStall(): void {
   vi.advanceTimersToNextTimer();
 }

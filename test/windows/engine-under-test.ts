@@ -1,7 +1,9 @@
-/** What the proofs ask of an engine, and how they run it: a stream in batches, with checkpoints, crashes and restores at
- *  any number of shards, into a sink that keeps the last value of every key.
+/** What the proofs ask of an engine, and how they run it: a stream in batches, with checkpoints,
+ *  crashes and restores at any number of shards, into a sink that keeps the last value of every
+ *  key.
  *
- *  An engine takes part by an adapter that implements `EngineUnderTest`; every proof then covers it.
+ *  An engine takes part by an adapter that implements `EngineUnderTest`; every proof then covers
+ *  it.
  */
 import fc from 'fast-check';
 import { countersText, differenceText, rowText } from '../../bench/peers/oracle/difference.ts';
@@ -26,7 +28,8 @@ export interface JobUnderTest {
 }
 
 export interface EngineRun {
-  /** One batch in arrival order, none of it a decision; the results that fired, in the order in which they did. */
+  /** One batch in arrival order, none of it a decision; the results that fired, in the order in
+   *  which they did. */
   feed(batch: readonly Placed[]): Promise<readonly OracleRow[]>;
   /** The partition is idle before its next record. */
   idle(partition: number): Promise<readonly OracleRow[]>;
@@ -37,7 +40,8 @@ export interface EngineRun {
   /** The end of a bounded input. */
   drain(): Promise<readonly OracleRow[]>;
   counters(): readonly PartitionCounters[];
-  /** Entries of the log, records and decisions, that its state holds: where a restored run goes on. */
+  /** Entries of the log, records and decisions, that its state holds: where a restored run goes on.
+   */
   position(): number;
   checkpoint(): Promise<void>;
   /** The process is gone; gives what it leaves for `restore`, undefined where that is nothing. */
@@ -91,8 +95,9 @@ export interface CourseResult {
 
 const isDecision = (entry: LogEntry): boolean => entry.kind === 'idle' || entry.kind === 'added';
 
-/** The log from `at` on, one partition after the other, unless results depend on the order: where it was logged, and
- *  where a partition is idle, for what the others bring meanwhile decides what it may come back with. */
+/** The log from `at` on, one partition after the other, unless results depend on the order: where
+ *  it was logged, and where a partition is idle, for what the others bring meanwhile decides what
+ *  it may come back with. */
 function regrouped(rules: OracleRules, log: readonly LogEntry[], at: number): readonly LogEntry[] {
   const rest = log.slice(at);
   const idle = new Set<number>();

@@ -1,4 +1,5 @@
-/** Every engine against the oracle: whatever the stream, the batch cuts, the shards, the checkpoints and the crashes. */
+/** Every engine against the oracle: whatever the stream, the batch cuts, the shards, the
+ *  checkpoints and the crashes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { differenceText } from '../../bench/peers/oracle/difference.ts';

@@ -1,4 +1,5 @@
-/** The report of what lateness costs: its arithmetic by hand, and its bounds on generated streams. */
+/** The report of what lateness costs: its arithmetic by hand, and its bounds on generated streams.
+ */
 import { describe, expect, it } from 'vitest';
 import { lateTailOf, trueRows } from '../../bench/engine/late-tail.ts';
 import { bench } from '../../bench/lateness.ts';

@@ -1,9 +1,10 @@
-/** The rules a third time, read aloud: event by event and firing by firing, with every open window kept as the list of its
- *  events and everything looked up from scratch. Only for small streams. Pure: each step makes a new state, so that all
- *  streams with a common beginning share it.
+/** The rules a third time, read aloud: event by event and firing by firing, with every open window
+ *  kept as the list of its events and everything looked up from scratch. Only for small streams.
+ *  Pure: each step makes a new state, so that all streams with a common beginning share it.
  *
- *  It asserts what the engine may rely on: (1) an accepted event never meets a fired window; (2) a window fires once, and
- *  no two sessions of a key overlap. The two mutations exist to see the assertions fail.
+ *  It asserts what the engine may rely on: (1) an accepted event never meets a fired window; (2) a
+ *  window fires once, and no two sessions of a key overlap. The two mutations exist to see the
+ *  assertions fail.
  */
 import {
   type LogEntry,

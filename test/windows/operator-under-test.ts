@@ -1,6 +1,7 @@
-/** The window operator over its state and its changelog, as an engine under test: all windows, both watermarks,
- *  decisions. Its folder is one in memory, of which a crash keeps what a real one would. State is in memory, or on disk
- *  with a budget of nothing, so that it is spilled all the time.
+/** The window operator over its state and its changelog, as an engine under test: all windows, both
+ *  watermarks, decisions. Its folder is one in memory, of which a crash keeps what a real one
+ *  would. State is in memory, or on disk with a budget of nothing, so that it is spilled all the
+ *  time.
  */
 
 import type { OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
@@ -237,14 +238,16 @@ class OperatorRun implements EngineRun {
     return { disk, kv, decisions: this.opened.decisions, deaths: deaths + 1 };
   }
 
-  /** What is aside becomes a piece, for which the results that left before have to be in the sink. */
+  /** What is aside becomes a piece, for which the results that left before have to be in the sink.
+   */
   private async spilled(): Promise<void> {
     const { checkpointer, state, spiller } = this.opened;
     if (spiller?.isBusy && Number.isFinite(state.firedTo)) checkpointer.fired(state.firedTo);
     await spiller?.settled();
   }
 
-  /** Results leave once the changelog up to them is durable; that they have left is noted every other time. */
+  /** Results leave once the changelog up to them is durable; that they have left is noted every
+   *  other time. */
   private async handOut(fired: readonly StateFiring[]): Promise<readonly OracleRow[]> {
     const { checkpointer, state, spiller } = this.opened;
     const firings = [...this.again, ...fired];

@@ -1,4 +1,5 @@
-/** The oracle's answers worked out by hand, with one small log per rule, so that each rule has its numbers here. */
+/** The oracle's answers worked out by hand, with one small log per rule, so that each rule has its
+ *  numbers here. */
 import { describe, expect, it } from 'vitest';
 import { parseArrivalOrder, replay } from '../../bench/peers/oracle/arrival-order.ts';
 import { rowText } from '../../bench/peers/oracle/difference.ts';

@@ -1,7 +1,8 @@
-/** The oracle against the rules read aloud: on random streams of every kind, and on all small ones. Where the two agree,
- *  either both are right or both misread the requirements in the same way.
+/** The oracle against the rules read aloud: on random streams of every kind, and on all small ones.
+ *  Where the two agree, either both are right or both misread the requirements in the same way.
  *
- *  MILLRACE_SMALL_SCOPE=wide enumerates more timestamps and longer streams (minutes instead of seconds).
+ *  MILLRACE_SMALL_SCOPE=wide enumerates more timestamps and longer streams (minutes instead of
+ *  seconds).
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -38,7 +39,8 @@ const sameRow = (a: OracleRow | undefined, b: OracleRow | undefined): boolean =>
 const sameRows = (a: readonly OracleRow[], b: readonly OracleRow[]): boolean =>
   a.length === b.length && a.every((row, i) => sameRow(row, b[i]));
 
-/** Both oracles say the same, in the same order: what is final, what fires at the end, and every count. */
+/** Both oracles say the same, in the same order: what is final, what fires at the end, and every
+ *  count. */
 function agree(rules: OracleRules, oracle: Oracle, state: LiteralState): boolean {
   if (oracle.frontier !== state.frontier) return false;
   if (countersText(oracle.counters, literalCounters(state)) !== '') return false;

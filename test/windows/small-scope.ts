@@ -1,8 +1,9 @@
 /** Every stream up to a length over a few timestamps, keys and partitions.
  *
- *  Left out is what another stream stands for: keys and partitions are numbered in the order of their first use, and the
- *  first timestamp lies in [0, step), because windows repeat every step (a session's in every ms). What counts in time is
- *  skew + lateness, so lateness stays 0. Event i has the value 2^i: a sum names its events.
+ *  Left out is what another stream stands for: keys and partitions are numbered in the order of
+ *  their first use, and the first timestamp lies in [0, step), because windows repeat every step (a
+ *  session's in every ms). What counts in time is skew + lateness, so lateness stays 0. Event i has
+ *  the value 2^i: a sum names its events.
  */
 import type { LogEntry } from '../../bench/peers/oracle/rules.ts';
 import { type LiteralRules, type LiteralState, literalStart, literalStep } from './literal.ts';
@@ -31,7 +32,8 @@ export const scopeName = ({ rules, partitions, keys, reach, length, idle }: Scop
   return `${windows}, skew ${rules.skewMs}${mode}: up to ${length} entries, ${2 * reach + 1} times, ${partitions} partitions, ${keys} keys${idle ? ', idle decisions' : ''}`;
 };
 
-/** Calls `visit` with each stream and the literal state behind it; the array is reused. Returns how many there were. */
+/** Calls `visit` with each stream and the literal state behind it; the array is reused. Returns how
+ *  many there were. */
 export function everyStream(
   scope: Scope,
   visit: (log: readonly LogEntry[], state: LiteralState) => void,

@@ -1,8 +1,9 @@
-/** Random arrival logs that meet every edge all the time: timestamps on window ends and next to them, at the limit of
- *  lateness, a gap apart, twice the same, far behind, far ahead, outside the limits; values that overflow; broken records.
+/** Random arrival logs that meet every edge all the time: timestamps on window ends and next to
+ *  them, at the limit of lateness, a gap apart, twice the same, far behind, far ahead, outside the
+ *  limits; values that overflow; broken records.
  *
- *  Times are drawn as places ("the third grid line, one before it") and turned into numbers by the rules drawn beside
- *  them, so that a failing stream shrinks in both.
+ *  Times are drawn as places ("the third grid line, one before it") and turned into numbers by the
+ *  rules drawn beside them, so that a failing stream shrinks in both.
  */
 import fc from 'fast-check';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
@@ -72,7 +73,8 @@ const places = fc.oneof(
 
 type Place = typeof places extends fc.Arbitrary<infer T> ? T : never;
 
-/** Timestamps that are refused, and the last ones that are not; seldom, for nothing is in time after these. */
+/** Timestamps that are refused, and the last ones that are not; seldom, for nothing is in time
+ *  after these. */
 const poison = fc.constantFrom(I64_MIN, I64_MAX, LIMIT, -LIMIT - 1n, -LIMIT, LIMIT - 1n);
 
 const anyPartition = fc.nat({ max: 59 });
@@ -226,7 +228,8 @@ export function streams(options: StreamOptions): fc.Arbitrary<Stream> {
     });
 }
 
-/** One long stream: a millisecond an event, some of them late or broken, accounts that come again after a while. */
+/** One long stream: a millisecond an event, some of them late or broken, accounts that come again
+ *  after a while. */
 export function longStream(rules: OracleRules, count: number): Stream {
   const draw = drawFrom(count);
   const partitions = 3;
@@ -240,7 +243,8 @@ export function longStream(rules: OracleRules, count: number): Stream {
   return { rules, partitions, log };
 }
 
-/** Another order of the same records, each partition's kept: `turns` says whose record comes next. */
+/** Another order of the same records, each partition's kept: `turns` says whose record comes next.
+ */
 export function interleaved(log: readonly LogEntry[], turns: readonly number[]): LogEntry[] {
   const queues = new Map<number, LogEntry[]>();
   for (const entry of log) {

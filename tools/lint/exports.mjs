@@ -1,5 +1,6 @@
-// Checks the names and comments that other people see: no type name is exported twice in src, and every
-// function or class that an entry point of the package exports has a doc comment, a function with an example.
+// Checks the names and comments that other people see: no type name is exported twice in src, and
+// every function or class that an entry point of the package exports has a doc comment, a function
+// with an example.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -28,7 +29,8 @@ export function repeatedTypes(files) {
 const isFunction = (symbol) => (symbol.flags & ts.SymbolFlags.Function) !== 0;
 const isClass = (symbol) => (symbol.flags & ts.SymbolFlags.Class) !== 0;
 
-/** Findings for exported functions and classes without a doc comment, and functions without an example. */
+/** Findings for exported functions and classes without a doc comment, and functions without an
+ *  example. */
 export function undocumented(entryPoints, directory = root) {
   const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), ts.sys.readFile);
   const { options } = ts.parseJsonConfigFileContent({ ...config, include: [] }, ts.sys, root);

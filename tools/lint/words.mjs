@@ -55,8 +55,9 @@ const JUSTIFIED = [{ file: 'tools/lint/words', phrase: /./, why: 'the list itsel
 const isJustified = (path, text) =>
   JUSTIFIED.some(({ file, phrase }) => path.startsWith(file) && phrase.test(text));
 
-/** A run of text with the line it starts at: `comment` is read with all rules, `message` (a string),
- *  `name` (an identifier, split into words) and `prose` (a document) without the rule of the first word. */
+/** A run of text with the line it starts at: `comment` is read with all rules, `message` (a
+ *  string), `name` (an identifier, split into words) and `prose` (a document) without the rule of
+ *  the first word. */
 const run = (kind, line, text) => ({ kind, line, text });
 
 const stripped = (comment) =>

@@ -7,8 +7,8 @@
  *              none before each of these has had an event, and as it was while all are idle
  *    late too  iff event_ts < frontier, which can only be so after idleness: then it is counted as dropped after idle
  *
- *  A partition is idle from a decision in the log to its next valid event. One that is added starts at the frontier. In
- *  `global` neither changes anything.
+ *  A partition is idle from a decision in the log to its next valid event. One that is added starts
+ *  at the frontier. In `global` neither changes anything.
  */
 import { checkRules, noCounts, type OracleRules, type PartitionCounters, TS_LIMIT } from './rules.ts';
 

@@ -1,7 +1,8 @@
 /** The order in which an engine met the records of several partitions, as text, and its replay.
  *
- *  One line an entry: `run P N` (the next N records of partition P), `idle P` (P is idle before its next record), `added`.
- *  A result that depends on that order (one watermark for all partitions, idle partitions) can be judged only beside it.
+ *  One line an entry: `run P N` (the next N records of partition P), `idle P` (P is idle before its
+ *  next record), `added`. A result that depends on that order (one watermark for all partitions,
+ *  idle partitions) can be judged only beside it.
  */
 import type { LogEntry } from './rules.ts';
 
@@ -27,8 +28,8 @@ export function parseArrivalOrder(text: string): OrderEntry[] {
     });
 }
 
-/** The arrival log of these records, which stand in the order of their partitions. @throws where the order asks for more
- *  records than there are, or leaves some out */
+/** The arrival log of these records, which stand in the order of their partitions. @throws where
+ *  the order asks for more records than there are, or leaves some out */
 export function* replay(
   order: readonly OrderEntry[],
   partitions: readonly (readonly LogEntry[])[],

@@ -1,5 +1,5 @@
-/** Where two results part: the first row that differs, in order of (window_end, account_id), with the events that made it
- *  and what became of each. */
+/** Where two results part: the first row that differs, in order of (window_end, account_id), with
+ *  the events that made it and what became of each. */
 import { Admission } from './admission.ts';
 import type { DigestRow } from './digest.ts';
 import type { LogEntry, OracleRules, PartitionCounters } from './rules.ts';
@@ -36,7 +36,8 @@ const byEnd = (a: DigestRow, b: DigestRow): number =>
   ascending(a.accountId, b.accountId) ||
   ascending(BigInt(a.windowStart), BigInt(b.windowStart));
 
-/** Empty where both are equal; else what differs first, as lines to print. A row that stands twice differs. */
+/** Empty where both are equal; else what differs first, as lines to print. A row that stands twice
+ *  differs. */
 export function differenceText(
   expected: Iterable<DigestRow>,
   actual: Iterable<DigestRow>,

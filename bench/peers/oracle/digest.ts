@@ -1,8 +1,9 @@
-/** One number for a whole result: equal results have equal digests, in whatever order their rows come.
+/** One number for a whole result: equal results have equal digests, in whatever order their rows
+ *  come.
  *
- *  128 bits: the sum modulo 2^128 of the first 16 bytes of the SHA-256 of each item. Items are rows (tag 0) and the
- *  counters of a partition (tag 1), as little-endian 64-bit cells behind the tag. A sum and not an exclusive or, so that a
- *  row that stands twice does not vanish.
+ *  128 bits: the sum modulo 2^128 of the first 16 bytes of the SHA-256 of each item. Items are rows
+ *  (tag 0) and the counters of a partition (tag 1), as little-endian 64-bit cells behind the tag. A
+ *  sum and not an exclusive or, so that a row that stands twice does not vanish.
  */
 import { hash } from 'node:crypto';
 import type { PartitionCounters } from './rules.ts';

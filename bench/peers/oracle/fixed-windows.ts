@@ -1,5 +1,5 @@
-/** Tumbling and sliding windows: [k * slide, k * slide + size) for every whole k, below zero too. Tumbling slides by its
- *  size. An event is folded into each window that holds it. */
+/** Tumbling and sliding windows: [k * slide, k * slide + size) for every whole k, below zero too.
+ *  Tumbling slides by its size. An event is folded into each window that holds it. */
 import { type Aggregate, aggregateOf, fold, rowOf } from './aggregate.ts';
 import type { OracleRow } from './rules.ts';
 

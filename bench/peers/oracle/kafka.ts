@@ -1,7 +1,9 @@
-/** A Kafka reader of its own over a TCP socket: Metadata, ListOffsets and Fetch, and record batches of format 2.
+/** A Kafka reader of its own over a TCP socket: Metadata, ListOffsets and Fetch, and record batches
+ *  of format 2.
  *
- *  It shares nothing with the product's broker clients, so that what they may lose, repeat or reorder shows. It reads
- *  uncompressed batches and refuses others. Source: the Kafka protocol guide, request and record formats.
+ *  It shares nothing with the product's broker clients, so that what they may lose, repeat or
+ *  reorder shows. It reads uncompressed batches and refuses others. Source: the Kafka protocol
+ *  guide, request and record formats.
  */
 import { connect, type Socket } from 'node:net';
 
@@ -161,13 +163,15 @@ class Connection {
 
 export interface ReadRecord {
   readonly offset: bigint;
-  /** The record's own timestamp, or when the broker appended it where the topic says so; undefined: there is none. */
+  /** The record's own timestamp, or when the broker appended it where the topic says so; undefined:
+   *  there is none. */
   readonly timestamp: bigint | undefined;
   /** Borrowed until the next record. */
   readonly value: Uint8Array | null;
 }
 
-/** Calls `take` for each record of the record batches in `bytes` from `from` on; returns the next offset to read. */
+/** Calls `take` for each record of the record batches in `bytes` from `from` on; returns the next
+ *  offset to read. */
 function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => void): bigint {
   let next = from;
   let at = 0;

@@ -1,4 +1,5 @@
-/** What lateness costs: a result at a chosen watermark beside the batch result of the true order. */
+/** What lateness costs: a result at a chosen watermark beside the batch result of the true order.
+ */
 import { rowText } from './difference.ts';
 import type { OracleRow, PartitionCounters } from './rules.ts';
 
@@ -17,9 +18,11 @@ export interface LateTail {
   readonly countError: bigint;
   /** countError / (events in the true order's results). */
   readonly countErrorShare: number;
-  /** Windows (key, start, end) in both / windows in either: for sessions, how many kept their bounds. */
+  /** Windows (key, start, end) in both / windows in either: for sessions, how many kept their
+   *  bounds. */
   readonly jaccard: number;
-  /** Time covered in both / time covered in either, a key at a time: for sessions, how much of their extent is left. */
+  /** Time covered in both / time covered in either, a key at a time: for sessions, how much of
+   *  their extent is left. */
   readonly jaccardOfTime: number;
 }
 

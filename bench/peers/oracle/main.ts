@@ -1,13 +1,15 @@
-/** The oracle as a program: reads events its own way, prints what the window engine must have written.
+/** The oracle as a program: reads events its own way, prints what the window engine must have
+ *  written.
  *
  *    node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS   the topic, by the rules of lateness
  *    node main.js batch -size=MS                                                 events on stdin, none is late
  *
- *  Windows: -size=MS; -window=sliding -size=MS -slide=MS; -window=session -gap=MS. -max-future=MS bounds what a timestamp
- *  moves. -watermark=global on several partitions, and idle ones, need -order=FILE: the order in which the engine met the
- *  records (arrival-order.ts).
- *  stdout: one line a result, `account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow`, ascending
- *  by (window_end, account_id); then one line of JSON with the counts. `-rows=false` leaves the results out.
+ *  Windows: -size=MS; -window=sliding -size=MS -slide=MS; -window=session -gap=MS. -max-future=MS
+ *  bounds what a timestamp moves. -watermark=global on several partitions, and idle ones, need
+ *  -order=FILE: the order in which the engine met the records (arrival-order.ts). stdout: one line
+ *  a result, `account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow`,
+ *  ascending by (window_end, account_id); then one line of JSON with the counts. `-rows=false`
+ *  leaves the results out.
  */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

@@ -1,11 +1,14 @@
-/** What the oracle is asked and what it answers: the rules of a job, the arrival log, rows and counts. */
+/** What the oracle is asked and what it answers: the rules of a job, the arrival log, rows and
+ *  counts. */
 
 interface Shared {
   readonly skewMs: bigint;
   readonly latenessMs: bigint;
-  /** Whose greatest timestamp judges an event: its partition's (default), or the one of all partitions. */
+  /** Whose greatest timestamp judges an event: its partition's (default), or the one of all
+   *  partitions. */
   readonly watermark?: 'partition' | 'global' | undefined;
-  /** How far beyond its append time an event may move the greatest timestamp; undefined: as far as it says. */
+  /** How far beyond its append time an event may move the greatest timestamp; undefined: as far as
+   *  it says. */
   readonly maxFutureMs?: bigint | undefined;
 }
 
@@ -53,7 +56,8 @@ export interface PartitionCounters {
   accepted: bigint;
   /** All that came too late, whatever the reason. */
   droppedLate: bigint;
-  /** The part of them that its own partition would have accepted: the frontier went on while the partition was idle. */
+  /** The part of them that its own partition would have accepted: the frontier went on while the
+   *  partition was idle. */
   droppedAfterIdle: bigint;
   invalid: bigint;
   /** Valid events beyond append time + max-future, accepted or not. */

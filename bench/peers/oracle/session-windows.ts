@@ -1,5 +1,6 @@
-/** Session windows: the accepted events of a key in the order of their time, cut wherever the next one lies a gap or more
- *  behind the one before. A session is [first, last + gap), so two that only touch stay two. */
+/** Session windows: the accepted events of a key in the order of their time, cut wherever the next
+ *  one lies a gap or more behind the one before. A session is [first, last + gap), so two that only
+ *  touch stay two. */
 import { type Aggregate, aggregateOf, fold, rowOf } from './aggregate.ts';
 import type { OracleRow } from './rules.ts';
 

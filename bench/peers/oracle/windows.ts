@@ -1,10 +1,12 @@
-/** What the window engine must compute, written a second time from the requirements: obvious code, BigInt arithmetic,
- *  one object a window and key. It shares no module with the engine; the layout of the 256-byte event is restated here.
+/** What the window engine must compute, written a second time from the requirements: obvious code,
+ *  BigInt arithmetic, one object a window and key. It shares no module with the engine; the layout
+ *  of the 256-byte event is restated here.
  *
- *  It is the batch result over the arrival log: which events count is decided in the order of the log (admission.ts); what
- *  counts is grouped whatever its order (fixed-windows.ts, session-windows.ts). A window is final when its end <= the
- *  frontier; at the end of a bounded input every window is. An event whose value is not 256 bytes, or whose event_ts lies
- *  outside [-2^52, 2^52), is invalid and changes nothing but the count.
+ *  It is the batch result over the arrival log: which events count is decided in the order of the
+ *  log (admission.ts); what counts is grouped whatever its order (fixed-windows.ts,
+ *  session-windows.ts). A window is final when its end <= the frontier; at the end of a bounded
+ *  input every window is. An event whose value is not 256 bytes, or whose event_ts lies outside
+ *  [-2^52, 2^52), is invalid and changes nothing but the count.
  */
 import { Admission, type Verdict } from './admission.ts';
 import { FixedWindows } from './fixed-windows.ts';
@@ -78,7 +80,8 @@ export class Oracle {
     }
   }
 
-  /** Rows ascending by (window_end, account_id). `finalOnly`: without the windows that are still open. */
+  /** Rows ascending by (window_end, account_id). `finalOnly`: without the windows that are still
+   *  open. */
   *rows(finalOnly = false): Iterable<OracleRow> {
     const { frontier } = this.admission;
     for (const row of this.windows.rows()) {

@@ -1,4 +1,5 @@
-/** Schema files as they are given on a command line: their text, their format, what they refer to. */
+/** Schema files as they are given on a command line: their text, their format, what they refer to.
+ */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
@@ -141,7 +142,8 @@ export function referenceFiles(
   return files;
 }
 
-/** Parses what is proposed; a file that is no schema has an exit code of its own. @throws gate_unparsable */
+/** Parses what is proposed; a file that is no schema has an exit code of its own. @throws
+ *  gate_unparsable */
 export function parseProposed(
   file: SchemaFile,
   format: SchemaFormat,

@@ -1,4 +1,5 @@
-/** Schemas as they stand in a git repository: `git` run as a process, without a shell, in bounded time and space. */
+/** Schemas as they stand in a git repository: `git` run as a process, without a shell, in bounded
+ *  time and space. */
 import { execFile } from 'node:child_process';
 import { coreError } from '../../core/errors.ts';
 import { FILE_BYTES_MAX, type SchemaFile } from './files.ts';
@@ -97,8 +98,9 @@ async function typeOf(commit: string, path: string, signal: AbortSignal): Promis
   }
 }
 
-/** Versions, oldest first; none where nothing of that name stands at the revision. Of a file: as it stands at the revision, and as it stood in each commit that changed it. Of
- *  a folder: its files, by name. @throws bad_file, unreachable */
+/** Versions, oldest first; none where nothing of that name stands at the revision. Of a file: as it
+ *  stands at the revision, and as it stood in each commit that changed it. Of a folder: its files,
+ *  by name. @throws bad_file, unreachable */
 export async function gitVersions(
   place: GitPlace,
   signal: AbortSignal,
@@ -134,7 +136,8 @@ export async function gitVersions(
   return { versions, notes };
 }
 
-/** A path as `REV:PATH` means it: from the top, but for one that begins with a dot; no sign in it is a pattern. */
+/** A path as `REV:PATH` means it: from the top, but for one that begins with a dot; no sign in it
+ *  is a pattern. */
 const pathspec = (path: string): string =>
   /^\.\.?(\/|$)/.test(path) ? `:(literal)${path}` : `:(top,literal)${path}`;
 

@@ -160,7 +160,8 @@ async function againstRegistry(context: Context, given: Given, subject: string):
   });
 }
 
-/** A property of the metadata may split a subject into lines of their own; a schema without one follows the latest. */
+/** A property of the metadata may split a subject into lines of their own; a schema without one
+ *  follows the latest. */
 function inGroup(earlier: readonly Registered[], group: unknown): readonly Earlier[] {
   if (typeof group !== 'string') return earlier;
   const groupOf = ({ metadata }: Registered): unknown => {
@@ -245,7 +246,8 @@ function knownVersion(
   return orUndefined(client.find(subject, proposed.format, proposed.source, referencesOf(named)));
 }
 
-/** The registry's own word. A reference that it does not hold yet is sent along where the format can. */
+/** The registry's own word. A reference that it does not hold yet is sent along where the format
+ *  can. */
 async function askRegistry(
   client: RegistryClient,
   subject: string,
@@ -280,7 +282,8 @@ async function askRegistry(
   }
 }
 
-/** A registry that has no settings for the subject, and does not say what holds then, is asked for its verdict alone. */
+/** A registry that has no settings for the subject, and does not say what holds then, is asked for
+ *  its verdict alone. */
 async function configOf(client: RegistryClient, subject: string): Promise<Readonly<Record<string, unknown>>> {
   try {
     return await client.config(subject);

@@ -111,7 +111,8 @@ export interface Registered extends Earlier {
   readonly metadata?: unknown;
 }
 
-/** The versions of a subject: the live ones that are asked for, and where `ever` all of them, deleted ones too.
+/** The versions of a subject: the live ones that are asked for, and where `ever` all of them,
+ *  deleted ones too.
  *  @throws subject_not_found where it has none, registry_unavailable, registry_protocol */
 export async function gatherSubject(
   client: RegistryClient,

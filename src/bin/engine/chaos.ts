@@ -1,4 +1,5 @@
-/** `-chaos`: the process ends itself by SIGKILL, at a number of events or at a step of its changelog and checkpoints. */
+/** `-chaos`: the process ends itself by SIGKILL, at a number of events or at a step of its
+ *  changelog and checkpoints. */
 import { coreError } from '../../core/errors.ts';
 import {
   CHECKPOINT_ACTIONS,

@@ -1,8 +1,10 @@
-/** Copies of an embedded store for readers, while another process has it open: RocksDB lets one process in at a time.
+/** Copies of an embedded store for readers, while another process has it open: RocksDB lets one
+ *  process in at a time.
  *
- *  A reader makes a folder beside the store, takes its lock and puts a file `wanted` in it; the process that has the store
- *  makes a checkpoint of it there, `store`, which shares the files that never change, or a file `failed` that says why not.
- *  The reader removes the folder. One whose reader is dead, as its lock shows, goes when the store's process looks.
+ *  A reader makes a folder beside the store, takes its lock and puts a file `wanted` in it; the
+ *  process that has the store makes a checkpoint of it there, `store`, which shares the files that
+ *  never change, or a file `failed` that says why not. The reader removes the folder. One whose
+ *  reader is dead, as its lock shows, goes when the store's process looks.
  */
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -60,7 +62,8 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
   }
 }
 
-/** Makes the requested copies until the returned function is called, whose promise settles when no copy is being made. */
+/** Makes the requested copies until the returned function is called, whose promise settles when no
+ *  copy is being made. */
 export function serveCopies(
   store: KvStore,
   locks: LockDriver,
@@ -68,7 +71,8 @@ export function serveCopies(
 ): () => Promise<void> {
   const off = new AbortController();
   const copies = copiesOf(store.folder);
-  /** Requests that could not be served, which is said once. They are tried again, and stand in no other's way. */
+  /** Requests that could not be served, which is said once. They are tried again, and stand in no
+   *  other's way. */
   const failing = new Set<string>();
   const serveOne = async (request: string): Promise<void> => {
     try {

@@ -1,4 +1,5 @@
-/** `-source` of `millrace engine`: whether it reads as it is, or while a consumer group gives it the topic. */
+/** `-source` of `millrace engine`: whether it reads as it is, or while a consumer group gives it
+ *  the topic. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
@@ -23,12 +24,14 @@ export const SOURCE_SETTINGS = {
   group: { type: 'string', needs: ['source=group'], help: 'consumer group of -source=group' },
 } as const satisfies SettingTable;
 
-/** A member that is silent for so long has lost its partitions: what a standby waits for after a SIGKILL. */
+/** A member that is silent for so long has lost its partitions: what a standby waits for after a
+ *  SIGKILL. */
 const SESSION_MS = 10_000;
 const HEARTBEAT_MS = 1_000;
 /** How often a standby looks whether the folder is free. */
 const LOCK_POLL_MS = 500;
-/** Of -drain-timeout, what the last offsets may take until: the rest is for leaving the group, and what ends after it. */
+/** Of -drain-timeout, what the last offsets may take until: the rest is for leaving the group, and
+ *  what ends after it. */
 const COMMIT_SHARE = 0.5;
 
 type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
@@ -48,7 +51,8 @@ export function groupName({ settings }: Context): string | undefined {
   return settings.group;
 }
 
-/** The folder of the state, locked. As a member of a group it waits for the process that has it; undefined: ended meanwhile.
+/** The folder of the state, locked. As a member of a group it waits for the process that has it;
+ *  undefined: ended meanwhile.
  *  @throws state_locked, not_writable, lock_unavailable */
 export async function openStateDir(context: Context): Promise<Disk | undefined> {
   const disk = await openDisk(context.settings['state-dir']);

@@ -1,4 +1,5 @@
-/** Where `millrace engine` holds open windows: in memory, or within -mem-budget and the rest on disk. */
+/** Where `millrace engine` holds open windows: in memory, or within -mem-budget and the rest on
+ *  disk. */
 import { join } from 'node:path';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { type MemoryShares, sharesOf } from '../../engine/durability/spill/budget.ts';

@@ -1,4 +1,5 @@
-/** What the engine's line of progress says behind its counts: `watermark lag 12s, 1.20M keys open, 3 late, limited by: …` */
+/** What the engine's line of progress says behind its counts: `watermark lag 12s, 1.20M keys open,
+ *  3 late, limited by: …` */
 
 import type { WatermarkReport } from '../../engine/api/routes.ts';
 import { limitedBy, limitedText, type Stages, type StageTimes } from '../../engine/stages.ts';

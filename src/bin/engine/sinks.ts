@@ -1,4 +1,5 @@
-/** The sinks of `millrace engine`: what -sink names, and beside it the engine's own store of fired windows. */
+/** The sinks of `millrace engine`: what -sink names, and beside it the engine's own store of fired
+ *  windows. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -65,7 +66,8 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 };
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** A server that says nothing for so long counts as away; COPY and upsert of one write take far less. */
+/** A server that says nothing for so long counts as away; COPY and upsert of one write take far
+ *  less. */
 const ANSWER_TIMEOUT_MS = 120_000;
 /** Retention of the store beside another sink. */
 const RETAIN_MS_BESIDE = 3_600_000;
@@ -197,8 +199,8 @@ export interface OpenSinks {
   readonly fired: FiredStore;
 }
 
-/** What -sink names where that stands elsewhere, migrated if that is asked for, and checked; undefined: the store of fired
- *  windows. Makes nothing here. @throws sink_missing, unreachable */
+/** What -sink names where that stands elsewhere, migrated if that is asked for, and checked;
+ *  undefined: the store of fired windows. Makes nothing here. @throws sink_missing, unreachable */
 export async function openSink(context: Context): Promise<WindowSink | undefined> {
   const what = asked(context);
   if (what.kind === 'rocksdb') return undefined;
@@ -209,7 +211,8 @@ export async function openSink(context: Context): Promise<WindowSink | undefined
   return sink;
 }
 
-/** The store of fired windows: beside the sink, or it is the sink. `budgetBytes`: of it, where memory is bounded. */
+/** The store of fired windows: beside the sink, or it is the sink. `budgetBytes`: of it, where
+ *  memory is bounded. */
 export async function openSinks(
   context: Context,
   sink: WindowSink | undefined,

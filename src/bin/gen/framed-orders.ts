@@ -1,5 +1,5 @@
-/** Orders as framed records: each schema version is registered once, each order is written with the version that the
- *  generator gives it, in the order of the stream. */
+/** Orders as framed records: each schema version is registered once, each order is written with the
+ *  version that the generator gives it, in the order of the stream. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Timers } from '../../core/clock.ts';

@@ -60,7 +60,8 @@ function listenAddress(settings: Context['settings']): ReturnType<typeof address
   };
 }
 
-/** Of -drain-timeout: the rest is for the answers over HTTP and the database, which close after gRPC. */
+/** Of -drain-timeout: the rest is for the answers over HTTP and the database, which close after
+ *  gRPC. */
 const DRAIN_SHARE = 0.8;
 
 export const grpcDrainMs = (settings: Pick<Context['settings'], 'drain-timeout'>): number =>

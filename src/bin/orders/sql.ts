@@ -1,4 +1,5 @@
-/** The connections of `millrace orders`: a pool for everything, and a narrow one for what writes orders. */
+/** The connections of `millrace orders`: a pool for everything, and a narrow one for what writes
+ *  orders. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { SqlPool, TextDriver, TextPool } from '../../io/postgres/sql/port.ts';
 import { withSettings } from '../../outbox/database/connection.ts';
@@ -69,7 +70,8 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   const url = withSettings(settings.postgres, {
     schema: settings.schema,
     lockTimeoutMs: Math.min(BATCH_LOCK_MS, settings['inflight-wait']),
-    // Statements are few and their best plans do not depend on values: lookups by key, joins of one batch by hash.
+    // Statements are few and their best plans do not depend on values: lookups by key, joins of one
+    // batch by hash.
     more: {
       statement_timeout: String(Math.ceil(settings.deadline)),
       idle_in_transaction_session_timeout: String(Math.ceil(settings.deadline)),

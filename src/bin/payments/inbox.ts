@@ -1,4 +1,5 @@
-/** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry. */
+/** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry.
+ */
 import { sleep } from '../../core/clock.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
@@ -33,7 +34,8 @@ export interface Kept {
   readonly ttl: DedupTtl;
 }
 
-/** Before the first batch, so that its rows need not be moved; where a reader holds the table, the keeper does it later.
+/** Before the first batch, so that its rows need not be moved; where a reader holds the table, the
+ *  keeper does it later.
  *  @throws too_many_partitions */
 export async function makeInboxPartitions(
   { settings, log }: PaymentsContext,
@@ -83,8 +85,8 @@ async function outboxSource(
   };
 }
 
-/** What payments writes of its batches and of absorbed duplicates is of use until a transaction's outcome is known, and for watching
- *  after that: it goes when its msg_ids may go. */
+/** What payments writes of its batches and of absorbed duplicates is of use until a transaction's
+ *  outcome is known, and for watching after that: it goes when its msg_ids may go. */
 async function keepRecords(
   { settings, clock, log }: PaymentsContext,
   pool: SqlPool,

@@ -50,7 +50,8 @@ function decoded(text: string): string {
   }
 }
 
-/** The registry's address without the credentials in it, and what to send. @throws usage, bad_value, bad_file */
+/** The registry's address without the credentials in it, and what to send. @throws usage,
+ *  bad_value, bad_file */
 export function credentialsOf(settings: CredentialSettings): {
   readonly url: string;
   readonly authorization: () => string | undefined;

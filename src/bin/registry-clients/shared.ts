@@ -1,4 +1,5 @@
-/** What the producer and the consumer command share: their common settings, the registry client, topics. */
+/** What the producer and the consumer command share: their common settings, the registry client,
+ *  topics. */
 
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';

@@ -1,5 +1,5 @@
-/** `millrace registry hash-password USER`: a line for the file of -auth-basic. The password comes on stdin alone: what
- *  stands in an argument is seen by every user of the machine. */
+/** `millrace registry hash-password USER`: a line for the file of -auth-basic. The password comes
+ *  on stdin alone: what stands in an argument is seen by every user of the machine. */
 
 import { hashPassword, PASSWORD_BYTES_MAX, PASSWORD_USER } from '../../access/index.ts';
 import { coreError, EXIT } from '../../core/errors.ts';

@@ -1,4 +1,5 @@
-/** The registry's store in Kafka: its settings, and what a run needs so that writes reach the leader. */
+/** The registry's store in Kafka: its settings, and what a run needs so that writes reach the
+ *  leader. */
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
@@ -50,7 +51,8 @@ const TOPIC = new RegExp(`^[a-zA-Z0-9._-]{1,${TOPIC_CHARS_MAX}}$`);
 
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
 
-/** An address that others can reach: a server that listens everywhere is known by the name of its machine. */
+/** An address that others can reach: a server that listens everywhere is known by the name of its
+ *  machine. */
 function urlOf({ settings, address }: Context): string | undefined {
   const given = settings.advertise;
   if (given !== undefined) {
@@ -82,7 +84,8 @@ function authorities(path: string | undefined): string | undefined {
 const trustOf = ({ settings }: Context): ForwardTrust =>
   new ForwardTrust(settings['forward-to'], settings['forward-ca'] !== undefined);
 
-/** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting stays wrong.
+/** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting
+ *  stays wrong.
  *  @throws bad_value, bad_file */
 export function checkKafkaSettings(context: Context): void {
   const { settings } = context;

@@ -32,7 +32,8 @@ interface Place {
   readonly where: string;
 }
 
-/** What the settings of the store ask for. Call it before a port is opened, so that a wrong one is never served.
+/** What the settings of the store ask for. Call it before a port is opened, so that a wrong one is
+ *  never served.
  *  @throws bad_value, bad_file */
 export function checkStore(context: Context): Place {
   const { store } = context.settings;
@@ -47,7 +48,8 @@ export function checkStore(context: Context): Place {
   return { kind: kind === 'file' ? 'file' : 'kafka', where };
 }
 
-/** Settles with what opens the store of -store, as often as it is called. @throws bad_value, bad_file */
+/** Settles with what opens the store of -store, as often as it is called. @throws bad_value,
+ *  bad_file */
 export async function storesOf(
   context: Context,
   use: StoreUse = 'serves',

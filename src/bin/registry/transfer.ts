@@ -104,8 +104,8 @@ async function exportTo({ store, out, log, openLog }: TransferOptions): Promise<
   return EXIT.done;
 }
 
-/** The file that `out` names, behind any links, where a whole export may take its place. Undefined: what is there is
- *  a pipe, a device or a link to nothing, which is written into. */
+/** The file that `out` names, behind any links, where a whole export may take its place. Undefined:
+ *  what is there is a pipe, a device or a link to nothing, which is written into. */
 async function replaceable(out: string): Promise<string | undefined> {
   const found = await stat(out).catch((thrown: NodeJS.ErrnoException) => {
     if (thrown.code === 'ENOENT') return undefined;

@@ -2,8 +2,8 @@
  *  event before it.
  *
  *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in
- *  docs/reference/generator.md. Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2,
- *  3 (SC 2011).
+ *  docs/reference/generator.md. Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as
+ *  easy as 1, 2, 3 (SC 2011).
  */
 import { GEN } from '../layout/layouts.gen.ts';
 

@@ -1,5 +1,6 @@
-/** Judges the contracts slice from the registry's answers, the topics and the decoded files; the generator is the
- *  oracle. Nothing here trusts a counter, but for the one claim that is about a counter. */
+/** Judges the contracts slice from the registry's answers, the topics and the decoded files; the
+ *  generator is the oracle. Nothing here trusts a counter, but for the one claim that is about a
+ *  counter. */
 import { createReadStream, existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
@@ -211,7 +212,8 @@ const examples = (faults: readonly string[]): string =>
     ? ''
     : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
 
-/** What the registry holds now: the two versions, under the ids given before it was killed, and nothing else. */
+/** What the registry holds now: the two versions, under the ids given before it was killed, and
+ *  nothing else. */
 async function judgeAccepted(run: ContractsRun): Promise<Fact> {
   const faults: string[] = [];
   const seen: string[] = [];

@@ -1,8 +1,8 @@
-/** The contracts slice: a registry, four flows of framed orders with readers on another version than the writers, and
- *  records that nobody can read among them.
+/** The contracts slice: a registry, four flows of framed orders with readers on another version
+ *  than the writers, and records that nobody can read among them.
  *
- *  The registry is killed and started again on its files before anything is produced, so the ids that the flows use
- *  are ones that were on disk.
+ *  The registry is killed and started again on its files before anything is produced, so the ids
+ *  that the flows use are ones that were on disk.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,5 @@
-/** Topics as the contracts slice needs them: written by hand, and read from the first record to the last. */
+/** Topics as the contracts slice needs them: written by hand, and read from the first record to the
+ *  last. */
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../io/kafka/node-rdkafka/driver.ts';
@@ -80,8 +81,8 @@ export class TopicReader {
     return this.consumer.close();
   }
 
-  /** Calls `each` for every record that the topics hold now; key and value are borrowed for the call.
-   *  Returns the number of records by topic. @throws timeout */
+  /** Calls `each` for every record that the topics hold now; key and value are borrowed for the
+   *  call. Returns the number of records by topic. @throws timeout */
   async read(
     topics: readonly string[],
     each: (topic: string, record: TopicRecord) => void,

@@ -1,5 +1,6 @@
-/** Judges the effects slice from the tables, the topic and the client's ledger; no process is asked about itself.
- *  The sets are compared by queries of this file, and once more by the reconciler that users have. */
+/** Judges the effects slice from the tables, the topic and the client's ledger; no process is asked
+ *  about itself. The sets are compared by queries of this file, and once more by the reconciler
+ *  that users have. */
 import { createReadStream } from 'node:fs';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../io/postgres/sql/port.ts';
@@ -26,7 +27,8 @@ export interface EffectsRun {
   readonly kills: readonly RelayKill[];
 }
 
-/** Part of the charges that must have had a duplicate delivery, and part of the intents that must have been repeated. */
+/** Part of the charges that must have had a duplicate delivery, and part of the intents that must
+ *  have been repeated. */
 const SUPPRESSED_LEAST = 0.04;
 const REPEATED_LEAST = 0.2;
 const KILLED_FROM = 0.1;

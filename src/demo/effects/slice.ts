@@ -1,8 +1,10 @@
-/** The effects slice: orders over HTTP with repeats, their outbox through Kafka to payments, the relay killed on the way.
+/** The effects slice: orders over HTTP with repeats, their outbox through Kafka to payments, the
+ *  relay killed on the way.
  *
- *  The relay dies twice: first by its own crash point, between the broker's acknowledgement and the mark, so that rows
- *  are published again; then by a SIGKILL from outside while rows are pending. Beside the orders a writer appends
- *  further events of a few orders, each in a transaction of its own, so that order per key can be seen at all.
+ *  The relay dies twice: first by its own crash point, between the broker's acknowledgement and the
+ *  mark, so that rows are published again; then by a SIGKILL from outside while rows are pending.
+ *  Beside the orders a writer appends further events of a few orders, each in a transaction of its
+ *  own, so that order per key can be seen at all.
  */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -14,19 +16,22 @@ import { ready } from '../ready.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
 const REQUESTS_PER_SECOND = 400;
-/** What a slow machine has not answered yet is still ordered after the load's end, and would move the kills towards its beginning. */
+/** What a slow machine has not answered yet is still ordered after the load's end, and would move
+ *  the kills towards its beginning. */
 const UNDER_WAY_MAX = 200;
 const RETRY_RATE = 0.15;
-/** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to kill in. */
+/** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to
+ *  kill in. */
 const LOAD_S = 15;
 const LOAD_S_MIN = 4;
 const LOAD_S_MAX = 120;
-/** Times the expected intents: more, sent by a load that catches up with its schedule, would make the first death one at the
- *  beginning. */
+/** Times the expected intents: more, sent by a load that catches up with its schedule, would make
+ *  the first death one at the beginning. */
 const INTENTS_MAX = 3;
 const DUPLICATE_RATE = 0.05;
 const PARTITIONS = 4;
-/** Parts of the expected intents at which the relay dies: the first time by itself, the second time by us. */
+/** Parts of the expected intents at which the relay dies: the first time by itself, the second time
+ *  by us. */
 const CRASH_AT = 0.35;
 const KILL_AT = 0.65;
 /** Part of all orders that there may be at the last kill. */
@@ -37,14 +42,16 @@ const CRASH_POLL_MS = 150;
 const PENDING_LEAST = 10;
 /** How long the dead relay stays dead. */
 const OUTAGE_MS = 300;
-/** Orders that get further events, how often each of them gets one, and from which part of the expected intents on: rows that are
- *  no order count for the crash, too, and where orders come slowly they alone would bring it about before the middle. */
+/** Orders that get further events, how often each of them gets one, and from which part of the
+ *  expected intents on: rows that are no order count for the crash, too, and where orders come
+ *  slowly they alone would bring it about before the middle. */
 const FOLLOWED_ORDERS = 20;
 const FOLLOW_AT = 0.25;
 const FOLLOW_EVERY_MS = 200;
 const POLL_MS = 20;
 const MOMENT_MS = 60_000;
-/** The end: nothing is pending, every order is charged, and no row was added for the first time; or none for the second. */
+/** The end: nothing is pending, every order is charged, and no row was added for the first time; or
+ *  none for the second. */
 const QUIET_MS = 1000;
 const STUCK_MS = 15_000;
 const DRAIN_MS = 60_000;
@@ -108,8 +115,9 @@ async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
   }
 }
 
-/** What the database says right after a relay died, when what it had asked for last is done or undone: a mark whose server
- *  process is slow would else come between this look and the rows it tells of. */
+/** What the database says right after a relay died, when what it had asked for last is done or
+ *  undone: a mark whose server process is slow would else come between this look and the rows it
+ *  tells of. */
 async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   const { signal } = await relay.ended;
   return pool.transaction(async (session) => {
@@ -121,7 +129,8 @@ async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   });
 }
 
-/** Orders at a death as the judge counts them: more came until it was dead, and some of those are committed after the look. */
+/** Orders at a death as the judge counts them: more came until it was dead, and some of those are
+ *  committed after the look. */
 const orderedBefore = (pool: SqlPool, { at }: RelayKill): Promise<number> =>
   number(pool, 'SELECT count(*) AS n FROM orders WHERE created_at < $1::timestamptz', [at]);
 
@@ -134,7 +143,8 @@ async function moment(what: string, child: SliceProcess, holds: () => Promise<bo
   }
 }
 
-/** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the look and the kill. */
+/** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the
+ *  look and the kill. */
 async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   relay.kill('SIGSTOP');
   await moment('a pending row', relay, async () => {
@@ -145,7 +155,8 @@ async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<Rela
   return sightOf(pool, relay);
 }
 
-/** Waits until there is nothing left to do, or nothing is done any more. What is missing then is for the judge to say. */
+/** Waits until there is nothing left to do, or nothing is done any more. What is missing then is
+ *  for the judge to say. */
 async function drained(pool: SqlPool): Promise<void> {
   const deadline = Date.now() + DRAIN_MS;
   let seen = '';
@@ -196,7 +207,8 @@ function loadArgs(
   ];
 }
 
-/** Starts another relay while the load is held: orders that came meanwhile would move the first death towards their beginning. */
+/** Starts another relay while the load is held: orders that came meanwhile would move the first
+ *  death towards their beginning. */
 async function startBesideHeld(
   context: SliceContext,
   names: Names,

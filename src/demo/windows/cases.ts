@@ -1,4 +1,5 @@
-/** The cases of the windows slice, one table: what is computed, over which delays, with which state, and what proves it. */
+/** The cases of the windows slice, one table: what is computed, over which delays, with which
+ *  state, and what proves it. */
 
 /** Of every case. */
 export const SKEW_MS = 5_000;
@@ -17,8 +18,8 @@ export interface WindowCase {
   readonly keys: readonly string[];
   /** … and how late events arrive. */
   readonly delays: readonly string[];
-  /** What the sink must equal: the batch result of the true order, where nothing may be late, or the rules applied to the
-   *  arrival log by an independent program. */
+  /** What the sink must equal: the batch result of the true order, where nothing may be late, or
+   *  the rules applied to the arrival log by an independent program. */
   readonly expects: 'truth' | 'arrival';
   /** Where events are late: say what they cost against the true order, too. */
   readonly hasTruth: boolean;

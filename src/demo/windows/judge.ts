@@ -1,5 +1,6 @@
-/** Judges the windows slice: the sink against the oracle's tables by SQL, the drops that the engine recorded in its
- *  checkpoint against the oracle's count, and the crash against what stood on disk and in the topic. */
+/** Judges the windows slice: the sink against the oracle's tables by SQL, the drops that the engine
+ *  recorded in its checkpoint against the oracle's count, and the crash against what stood on disk
+ *  and in the topic. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
@@ -54,7 +55,8 @@ export const sum = (numbers: readonly (number | string)[]): number =>
 const n = (value: number): string => value.toLocaleString('en-US');
 const percent = (part: number, whole: number): string => `${((100 * part) / Math.max(1, whole)).toFixed(3)}%`;
 
-/** The newest manifest in a state folder, read as text: what the engine recorded, whatever its checksum says. */
+/** The newest manifest in a state folder, read as text: what the engine recorded, whatever its
+ *  checksum says. */
 export async function newestManifest(
   stateDir: string,
 ): Promise<{ readonly path: string; readonly recorded: Recorded } | undefined> {

@@ -1,5 +1,6 @@
-/** The kill in the middle of a run of the windows slice. The generator is held (SIGSTOP) at a part of the stream until the
- *  engine has been killed: the topic itself then bounds what the dead process can have consumed. */
+/** The kill in the middle of a run of the windows slice. The generator is held (SIGSTOP) at a part
+ *  of the stream until the engine has been killed: the topic itself then bounds what the dead
+ *  process can have consumed. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TopicReader } from '../../../bench/peers/oracle/kafka.ts';
 import { coreError } from '../../core/errors.ts';
@@ -7,7 +8,8 @@ import type { SliceProcess } from '../fact.ts';
 import type { WindowCase } from './cases.ts';
 import { consumedOf, isOnDisk, isTimely, type Kill, newestManifest, piecesOf, sum } from './judge.ts';
 
-/** Part of the stream that the topic holds until there is a checkpoint, and until the engine has been killed. */
+/** Part of the stream that the topic holds until there is a checkpoint, and until the engine has
+ *  been killed. */
 const HOLD_FIRST = 0.5;
 const HOLD_LAST = 0.7;
 const KILL_FROM = 0.22;
@@ -26,8 +28,8 @@ export interface Hunt {
   readonly pastCheckpoint: number;
 }
 
-/** Kills the engine once it is far enough past a checkpoint; the generator goes on afterwards. undefined: the moment was
- *  missed, and the engine is dead all the same. */
+/** Kills the engine once it is far enough past a checkpoint; the generator goes on afterwards.
+ *  undefined: the moment was missed, and the engine is dead all the same. */
 export async function killInTheMiddle(hunt: Hunt): Promise<Kill | undefined> {
   const { plan, pastCheckpoint } = hunt;
   const { events } = plan;
@@ -39,7 +41,8 @@ export async function killInTheMiddle(hunt: Hunt): Promise<Kill | undefined> {
       if (kill === undefined) return undefined;
       const isTaken = !isOnDisk(plan.state) || kill.pieces > 0;
       if (isTaken && isTimely({ kill, events, pastCheckpoint })) return kill;
-      // A checkpoint may have completed between the last look and the kill; then there is another try if there is room.
+      // A checkpoint may have completed between the last look and the kill; then there is another
+      // try if there is room.
       if (kill.held >= HOLD_LAST * events) return undefined;
     }
   } finally {
@@ -54,8 +57,8 @@ async function heldIn(reader: TopicReader): Promise<number> {
   return sum(ends);
 }
 
-/** The generator as a tap that closes by itself once the topic holds enough. It looks apart from whoever asks the engine,
- *  whose answers may take seconds. */
+/** The generator as a tap that closes by itself once the topic holds enough. It looks apart from
+ *  whoever asks the engine, whose answers may take seconds. */
 class Tap {
   private readonly gen: SliceProcess;
   private readonly reader: TopicReader;
@@ -113,7 +116,8 @@ class Tap {
   }
 }
 
-/** engine_events_total as /metrics shows it, what has been consumed in all lives together; 0 where nobody answers. */
+/** engine_events_total as /metrics shows it, what has been consumed in all lives together; 0 where
+ *  nobody answers. */
 export async function consumedNow(address: string): Promise<number> {
   try {
     const text = await (await fetch(`http://${address}/metrics`)).text();
@@ -145,7 +149,8 @@ async function killOnce(
     tap.hold((mayKill ? HOLD_LAST : HOLD_FIRST) * events);
     const isMissed = held >= HOLD_LAST * events && consumed >= held && past < pastCheckpoint;
     if (isMissed || (mayKill && consumed >= KILL_FROM * events && past >= pastCheckpoint)) {
-      // Closed first, so that the topic's ends after the kill still bound what was consumed before it.
+      // Closed first, so that the topic's ends after the kill still bound what was consumed before
+      // it.
       tap.close();
       engine.kill('SIGKILL');
       const { signal } = await engine.ended;

@@ -1,5 +1,5 @@
-/** Brings in the independent program: starts it, and puts what it says into tables beside the sink, so that SQL can
- *  compare them. */
+/** Brings in the independent program: starts it, and puts what it says into tables beside the sink,
+ *  so that SQL can compare them. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
@@ -51,7 +51,8 @@ function cells(line: string): readonly SqlValue[] {
   return [BigInt.asIntN(64, BigInt(accountId as string)), ...rest];
 }
 
-/** Copies the program's rows, if they are wanted, into a table of their own and returns its counts. */
+/** Copies the program's rows, if they are wanted, into a table of their own and returns its counts.
+ */
 async function load(
   pool: SqlPool,
   table: string | undefined,
@@ -87,7 +88,8 @@ async function load(
   return JSON.parse(last) as OracleCounts;
 }
 
-/** The topic as it arrived, read over a connection of the oracle's own. Without a table it is only counted. */
+/** The topic as it arrived, read over a connection of the oracle's own. Without a table it is only
+ *  counted. */
 export function loadArrival(
   pool: SqlPool,
   table: string | undefined,

@@ -1,5 +1,5 @@
-/** The windows slice: events in delayed order through Kafka into windows of each kind, the engine killed on the way, while
- *  it reads what the generator writes. */
+/** The windows slice: events in delayed order through Kafka into windows of each kind, the engine
+ *  killed on the way, while it reads what the generator writes. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
@@ -13,13 +13,14 @@ import { killInTheMiddle } from './kill.ts';
 import { loadArrival, loadTrueOrder } from './oracle.ts';
 
 const PARTITIONS = 4;
-/** Long enough that the engine gets well past a checkpoint before the next: the twins are slower, and the full demo
- *  asks for more events past it. */
+/** Long enough that the engine gets well past a checkpoint before the next: the twins are slower,
+ *  and the full demo asks for more events past it. */
 const checkpointMs = (scale: number): number =>
   1200 + (process.env['MILLRACE_NATIVE'] === 'off' ? 2800 * Math.min(1, scale) : 0);
 /** Least time that the generator takes, so that there is a middle to kill in at any scale. */
 const GENERATE_S = 4;
-/** On a busy machine the moment of the kill can be missed; then the run starts over, with a topic of its own. */
+/** On a busy machine the moment of the kill can be missed; then the run starts over, with a topic
+ *  of its own. */
 const TRIES_MAX = 3;
 
 export interface WindowsRun {
@@ -123,7 +124,8 @@ async function tryOne(
       ...engineArgs(context, plan, { topic, stateDir, sinkTable }),
       ...more,
     ]);
-  // The engine reads before there is anything to read, so that its first checkpoint does not wait for its start.
+  // The engine reads before there is anything to read, so that its first checkpoint does not wait
+  // for its start.
   const engine = startEngine('killed');
   await ready('engine', engine);
   const gen = context.spawn(`gen-${plan.id}`, [

@@ -1,4 +1,5 @@
-/** The broker's jars, brought by Maven from the pinned pom.xml into `.millrace/kafka-jars/<version>-<hash of the pom>`.
+/** The broker's jars, brought by Maven from the pinned pom.xml into
+ *  `.millrace/kafka-jars/<version>-<hash of the pom>`.
  *
  *  Invariant: the folder exists whole or not at all; what exists is never fetched again.
  */
@@ -35,7 +36,8 @@ function pomPath(): string {
   return join(packageRoot(), 'src', 'devstack', 'kafka', 'pom.xml');
 }
 
-/** Where the jars are, or would be. An installed package that cannot be written to keeps them in the working folder. */
+/** Where the jars are, or would be. An installed package that cannot be written to keeps them in
+ *  the working folder. */
 function kafkaJarsFolder(): { readonly folder: string; readonly version: string } {
   const pom = readFileSync(pomPath(), 'utf8');
   const version = /<kafka\.version>([^<]+)</.exec(pom)?.[1];

@@ -1,7 +1,8 @@
-/** Apache Kafka in KRaft mode, every node broker and controller in one: format, configuration, start script.
+/** Apache Kafka in KRaft mode, every node broker and controller in one: format, configuration,
+ *  start script.
  *
- *  Paths inside the configuration are relative to the stack's folder, which is the working folder of the JVM: Kafka
- *  splits its log.dirs at commas, and a clone may stand in a folder of any name.
+ *  Paths inside the configuration are relative to the stack's folder, which is the working folder
+ *  of the JVM: Kafka splits its log.dirs at commas, and a clone may stand in a folder of any name.
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -40,7 +41,8 @@ const FORMAT_TIMEOUT_MS = 60_000;
 const JAVA_MAJOR_MIN = 17;
 const REPLICATION_MAX = 3;
 
-/** A cluster id in Kafka's form: 16 random bytes in unpadded base64url, not starting with a dash. */
+/** A cluster id in Kafka's form: 16 random bytes in unpadded base64url, not starting with a dash.
+ */
 export function newClusterId(): string {
   for (;;) {
     const id = randomBytes(16).toString('base64url');
@@ -48,11 +50,11 @@ export function newClusterId(): string {
   }
 }
 
-/** After a crash the controller takes a broker back when the session of its last life is over: short enough to restart
- *  quickly, long enough for a machine that is busy with the tests. */
+/** After a crash the controller takes a broker back when the session of its last life is over:
+ *  short enough to restart quickly, long enough for a machine that is busy with the tests. */
 export const BROKER_SESSION_MS = 5000;
-/** Of a broker that is alone and never started again: its controller, in the same process, would put it out of service after
- *  each moment in which that process stood still. */
+/** Of a broker that is alone and never started again: its controller, in the same process, would
+ *  put it out of service after each moment in which that process stood still. */
 export const LONE_BROKER_SESSION_MS = 60_000;
 
 /** The text of server.properties for one node; `logDir` is relative to the stack's folder. */
@@ -89,7 +91,8 @@ export function serverProperties(
     'share.coordinator.state.topic.num.partitions': 4,
     'share.coordinator.state.topic.replication.factor': replication,
     'share.coordinator.state.topic.min.isr': inSync,
-    // What retention or a deletion gives up leaves the disk of a developer soon: five minutes of a load are many gigabytes.
+    // What retention or a deletion gives up leaves the disk of a developer soon: five minutes of a
+    // load are many gigabytes.
     'log.retention.check.interval.ms': 15_000,
     'broker.heartbeat.interval.ms': 1000,
     'broker.session.timeout.ms': sessionMs,
@@ -141,7 +144,8 @@ export async function checkJava(java: string): Promise<string> {
   return version[0].slice('version '.length).replaceAll('"', '');
 }
 
-/** Formats the storage of every node that has none, into a folder beside, then renames it: what stands is whole. */
+/** Formats the storage of every node that has none, into a folder beside, then renames it: what
+ *  stands is whole. */
 export async function formatKafka(options: KafkaOptions): Promise<void> {
   const format = async (node: KafkaNode) => {
     const data = join(options.folder, node.name);

@@ -1,10 +1,12 @@
-/** One question to a broker over its own protocol: who are you, and who is alive? Enough to know that a broker is ready
- *  and that it is ours, without a client library.
+/** One question to a broker over its own protocol: who are you, and who is alive? Enough to know
+ *  that a broker is ready and that it is ours, without a client library.
  *
  *  Metadata request, version 2, no topics (Source: Kafka protocol guide):
- *    size i32 | key i16 = 3 | version i16 = 2 | correlation i32 | client id: i16 length, bytes | topics i32 = 0
+ *    size i32 | key i16 = 3 | version i16 = 2 | correlation i32 | client id: i16 length, bytes |
+ *    topics i32 = 0
  *  Response:
- *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) | cluster id nullable str
+ *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) |
+ *    cluster id nullable str
  *    | controller id i32 | topics i32
  */
 import { connect } from 'node:net';

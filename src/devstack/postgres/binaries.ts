@@ -16,7 +16,8 @@ interface Link {
   readonly target: string;
 }
 
-/** Links that the package's install script makes and that are not there, because scripts were blocked. */
+/** Links that the package's install script makes and that are not there, because scripts were
+ *  blocked. */
 function missingLinks(home: string): readonly Link[] {
   try {
     const links = JSON.parse(

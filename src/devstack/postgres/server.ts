@@ -1,7 +1,8 @@
 /** PostgreSQL: format, start script, identity.
  *
- *  PostgreSQL refuses to run as root, and another user cannot reach a clone below a folder of mode 0700. As root it runs
- *  as `nobody`, which owns the data folder, with the one capability that lets it pass folders on the way to it.
+ *  PostgreSQL refuses to run as root, and another user cannot reach a clone below a folder of mode
+ *  0700. As root it runs as `nobody`, which owns the data folder, with the one capability that lets
+ *  it pass folders on the way to it.
  */
 import { execFile } from 'node:child_process';
 import {
@@ -54,8 +55,8 @@ const dataFolder = (folder: string): string => join(folder, POSTGRES_NAME);
 function launchWords(): readonly string[] {
   if (!isRoot()) return deathSignalWords();
   const user = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', '--pdeathsig', 'KILL'];
-  // The right to reach a clone below a folder of root's own. Without the secure bit access(2), with which initdb looks for
-  // its programs, would not count it.
+  // The right to reach a clone below a folder of root's own. Without the secure bit access(2), with
+  // which initdb looks for its programs, would not count it.
   const pass = [
     '--securebits=+no_setuid_fixup',
     '--inh-caps=+dac_read_search',
@@ -131,7 +132,8 @@ function walGigabytes(folder: string): number {
   return Math.min(WAL_GIGABYTES_MAX, Math.max(WAL_GIGABYTES_MIN, quarter));
 }
 
-/** Pages the server keeps itself: an eighth of the memory, within bounds. Only what is used is taken. */
+/** Pages the server keeps itself: an eighth of the memory, within bounds. Only what is used is
+ *  taken. */
 const bufferMegabytes = (): number =>
   Math.min(BUFFER_MEGABYTES_MAX, Math.max(BUFFER_MEGABYTES_MIN, Math.floor(totalmem() / 8 / 2 ** 20)));
 
@@ -147,8 +149,9 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
     max_wal_senders: 20,
     max_replication_slots: 20,
     shared_buffers: `${bufferMegabytes()}MB`,
-    // The first write of a page behind a checkpoint puts all of it into the log, and keys chosen by clients hit pages anywhere:
-    // few checkpoints. Compressing those pages by lz4 helps as well, but this build of PostgreSQL has none.
+    // The first write of a page behind a checkpoint puts all of it into the log, and keys chosen by
+    // clients hit pages anywhere: few checkpoints. Compressing those pages by lz4 helps as well,
+    // but this build of PostgreSQL has none.
     checkpoint_timeout: '30min',
     max_wal_size: `${walGigabytes(options.folder)}GB`,
     track_commit_timestamp: 'on',
@@ -185,8 +188,8 @@ export function postmasterPid(folder: string): number | undefined {
   }
 }
 
-/** Removes the pid file of a server that is known to be dead: its pid may be a stranger's by now, which would keep
- *  PostgreSQL from starting. */
+/** Removes the pid file of a server that is known to be dead: its pid may be a stranger's by now,
+ *  which would keep PostgreSQL from starting. */
 export function forgetPostmaster(folder: string): void {
   rmSync(join(dataFolder(folder), 'postmaster.pid'), { force: true });
 }
@@ -207,8 +210,8 @@ async function ask<T>(url: string, timeoutMs: number, work: (client: pg.Client) 
   }
 }
 
-/** Who answers on the port: its system identifier, 'stranger' for a server that does not take our password, or
- *  undefined when nobody answers (yet). */
+/** Who answers on the port: its system identifier, 'stranger' for a server that does not take our
+ *  password, or undefined when nobody answers (yet). */
 export async function askSystemId(
   port: number,
   password: string,

@@ -1,5 +1,5 @@
-/** The engine over HTTP: GET /windows/{account_id}, GET /watermark and GET /openapi.json. 64-bit integers are JSON strings,
- *  so that no reader rounds them; errors are `{"error","code"}`.
+/** The engine over HTTP: GET /windows/{account_id}, GET /watermark and GET /openapi.json. 64-bit
+ *  integers are JSON strings, so that no reader rounds them; errors are `{"error","code"}`.
  */
 import { MillraceError } from '../../core/errors.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
@@ -39,8 +39,9 @@ export interface EngineAnswers {
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
   windows(query: WindowQuery): Promise<WindowPage>;
-  /** Windows of the account that are not yet among those `windows` answers and end behind `after`, ascending by their end:
-   *  the first of them, where there are very many, and then whether there are more. */
+  /** Windows of the account that are not yet among those `windows` answers and end behind `after`,
+   *  ascending by their end: the first of them, where there are very many, and then whether there
+   *  are more. */
   openWindows(accountId: bigint, after: number): Promise<OpenWindows>;
 }
 
@@ -120,7 +121,8 @@ const toJson = (result: WindowResult) => ({
 /** Fired windows, then those that are open, of which every one ends behind every fired one. */
 async function withOpen(engine: EngineAnswers, query: WindowQuery) {
   const { from, to, limit, after } = query;
-  // Asked first: what is stored in between is then found as fired, and what has fired and is not stored yet as open.
+  // Asked first: what is stored in between is then found as fired, and what has fired and is not
+  // stored yet as open.
   const { firedTo } = engine;
   const open = await engine.openWindows(query.accountId, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const page = await engine.windows(query);
@@ -183,7 +185,8 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** `engine` answers undefined until there is one; `version` is that of the package, for the description. */
+/** `engine` answers undefined until there is one; `version` is that of the package, for the
+ *  description. */
 export function engineRoutes(engine: () => EngineAnswers | undefined, version: string): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineAnswers, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>

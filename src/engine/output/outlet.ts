@@ -1,9 +1,9 @@
-/** The way of firings out of the engine: held until the changelog up to them is durable, then written to the sinks in their
- *  order, then noted in the changelog as gone.
+/** The way of firings out of the engine: held until the changelog up to them is durable, then
+ *  written to the sinks in their order, then noted in the changelog as gone.
  *
- *  Invariants: (1) one wait for the changelog and one for the sinks at a time, however many firings come: each takes along
- *  whatever came during the one before; (2) the changelog is told of a frontier only when everything that was taken with
- *  it or before is durable in every sink.
+ *  Invariants: (1) one wait for the changelog and one for the sinks at a time, however many firings
+ *  come: each takes along whatever came during the one before; (2) the changelog is told of a
+ *  frontier only when everything that was taken with it or before is durable in every sink.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -24,7 +24,8 @@ export interface OutletParts {
   readonly stages: Stages;
 }
 
-/** Firings taken before those that were let go are looked for; twice as many as were left the last time, if that is more. */
+/** Firings taken before those that were let go are looked for; twice as many as were left the last
+ *  time, if that is more. */
 const SWEEP_FIRINGS_MIN = 64;
 
 export class Outlet {
@@ -58,7 +59,8 @@ export class Outlet {
   get waitingRows(): number {
     return this.heldRows + this.writer.waitingRows;
   }
-  /** Whether there are firings that may not be durable yet. @throws what a sink or the changelog threw */
+  /** Whether there are firings that may not be durable yet. @throws what a sink or the changelog
+   *  threw */
   get isLeaving(): boolean {
     this.rethrow();
     return this.leaving.length > 0;
@@ -69,8 +71,8 @@ export class Outlet {
     return this.unclosed;
   }
 
-  /** Takes firings over, to close them; with these, everything that ends by `frontier` has fired. Without a frontier the
-   *  changelog is not told that they are gone. */
+  /** Takes firings over, to close them; with these, everything that ends by `frontier` has fired.
+   *  Without a frontier the changelog is not told that they are gone. */
   take(firings: readonly StateFiring[], frontier: number | undefined): void {
     if (this.unclosed.length >= this.sweepAt)
       this.sweepAt = Math.max(SWEEP_FIRINGS_MIN, 2 * this.leaving.length);
@@ -84,8 +86,8 @@ export class Outlet {
     else if (this.held.length > 0) this.passing ??= this.pass();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given. @throws what a sink or the
-   *  changelog threw */
+  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
+   *  @throws what a sink or the changelog threw */
   async room(signal: AbortSignal): Promise<void> {
     if (this.held.length > SINK_FIRINGS_WAITING_MAX || this.heldRows > SINK_ROWS_WAITING_MAX)
       await this.stages.waiting('changelog', async () => this.passing);
@@ -94,8 +96,8 @@ export class Outlet {
     this.writer.rethrow();
   }
 
-  /** Settles when everything taken so far is durable in every sink, and the changelog has been told. @throws as room;
-   *  sink_failed when it was given up */
+  /** Settles when everything taken so far is durable in every sink, and the changelog has been
+   *  told. @throws as room; sink_failed when it was given up */
   async flushed(): Promise<void> {
     await this.stages.waiting('changelog', async () => this.passing);
     await this.stages.waiting('sink', async () => this.telling);
@@ -119,7 +121,8 @@ export class Outlet {
     this.heldRows = 0;
   }
 
-  /** Offers the sinks what is held, until nothing is. Never throws: a failure ends the run where that asks for room. */
+  /** Offers the sinks what is held, until nothing is. Never throws: a failure ends the run where
+   *  that asks for room. */
   private async pass(): Promise<void> {
     this.stages.given('sink');
     try {

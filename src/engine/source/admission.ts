@@ -1,11 +1,12 @@
-/** Event time: how far it has come, and which events are in time. The rules are those of the admission kernel; here are its
- *  cells, the decisions about partitions, and the accounts.
+/** Event time: how far it has come, and which events are in time. The rules are those of the
+ *  admission kernel; here are its cells, the decisions about partitions, and the accounts.
  *
- *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark - lateness. The
- *  frontier is the running maximum of the least (watermark - lateness) over the partitions that are not idle.
- *  Invariants: (1) neither ever falls; (2) they move row by row, so a verdict does not depend on where batches are cut;
- *  (3) a partition without an event holds the frontier at -Infinity; (4) an admitted event has event_ts >= frontier, so it
- *  cannot fall into a window that ended at or before it; (5) accepted + dropped + invalid = consumed, a partition.
+ *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark
+ *  - lateness. The frontier is the running maximum of the least (watermark - lateness) over the
+ *  partitions that are not idle. Invariants: (1) neither ever falls; (2) they move row by row, so a
+ *  verdict does not depend on where batches are cut; (3) a partition without an event holds the
+ *  frontier at -Infinity; (4) an admitted event has event_ts >= frontier, so it cannot fall into a
+ *  window that ended at or before it; (5) accepted + dropped + invalid = consumed, a partition.
  */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
@@ -50,20 +51,24 @@ export type Totals = Pick<
 export interface WatermarkGenerator {
   readonly mode: 'partition' | 'global';
   readonly partitionCount: number;
-  /** Whether results depend on the order in which partitions are met, so that the changelog has to tell it. */
+  /** Whether results depend on the order in which partitions are met, so that the changelog has to
+   *  tell it. */
   readonly dependsOnOrder: boolean;
-  /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed, and moved by every call. */
+  /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed, and moved
+   *  by every call. */
   readonly clock: Float64Array;
   readonly cells: Float64Array;
   /** Every window that ends at or before it is final; -Infinity: none is. */
   readonly frontier: number;
   /** Least watermark; -Infinity before there is one. */
   readonly watermark: number;
-  /** Least end of an open window, lowered by what is admitted; Infinity: none. Admission stops there. */
+  /** Least end of an open window, lowered by what is admitted; Infinity: none. Admission stops
+   *  there. */
   nextEnd: number;
-  /** Takes rows in order of arrival, from row `from` on, up to and with the one that makes a window due; returns how many,
-   *  0 when one was due before. `admitted` then has the rows in time. Rows at or behind a partition's limit are left alone
-   *  and not counted. `refused` gets those that are late or invalid. */
+  /** Takes rows in order of arrival, from row `from` on, up to and with the one that makes a window
+   *  due; returns how many, 0 when one was due before. `admitted` then has the rows in time. Rows
+   *  at or behind a partition's limit are left alone and not counted. `refused` gets those that are
+   *  late or invalid. */
   admit(
     records: RecordBatch,
     events: EventBatch,
@@ -73,10 +78,12 @@ export interface WatermarkGenerator {
   ): number;
   /** The partition holds nothing back until its next valid event. */
   idle(partition: number): void;
-  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was saved. */
+  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was
+   *  saved. */
   refresh(): void;
   isIdle(partition: number): boolean;
-  /** One more partition, which starts at the frontier: what lies before would meet fired windows. */
+  /** One more partition, which starts at the frontier: what lies before would meet fired windows.
+   */
   added(offset: number): void;
   /** Rows of the partition from this offset on are not taken. */
   setLimit(partition: number, offset: number): void;
@@ -250,7 +257,8 @@ class KernelWatermarks {
 
 type Times = Omit<WindowTimes, 'mode'>;
 
-/** A watermark a partition; the least one fires. Results do not depend on how partitions interleave. */
+/** A watermark a partition; the least one fires. Results do not depend on how partitions
+ *  interleave. */
 export class PartitionWatermarks extends KernelWatermarks implements WatermarkGenerator {
   readonly mode = 'partition';
   readonly dependsOnOrder = false;

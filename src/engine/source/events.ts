@@ -1,7 +1,7 @@
 /** Where events come from: every partition of one topic, from given offsets, in arrival order.
  *
- *  Two pairs of batches take turns: while the operator works on one, the broker client fills the other. No record is
- *  reordered: what the client hands over is the arrival order.
+ *  Two pairs of batches take turns: while the operator works on one, the broker client fills the
+ *  other. No record is reordered: what the client hands over is the arrival order.
  */
 
 import type { Kernels } from '../../addon/surface.ts';
@@ -35,15 +35,18 @@ export interface EventSource {
   readonly partitionCount: number;
   /** Of every partition, now. */
   bounds(): Promise<readonly Bounds[]>;
-  /** First offsets of the partitions that the topic was given since, in order behind those that are read.
-   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask again later */
+  /** First offsets of the partitions that the topic was given since, in order behind those that are
+   *  read.
+   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask
+   *  again later */
   added(): Promise<readonly number[]>;
-  /** Reads on from these offsets, one a partition; there may be more than before. What was read ahead is dropped. */
+  /** Reads on from these offsets, one a partition; there may be more than before. What was read
+   *  ahead is dropped. */
   start(offsets: readonly number[]): Promise<void>;
   /** The next rows, decoded; valid until the next call. Undefined when the wait ended first. */
   next(waitMs: number): Promise<EventRows | undefined>;
-  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the last record; -1 before
-   *  its end was met. */
+  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the
+   *  last record; -1 before its end was met. */
   endOf(partition: number): number;
   /** All rows that were returned last, in their order. */
   readonly receipts: readonly Receipt[];

@@ -1,10 +1,11 @@
 /** A consumer group as a lease on a topic: who has every partition of it may read.
  *
- *  The member reads nothing: its partitions are paused, and the engine reads over a client of its own from the offsets of its
- *  changelog. So what the group does decides whether the engine reads, never what it reads.
- *  Invariants: (1) the lease is whole only between a rebalance that gave the last partition and one that takes any; (2) offsets
- *  are committed only while it is whole, and never lie behind where a restart goes on; (3) a member that was given a part,
- *  and has not had all since it joined, leaves: so of two engines the one that reads keeps all.
+ *  The member reads nothing: its partitions are paused, and the engine reads over a client of its
+ *  own from the offsets of its changelog. So what the group does decides whether the engine reads,
+ *  never what it reads. Invariants: (1) the lease is whole only between a rebalance that gave the
+ *  last partition and one that takes any; (2) offsets are committed only while it is whole, and
+ *  never lie behind where a restart goes on; (3) a member that was given a part, and has not had
+ *  all since it joined, leaves: so of two engines the one that reads keeps all.
  */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
@@ -13,7 +14,8 @@ import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, Rebalance } from '../../io/kafka/port.ts';
 
 const POLL_MS = 100;
-/** How long a member keeps a part: one that has read waits for the rest to come back, one that has not lets it go. */
+/** How long a member keeps a part: one that has read waits for the rest to come back, one that has
+ *  not lets it go. */
 const PART_MS_READER = 30_000;
 const PART_MS_NEWCOMER = 1_000;
 /** A member that has left joins again after this and up to twice as much. */
@@ -81,7 +83,8 @@ export class GroupLease implements Lease {
     this.running ??= this.run();
   }
 
-  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that fails is tried again */
+  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that
+   *  fails is tried again */
   async close(withinMs = 0): Promise<void> {
     this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
     this.isClosing = true;
@@ -132,7 +135,8 @@ export class GroupLease implements Lease {
     await this.pause(member);
   }
 
-  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next run. */
+  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next
+   *  run. */
   private async commitLast(member: BatchConsumer): Promise<void> {
     for (;;) {
       await this.commitTo(member);
@@ -191,7 +195,8 @@ export class GroupLease implements Lease {
       );
       if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
     } catch (thrown) {
-      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end tries again.
+      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end
+      // tries again.
       const isNew = this.refused !== wanted;
       this.refused = wanted;
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);

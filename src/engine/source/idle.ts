@@ -1,16 +1,16 @@
 /** Idle partitions: those that hold every window back though no event comes from them.
  *
- *  A partition is quiet while all of it was read, and while nothing but invalid records and tombstones comes from it. It is
- *  idle once it was quiet for the timeout without a valid event in between. The changelog has the decision before a result
- *  that depends on it leaves.
+ *  A partition is quiet while all of it was read, and while nothing but invalid records and
+ *  tombstones comes from it. It is idle once it was quiet for the timeout without a valid event in
+ *  between. The changelog has the decision before a result that depends on it leaves.
  */
 import type { WatermarkGenerator } from './admission.ts';
 import type { EventSource } from './events.ts';
 
 /** Between two checks of all partitions. */
 const CHECK_MS = 100;
-/** An invalid record is followed by the next one or by the end of the partition within this time: the broker client reports
- *  an end after a fetch that waited 500 ms in vain. */
+/** An invalid record is followed by the next one or by the end of the partition within this time:
+ *  the broker client reports an end after a fetch that waited 500 ms in vain. */
 const RECORD_MS_MAX = 1000;
 /** Part of the timeout that one invalid record may count for. */
 const RECORD_SHARE = 0.5;
@@ -19,7 +19,8 @@ const NEVER = Number.NEGATIVE_INFINITY;
 interface Quiet {
   /** Valid events of the partition so far. */
   readonly valid: number;
-  /** Monotonic ms since when the partition is quiet; time in which that was not known is left out. */
+  /** Monotonic ms since when the partition is quiet; time in which that was not known is left out.
+   */
   since: number;
   /** Next offset, and monotonic ms of its last move. */
   position: number;
@@ -56,8 +57,9 @@ export class IdleWatch {
   }
 
   /** Partitions that become idle now. The order matters where all become idle together, for then
-   *  the frontier stays where the last one leaves it: those without an event hold nobody's results back any more, of the
-   *  others the one that lags behind most is the last, so that none of its events becomes late by the others' silence. */
+   *  the frontier stays where the last one leaves it: those without an event hold nobody's results
+   *  back any more, of the others the one that lags behind most is the last, so that none of its
+   *  events becomes late by the others' silence. */
   due(now: number): readonly number[] {
     const { watermarks, timeoutMs } = this;
     // One watermark over all of them waits for none.
@@ -70,7 +72,8 @@ export class IdleWatch {
     if (due.length === 0) return due;
     const seen = watermarks.progress().map(({ maxSeenTs }) => maxSeenTs);
     const isEmpty = (partition: number): boolean => seen[partition] === NEVER;
-    // Nothing has left while one without an event holds everything; were it the last, nothing ever would.
+    // Nothing has left while one without an event holds everything; were it the last, nothing ever
+    // would.
     const isHeld = seen.some((_, one) => isEmpty(one) && !watermarks.isIdle(one) && !due.includes(one));
     if (isHeld) return due.filter(isEmpty);
     const rank = (partition: number): number => (isEmpty(partition) ? NEVER : -(seen[partition] as number));

@@ -32,7 +32,8 @@ export class InvalidTally implements InvalidRecords {
   sample: InvalidSample | null = null;
   private warnAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Counts the invalid records of a batch. `limitOf`: offset from which on records of a partition are not read. */
+  /** Counts the invalid records of a batch. `limitOf`: offset from which on records of a partition
+   *  are not read. */
   note(records: RecordBatch, events: EventBatch, limitOf: (partition: number) => number): void {
     const { partition, offset, valueLength } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
@@ -46,7 +47,8 @@ export class InvalidTally implements InvalidRecords {
     }
   }
 
-  /** True when a warning is due: at the first invalid record, then at most once a minute. `now`: monotonic. */
+  /** True when a warning is due: at the first invalid record, then at most once a minute. `now`:
+   *  monotonic. */
   isToWarn(now: number): boolean {
     if (now < this.warnAtMs) return false;
     this.warnAtMs = now + WARN_MS;
@@ -69,8 +71,9 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
 const sampleText = ({ partition, offset, reason, valueBytes }: InvalidSample): string =>
   `partition ${partition} offset ${offset} has ${REASON_TEXT[reason]}${reason === 'value_length' ? ` but ${valueBytes}` : ''}`;
 
-/** Refuses a run that met its end though no record of the topic was ever an event: read by this process, or before its restore. A
- *  restored run whose new records are all invalid only warns: its earlier results stand.
+/** Refuses a run that met its end though no record of the topic was ever an event: read by this
+ *  process, or before its restore. A restored run whose new records are all invalid only warns: its
+ *  earlier results stand.
  *  @throws no_valid_events */
 export function demandValidInput(
   topic: string,

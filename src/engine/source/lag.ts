@@ -1,11 +1,12 @@
-/** How much the broker holds that has not been read, asked of it now and then beside the reading. Says whether the source has
- *  records to give, which a wait for them alone does not tell.
+/** How much the broker holds that has not been read, asked of it now and then beside the reading.
+ *  Says whether the source has records to give, which a wait for them alone does not tell.
  */
 import type { EventSource } from './events.ts';
 
 /** Between two questions. */
 const ASK_MS = 1000;
-/** The part of what was read between two questions that may be unread where the end is said to be met: what is on its way. */
+/** The part of what was read between two questions that may be unread where the end is said to be
+ *  met: what is on its way. */
 const ON_ITS_WAY = 0.1;
 
 export interface LagParts {

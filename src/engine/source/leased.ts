@@ -1,4 +1,5 @@
-/** A source that hands rows out only while the lease on its partitions is whole. What was read ahead stays until then. */
+/** A source that hands rows out only while the lease on its partitions is whole. What was read
+ *  ahead stays until then. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
 import type { Lease } from './group.ts';
@@ -50,7 +51,8 @@ export class LeasedSource implements EventSource {
     return this.isHeld ? rows : undefined;
   }
 
-  /** Nobody knows what there is to read while another may be reading: no partition becomes idle by that. */
+  /** Nobody knows what there is to read while another may be reading: no partition becomes idle by
+   *  that. */
   endOf(partition: number): number {
     return this.isHeld ? this.source.endOf(partition) : -1;
   }

@@ -1,4 +1,5 @@
-/** Checks the topic beside the reading: for partitions that it was given, and that it is still the same one. */
+/** Checks the topic beside the reading: for partitions that it was given, and that it is still the
+ *  same one. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { EventSource } from './events.ts';
@@ -19,7 +20,8 @@ export class PartitionWatch {
     this.log = log;
   }
 
-  /** First offsets of the partitions that were found; the caller starts to read them. `now`: monotonic.
+  /** First offsets of the partitions that were found; the caller starts to read them. `now`:
+   *  monotonic.
    *  @throws topic_changed */
   due(now: number): readonly number[] {
     if (this.failure !== undefined) throw this.failure;

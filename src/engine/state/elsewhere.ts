@@ -1,4 +1,5 @@
-/** Whether sessions go on in parts that a sweep leaves as they are: both ascend by account_id, so they are read side by side. */
+/** Whether sessions go on in parts that a sweep leaves as they are: both ascend by account_id, so
+ *  they are read side by side. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
@@ -47,8 +48,8 @@ export class Elsewhere {
     this.words = new Int32Array(this.page.buffer);
   }
 
-  /** Raises the ends of those of the sessions that end by the frontier and go on here. They come ascending by account_id and
-   *  start, one call behind the other. */
+  /** Raises the ends of those of the sessions that end by the frontier and go on here. They come
+   *  ascending by account_id and start, one call behind the other. */
   async raise(
     sessions: Int32Array,
     ends: Float64Array,
@@ -63,14 +64,16 @@ export class Elsewhere {
         if (this.isOver) return;
         await this.turn();
       }
-      // What is here of the account begins with this, and ends behind the frontier: it is near when it begins in time.
+      // What is here of the account begins with this, and ends behind the frontier: it is near when
+      // it begins in time.
       const isHere = byAccount(this.words, this.at, sessions, row) === 0;
       if (isHere && timeAt(this.words, this.at, FIRST) < endAt(sessions, row, gapMs))
         ends[row] = Math.max(ends[row] as number, leastEnd);
     }
   }
 
-  /** Goes to the first row whose account is not before that of the session; false when it is not in this page. */
+  /** Goes to the first row whose account is not before that of the session; false when it is not in
+   *  this page. */
   private comesTo(sessions: Int32Array, row: number): boolean {
     const { words, count } = this;
     if (count === 0 || byAccount(words, count - 1, sessions, row) < 0) return false;

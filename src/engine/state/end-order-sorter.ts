@@ -1,5 +1,5 @@
-/** Sessions that ended, put into the order of their ends in bounded memory: sorted in chunks as they come, of which few stay
- *  in memory, and merged when they are read.
+/** Sessions that ended, put into the order of their ends in bounded memory: sorted in chunks as
+ *  they come, of which few stay in memory, and merged when they are read.
  *
  *  They come ascending by account_id (unsigned), so a chunk needs its ends in order alone.
  */
@@ -89,7 +89,8 @@ export class EndOrderSorter {
     }
   }
 
-  /** The rows ascending by end, those of one end by account_id (unsigned). After the last append, as often as wanted. */
+  /** The rows ascending by end, those of one end by account_id (unsigned). After the last append,
+   *  as often as wanted. */
   async rows(): Promise<RowStream> {
     invariant(!this.isClosed, 'rows that were let go are not read');
     if (this.used > 0) await this.putAway();
@@ -176,7 +177,8 @@ function orderOfEnds(rows: Uint8Array): Uint32Array {
     if (time < least) least = time;
     if (time > most) most = time;
   }
-  // By digits of the distance to the least, the lowest first; each pass keeps the order of equal ones.
+  // By digits of the distance to the least, the lowest first; each pass keeps the order of equal
+  // ones.
   let [from, into] = [order, new Uint32Array(order.length)];
   for (let unit = 1; unit <= most - least; unit *= DIGITS) {
     const digitOf = (row: number): number => Math.floor(((times[row] as number) - least) / unit) % DIGITS;

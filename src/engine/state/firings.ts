@@ -1,4 +1,5 @@
-/** Rows in order as firings: one window over the rows of its slices, or the sessions that ended together. */
+/** Rows in order as firings: one window over the rows of its slices, or the sessions that ended
+ *  together. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';

@@ -1,5 +1,5 @@
-/** Keyed state: what is open, and what a frontier makes of it. Two kinds: slices (tumbling and sliding windows) and
- *  sessions. Nothing in here reads a single event.
+/** Keyed state: what is open, and what a frontier makes of it. Two kinds: slices (tumbling and
+ *  sliding windows) and sessions. Nothing in here reads a single event.
  */
 
 import type { SortedRun } from '../../addon/window-surface.ts';
@@ -27,7 +27,8 @@ export interface StateJournal {
   sealed(slice: number, frontier: number, run: Promise<SortedRun>): void;
   /** All sessions that ended by the frontier. */
   tookOut(frontier: number): void;
-  /** A sweep over sessions on disk begins: the first of so many ids, for the pieces that will have what is left. */
+  /** A sweep over sessions on disk begins: the first of so many ids, for the pieces that will have
+   *  what is left. */
   sweeping(pieces: number): number;
   /** It is done; what ended is about to leave. */
   swept(sweep: SweepEntry): void;
@@ -37,23 +38,26 @@ export interface StateBackend {
   readonly shards: number;
   /** Folds admitted rows in; borrows them until return. */
   accumulate(events: EventBatch, admitted: AdmittedBatch): void;
-  /** Takes out, at once, what ends at or before the frontier, in the order of the ends; whatever has no rows does not
-   *  fire. Rows are sorted beside. Infinity fires everything; after it nothing may come. */
+  /** Takes out, at once, what ends at or before the frontier, in the order of the ends; whatever
+   *  has no rows does not fire. Rows are sorted beside. Infinity fires everything; after it nothing
+   *  may come. */
   fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[];
   /** Whether `fire` would give something though the frontier stands still. `atMs`: monotonic. */
   isDue(atMs: number): boolean;
   /** Everything that ends at or before it has fired; -Infinity before the first. */
   readonly firedTo: number;
-  /** Where admission has to stop next: least end of an open window, known since the last `fire`; Infinity where
-   *  it need not stop. */
+  /** Where admission has to stop next: least end of an open window, known since the last `fire`;
+   *  Infinity where it need not stop. */
   readonly nextEnd: number;
   /** The live tables, for whoever saves and loads them. */
   readonly live: LiveState;
   /** Where it may go to disk; undefined for state that stays in memory. */
   readonly spillable: Spillable | undefined;
-  /** Goes on with tables that were loaded: what ended at or before `fired` is gone. Once, before the first event. */
+  /** Goes on with tables that were loaded: what ended at or before `fired` is gone. Once, before
+   *  the first event. */
   resume(fired: number): void;
-  /** What is open of a key and ends behind `after`, as it would fire now: ascending by end, at most OPEN_RESULTS_MAX. */
+  /** What is open of a key and ends behind `after`, as it would fire now: ascending by end, at most
+   *  OPEN_RESULTS_MAX. */
   open(accountId: bigint, after?: number): Promise<readonly WindowResult[]>;
   /** Slices or sessions that are open. */
   openCount(): number;

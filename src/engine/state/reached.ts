@@ -1,9 +1,11 @@
-/** Times at which the frontier reached ends, so that a result that fires later is timed from the move that made it due.
+/** Times at which the frontier reached ends, so that a result that fires later is timed from the
+ *  move that made it due.
  *
  *  The frontier passes window_end exactly when the watermark passes window_end + lateness.
  */
 
-/** Moves within this time count as one, at the time of the first: latencies are too long by no more. */
+/** Moves within this time count as one, at the time of the first: latencies are too long by no
+ *  more. */
 const STEP_MS = 10;
 
 interface Step {
@@ -22,7 +24,8 @@ export class ReachedTimes {
     this.otherwiseMs = otherwiseMs;
   }
 
-  /** Calls `each` for runs of rows that were reached together: how many, and monotonic ms. `endOf` ascends by row. */
+  /** Calls `each` for runs of rows that were reached together: how many, and monotonic ms. `endOf`
+   *  ascends by row. */
   runs(rowCount: number, endOf: (row: number) => number, each: (rows: number, atMs: number) => void): void {
     const { steps } = this;
     let step = 0;

@@ -1,5 +1,5 @@
-/** Rows of sorted runs and of spilled pieces as one stream, page by page: of a single one as it is, of several merged by
- *  key. */
+/** Rows of sorted runs and of spilled pieces as one stream, page by page: of a single one as it is,
+ *  of several merged by key. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 
@@ -18,7 +18,8 @@ export const FAN_IN = 256;
 export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
 const PAGE_ROWS_MIN = 32;
 const PAGE_ROWS_MAX = 4096;
-/** Cells of the kernel's cursors an input: next row of its page, rows of its page, 1 when the page is its last. */
+/** Cells of the kernel's cursors an input: next row of its page, rows of its page, 1 when the page
+ *  is its last. */
 const CURSOR_CELLS = 3;
 
 class RunRows implements RowStream {

@@ -1,4 +1,5 @@
-/** Open sessions beside the live table: runs in memory and pieces on disk, in which a session may lie in parts. */
+/** Open sessions beside the live table: runs in memory and pieces on disk, in which a session may
+ *  lie in parts. */
 
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
@@ -12,7 +13,8 @@ export interface SessionPart extends HeldStream {
   readonly bytes: number;
   /** No session that has a part in it ends before. */
   readonly leastEnd: number;
-  /** What is not in it, nor in what was taken out of the table before it, came at this frontier or behind it. */
+  /** What is not in it, nor in what was taken out of the table before it, came at this frontier or
+   *  behind it. */
   readonly cut: number;
   hold(): this;
   /** Those of a key, in their order. */

@@ -1,5 +1,5 @@
-/** Sessions that lie in parts in several streams, each ascending by account_id (unsigned) and start, as one stream of whole
- *  sessions in that order. */
+/** Sessions that lie in parts in several streams, each ascending by account_id (unsigned) and
+ *  start, as one stream of whole sessions in that order. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';

@@ -1,11 +1,13 @@
-/** Sessions: intervals a key, merged when an event lies less than the gap from both. They fire where a batch is cut: nothing
- *  accepted at a frontier can join a session that ended by it, so admission need not stop for them.
+/** Sessions: intervals a key, merged when an event lies less than the gap from both. They fire
+ *  where a batch is cut: nothing accepted at a frontier can join a session that ended by it, so
+ *  admission need not stop for them.
  *
- *  While all are in the live table, they fire from there. Once some are on disk, a session may lie in parts, and what seems
- *  to have ended may go on elsewhere: then a sweep fires what the frontier has passed, a little later. It rewrites the
- *  parts in which something may have ended, cut by the ends, and only looks into the others.
- *  Invariants: (1) what ended by `firedTo` has fired, and nothing that is to come can join it; (2) a sweep takes pieces
- *  alone, and its frontier is one at which the live table was empty: whatever came later is not of what it fires.
+ *  While all are in the live table, they fire from there. Once some are on disk, a session may lie
+ *  in parts, and what seems to have ended may go on elsewhere: then a sweep fires what the frontier
+ *  has passed, a little later. It rewrites the parts in which something may have ended, cut by the
+ *  ends, and only looks into the others. Invariants: (1) what ended by `firedTo` has fired, and
+ *  nothing that is to come can join it; (2) a sweep takes pieces alone, and its frontier is one at
+ *  which the live table was empty: whatever came later is not of what it fires.
  */
 
 import type { RowRun, SessionState, WindowKernels } from '../../addon/window-surface.ts';
@@ -25,16 +27,17 @@ import { type SessionPart, SessionPiece, SessionRun } from './session-parts.ts';
 import { wholeSessions } from './session-rows.ts';
 import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring } from './sweeper.ts';
 
-/** A sweep reads all sessions that began. It begins when one ended so much event time ago, or the frontier has stood still for
- *  as long … */
+/** A sweep reads all sessions that began. It begins when one ended so much event time ago, or the
+ *  frontier has stood still for as long … */
 const DUE_MS = 400;
-/** … but not before this many times the duration of the sweep before has passed since it ended, so that sweeps take half of the
- *  time at most … */
+/** … but not before this many times the duration of the sweep before has passed since it ended, so
+ *  that sweeps take half of the time at most … */
 const REST = 1;
 /** … unless one ended this part of a gap ago, or there are more parts than are good to read. */
 const SWEEPS_A_GAP = 8;
 const PARTS_MAX = 64;
-/** Reading waits for a sweep that it is this part of a gap ahead of: else what ended would pile up on disk. */
+/** Reading waits for a sweep that it is this part of a gap ahead of: else what ended would pile up
+ *  on disk. */
 const AHEAD_GAPS = 1 / 2;
 /** A row costs so much more while its run is sorted. */
 const SORT_BYTES = 32;
@@ -106,7 +109,8 @@ export class SessionsState implements StateBackend, Spillable {
     return this.isDue(atMs) ? [this.sweep(atMs, journal)] : [];
   }
 
-  /** Whether something would fire: from a sweep over what is on disk, or from the table where the last one left nothing. */
+  /** Whether something would fire: from a sweep over what is on disk, or from the table where the
+   *  last one left nothing. */
   isDue(atMs: number): boolean {
     this.nowMs = atMs;
     if (!this.isSweeping) this.sweepMs ??= atMs - this.sweptFromMs;
@@ -215,7 +219,8 @@ export class SessionsState implements StateBackend, Spillable {
     return new SessionPiece(this.pieces, piece, this.gapMs, cut, leastEnd);
   }
 
-  /** The parts on disk, but for those behind one that is not; and a frontier up to which everything is in them. */
+  /** The parts on disk, but for those behind one that is not; and a frontier up to which everything
+   *  is in them. */
   private sweepable(): { readonly parts: readonly SessionPart[]; readonly cut: number } {
     const inMemory = this.parts.findIndex((part) => !(part instanceof SessionPiece));
     if (inMemory < 0) return { parts: this.parts, cut: this.cutTo };
@@ -346,8 +351,8 @@ export class SessionsState implements StateBackend, Spillable {
   }
 }
 
-/** Of parts on disk those that are rewritten: where something may have ended by the frontier, and where there are too many the
- *  smallest too, so that few rows are written to have fewer. */
+/** Of parts on disk those that are rewritten: where something may have ended by the frontier, and
+ *  where there are too many the smallest too, so that few rows are written to have fewer. */
 function sweptOf(parts: readonly SessionPart[], frontier: number): readonly SessionPart[] {
   const due = parts.filter(({ leastEnd }) => leastEnd <= frontier);
   if (parts.length <= PARTS_MAX) return due;

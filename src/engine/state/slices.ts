@@ -1,10 +1,11 @@
 /** Slices of tumbling and sliding windows: one accumulator a (key, slice).
  *
- *  A slice is sealed, taken out of the live tables and sorted, when the first window that holds it fires; from then on
- *  nothing can come into it, and every window that holds it is merged from the same rows. A slice that was spilled has
- *  pieces on disk beside that.
- *  Invariants: (1) sealed slices begin before all others; (2) whatever ends at or before `firedTo` has fired; (3) a
- *  sealed slice has a window to come, and its runs go when its last window has fired and its rows were let go.
+ *  A slice is sealed, taken out of the live tables and sorted, when the first window that holds it
+ *  fires; from then on nothing can come into it, and every window that holds it is merged from the
+ *  same rows. A slice that was spilled has pieces on disk beside that. Invariants: (1) sealed
+ *  slices begin before all others; (2) whatever ends at or before `firedTo` has fired; (3) a sealed
+ *  slice has a window to come, and its runs go when its last window has fired and its rows were let
+ *  go.
  */
 
 import type { RowRun, WindowKernels, WindowState } from '../../addon/window-surface.ts';
@@ -178,7 +179,8 @@ export class SliceState implements StateBackend, Spillable {
     return bytes;
   }
 
-  /** Runs that are sorted already, the one that is needed longest first; then tables, the oldest first. */
+  /** Runs that are sorted already, the one that is needed longest first; then tables, the oldest
+   *  first. */
   spillOrder(): readonly number[] {
     const sealed = [...this.settled].filter(([, one]) => runOf(one) !== undefined).map(([start]) => start);
     return [...sealed.sort((a, b) => b - a), ...this.liveStarts()];
@@ -247,7 +249,8 @@ export class SliceState implements StateBackend, Spillable {
     if (held !== undefined) journal.sealed(start, frontier, held.run);
   }
 
-  /** Takes the live table of a slice and puts its run among the rows of the slice; undefined where there is none. */
+  /** Takes the live table of a slice and puts its run among the rows of the slice; undefined where
+   *  there is none. */
   private takeTable(start: number): HeldSlice | undefined {
     const [keys, bytes] = [this.tables.keyCount(), this.tables.bytes()];
     const run = this.tables.seal(start);

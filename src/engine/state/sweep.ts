@@ -1,8 +1,9 @@
-/** A sweep over sessions that lie in parts in several streams: what ended by a frontier leaves, the rest goes on in
- *  streams of those that end about together.
+/** A sweep over sessions that lie in parts in several streams: what ended by a frontier leaves, the
+ *  rest goes on in streams of those that end about together.
  *
- *  Nothing that is accepted at a frontier can join a session that ended by it, so it does not matter how long after its
- *  end a session is swept. Streams in which nothing ends by the frontier are only asked what goes on in them.
+ *  Nothing that is accepted at a frontier can join a session that ended by it, so it does not
+ *  matter how long after its end a session is swept. Streams in which nothing ends by the frontier
+ *  are only asked what goes on in them.
  */
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
@@ -30,7 +31,8 @@ export interface SweepParts {
   readonly frontier: number;
   /** Sessions that ended by the frontier, ascending by account_id and start. */
   readonly ended: RowsTaker;
-  /** The others, in the same order, by their ends: `ways` has the greatest end of each but the last. */
+  /** The others, in the same order, by their ends: `ways` has the greatest end of each but the
+   *  last. */
   readonly rest: readonly RowsTaker[];
   readonly ways: readonly number[];
   /** The sweep is given up when it is. */
@@ -45,11 +47,13 @@ export interface Swept {
 /** What went one way. */
 export interface Rest {
   readonly rows: number;
-  /** No session that has a part there ends before, and none by the frontier; Infinity when there is none. */
+  /** No session that has a part there ends before, and none by the frontier; Infinity when there is
+   *  none. */
   readonly leastEnd: number;
 }
 
-/** Reads the inputs to their ends, and closes all streams. @throws what a stream or a taker threw, the reason of the signal */
+/** Reads the inputs to their ends, and closes all streams. @throws what a stream or a taker threw,
+ *  the reason of the signal */
 export async function sweep(parts: SweepParts): Promise<Swept> {
   const { kernels, gapMs, inputs, standing, frontier, ended, rest, ways, signal } = parts;
   const sessions = mergedSessions(kernels, gapMs, inputs);

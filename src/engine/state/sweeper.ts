@@ -1,4 +1,5 @@
-/** Sweeps of the sessions on disk, one after the other, beside the loop; and what ended of one as a firing. */
+/** Sweeps of the sessions on disk, one after the other, beside the loop; and what ended of one as a
+ *  firing. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -20,12 +21,14 @@ export interface SweeperParts {
 }
 
 export interface SweepOrder {
-  /** What is swept; asked for once the sweep before is done. Whoever gives them holds them until the end. */
+  /** What is swept; asked for once the sweep before is done. Whoever gives them holds them until
+   *  the end. */
   readonly inputs: () => readonly SessionPart[];
   /** What may go on in there, while nothing in there ends by the frontier. */
   readonly standing: readonly SessionPart[];
   readonly frontier: number;
-  /** First of the LEFT_PIECES_MAX ids under which the rest is written; undefined where there is none. */
+  /** First of the LEFT_PIECES_MAX ids under which the rest is written; undefined where there is
+   *  none. */
   readonly ids: number | undefined;
   /** What is left is durable; called before what ended can be read. */
   readonly onDone: (left: readonly LeftPiece[]) => void;
@@ -37,8 +40,9 @@ export interface LeftPiece {
   readonly leastEnd: number;
 }
 
-/** What is left is cut by the ends, so that a sweep need not read and write what ends much later: at these steps of a part of
- *  a gap, about as long as sessions are open, and coarser behind them. */
+/** What is left is cut by the ends, so that a sweep need not read and write what ends much later:
+ *  at these steps of a part of a gap, about as long as sessions are open, and coarser behind them.
+ */
 const WAYS_A_GAP = 4;
 const WAYS = [1, 2, 3, 4, 8];
 /** What goes one way: a page that is gathered, one that is written and its copy with keys. */
@@ -94,7 +98,8 @@ export class Sweeper {
     return bytes;
   }
 
-  /** Begins a sweep, behind those that have begun; what ended of it, once it is done. Whoever takes it closes it. */
+  /** Begins a sweep, behind those that have begun; what ended of it, once it is done. Whoever takes
+   *  it closes it. */
   begin(order: SweepOrder): Promise<EndOrderSorter> {
     const done = this.last.then(() => this.run(order));
     // A failure is met by whoever reads the firing.

@@ -1,4 +1,5 @@
-/** Accumulator rows, 64 bytes each, laid out as `Accumulator`: in a table, a checkpoint or a firing. */
+/** Accumulator rows, 64 bytes each, laid out as `Accumulator`: in a table, a checkpoint or a
+ *  firing. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 
 export const ROW_BYTES = ACCUMULATOR.BYTES;

@@ -1,8 +1,9 @@
-/** Which windows an event belongs to. Windows are half-open, [start, end), and aligned to the epoch; a sliding window of
- *  size and slide starts at every multiple of the slide.
+/** Which windows an event belongs to. Windows are half-open, [start, end), and aligned to the
+ *  epoch; a sliding window of size and slide starts at every multiple of the slide.
  *
- *  Events are accumulated by slice, an interval that lies wholly inside or outside of every window, so an event costs one
- *  update whatever size / slide is; a window is put together from its slices when it fires. A tumbling window is its own slice.
+ *  Events are accumulated by slice, an interval that lies wholly inside or outside of every window,
+ *  so an event costs one update whatever size / slide is; a window is put together from its slices
+ *  when it fires. A tumbling window is its own slice.
  */
 import { invariant } from '../../core/errors.ts';
 import { sliceMsOf } from '../../core/layout/window-clock.ts';
@@ -78,8 +79,8 @@ export class SlidingWindows implements WindowAssigner {
   }
 }
 
-/** Windows that end behind `after` and hold one of the slices, ascending: the end of each, and which slices it holds, from
- *  number `from` up to `to`. `starts` ascend. */
+/** Windows that end behind `after` and hold one of the slices, ascending: the end of each, and
+ *  which slices it holds, from number `from` up to `to`. `starts` ascend. */
 export function* windowsOver(
   assigner: WindowAssigner,
   starts: ArrayLike<number>,

@@ -1,13 +1,14 @@
-/** What a frontier made final, on its way to the sink and to the engine's own store of fired windows.
+/** What a frontier made final, on its way to the sink and to the engine's own store of fired
+ *  windows.
  *
- *  Firings leave in order of their ends; the rows of one ascend by (window_end, account_id unsigned), no key
- *  (account_id, window_start, window_end) comes twice.
+ *  Firings leave in order of their ends; the rows of one ascend by (window_end, account_id
+ *  unsigned), no key (account_id, window_start, window_end) comes twice.
  */
 
 import type { ReachedTimes } from '../state/reached.ts';
 
-/** Where the bounds of a row stand: one window for all rows, or sessions, whose start is in the spare cell of the row
- *  and whose end is last_update_ts + gap. */
+/** Where the bounds of a row stand: one window for all rows, or sessions, whose start is in the
+ *  spare cell of the row and whose end is last_update_ts + gap. */
 export type FiredBounds =
   | { readonly kind: 'window'; readonly start: number; readonly end: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
@@ -27,7 +28,8 @@ export interface Firing {
   readonly rowsMax: number;
   /** Monotonic ms at which it fired. */
   readonly firedAtMs: number;
-  /** Monotonic ms at which the frontier reached the end of each row, where that was before; rows ascend by end. */
+  /** Monotonic ms at which the frontier reached the end of each row, where that was before; rows
+   *  ascend by end. */
   readonly reached?: ReachedTimes | undefined;
   /** Copies the next rows, as many as fit; 0 at the end. One call at a time. */
   read(into: Uint8Array): Promise<number>;

@@ -1,10 +1,11 @@
 /** The window operator: a synchronous step over a batch. No clock, randomness, socket or disk.
  *
- *  Rows are admitted in order of arrival, what is in time is accumulated, and what the frontier has reached fires: windows
- *  as soon as a row makes one due, sessions where the piece ends.
- *  Invariants: (1) the results and the counts depend on the rows of each partition and the decisions alone, not on where
- *  batches are cut or how many shards there are; (2) an accepted event never meets a fired window; (3) between two steps
- *  everything that the frontier has reached has fired.
+ *  Rows are admitted in order of arrival, what is in time is accumulated, and what the frontier has
+ *  reached fires: windows as soon as a row makes one due, sessions where the piece ends.
+ *  Invariants: (1) the results and the counts depend on the rows of each partition and the
+ *  decisions alone, not on where batches are cut or how many shards there are; (2) an accepted
+ *  event never meets a fired window; (3) between two steps everything that the frontier has reached
+ *  has fired.
  */
 import { invariant } from '../../core/errors.ts';
 import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
@@ -17,11 +18,13 @@ import type { WatermarkGenerator } from '../source/admission.ts';
 import { type StageCursor, UNTIMED } from '../stages.ts';
 import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 
-/** Is told of every change in its order, before what depends on it is handed out. Cells are borrowed. */
+/** Is told of every change in its order, before what depends on it is handed out. Cells are
+ *  borrowed. */
 export interface Journal extends StateJournal {
-  /** Rows of a batch were taken; `admitted` of them were accumulated, and the state has their deltas. `arrivals` says in
-   *  which order partitions were met, where results depend on it; `late` has copies of the rows that were refused, where
-   *  they are asked for. Returns the number of the record. */
+  /** Rows of a batch were taken; `admitted` of them were accumulated, and the state has their
+   *  deltas. `arrivals` says in which order partitions were met, where results depend on it; `late`
+   *  has copies of the rows that were refused, where they are asked for. Returns the number of the
+   *  record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,
@@ -87,19 +90,22 @@ export class WindowOperator {
     this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first batch. */
+  /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first
+   *  batch. */
   resume(standing: OperatorState, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     const { progress, frontier, maxSeen, fired } = standing;
     watermarks.restore(progress, frontier, maxSeen);
     this.state.resume(fired);
-    // A shorter skew or lateness than before moves the frontier; the changelog has that before what fires by it.
+    // A shorter skew or lateness than before moves the frontier; the changelog has that before what
+    // fires by it.
     watermarks.refresh();
     this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);
     return this.fired(atMs);
   }
 
-  /** Takes a batch, a row of events for each record; gives what fired, in the order of the ends. `atMs`: monotonic. */
+  /** Takes a batch, a row of events for each record; gives what fired, in the order of the ends.
+   *  `atMs`: monotonic. */
   step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
     const { watermarks, state, journal, admitted, refused, stages } = this;
     const fired: StateFiring[] = [];
@@ -145,8 +151,8 @@ export class WindowOperator {
     this.journal.added(watermarks.cells, watermarks.clock);
   }
 
-  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are, and the journal is not told:
-   *  a run that goes on does so from before this. No batch may follow. */
+  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are, and
+   *  the journal is not told: a run that goes on does so from before this. No batch may follow. */
   drain(atMs: number): readonly StateFiring[] {
     const fired: StateFiring[] = [];
     this.fire(Number.POSITIVE_INFINITY, atMs, fired, UNLOGGED);

@@ -52,34 +52,35 @@ interface Failure {
 const RETRY_MS = 50;
 const RETRY_MS_MAX = 2000;
 const DETAIL_CHARS_MAX = 1000;
-/** Attempts against locks of other sessions before the member pauses its partitions. Each attempt may
- *  wait for the lock timeout. */
+/** Attempts against locks of other sessions before the member pauses its partitions. Each attempt
+ *  may wait for the lock timeout. */
 const CONTENTION_SOON = 5;
 /** SQLSTATEs that a repetition cures: deadlock, serialization failure, lock timeout, a partition
  *  attached meanwhile. */
 const CONTENTION = new Set(['40P01', '40001', '55P03']);
-/** SQLSTATE classes that the content of a record can cause: bad data, a constraint, a trigger, a program
- *  limit; and 25P02, an effect that continued after a failed statement. */
+/** SQLSTATE classes that the content of a record can cause: bad data, a constraint, a trigger, a
+ *  program limit; and 25P02, an effect that continued after a failed statement. */
 const OF_THE_RECORD = /^(?:22|23|44|54|P0|25P02$)/;
-/** SQLSTATEs that no attempt cures: a statement that does not fit the tables, or lacks the right. */
+/** SQLSTATEs that no attempt cures: a statement that does not fit the tables, or lacks the right.
+ */
 const OF_THE_SCHEMA = /^(?:42|0A|28|3D|3F)/;
 
-/** Kinds of failure: `away` the database is unreachable, `contention` repeat soon, `record` the database
- *  refuses a record of the batch, `effect` an effect failed outside the database, `poison` a record is
- *  declared unusable and not repeated, `fatal` no attempt cures it. */
+/** Kinds of failure: `away` the database is unreachable, `contention` repeat soon, `record` the
+ *  database refuses a record of the batch, `effect` an effect failed outside the database, `poison`
+ *  a record is declared unusable and not repeated, `fatal` no attempt cures it. */
 export type Fault = 'away' | 'contention' | 'record' | 'effect' | 'poison' | 'fatal';
 
-/** Fault of a SQLSTATE. An error that does not blame the record is waited out: a record is parked for
- *  its own fault only. */
+/** Fault of a SQLSTATE. An error that does not blame the record is waited out: a record is parked
+ *  for its own fault only. */
 export function faultOfState(sqlstate: string): Fault {
   if (CONTENTION.has(sqlstate)) return 'contention';
   if (OF_THE_RECORD.test(sqlstate)) return 'record';
   return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
 }
 
-/** Fault of an error that an effect threw. Such an error may pass (a third party that answers 503), so
- *  its record is retried later. A transaction with an unanswered COMMIT is repeated: the inbox then
- *  shows whether it committed. */
+/** Fault of an error that an effect threw. Such an error may pass (a third party that answers 503),
+ *  so its record is retried later. A transaction with an unanswered COMMIT is repeated: the inbox
+ *  then shows whether it committed. */
 export function faultOfEffect(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'effect';
@@ -103,8 +104,8 @@ export class BatchCommitter<R extends RecordPlace, P, C> {
     this.options = options;
   }
 
-  /** Commits the batch. Returns false when it stopped before everything was committed. @throws a fault
-   *  that no attempt cures */
+  /** Commits the batch. Returns false when it stopped before everything was committed. @throws a
+   *  fault that no attempt cures */
   async settle(given: Work<R, P>): Promise<boolean> {
     const { defer, follows } = this.options;
     const work =
@@ -150,7 +151,8 @@ export class BatchCommitter<R extends RecordPlace, P, C> {
     return this.options.park(record, why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' '));
   }
 
-  /** Commits the work and waits for the database without limit. Returns the error of a failing record. */
+  /** Commits the work and waits for the database without limit. Returns the error of a failing
+   *  record. */
   private async attempt(work: Work<R, P>, attempts: number): Promise<Failure | 'given_up' | undefined> {
     const { options } = this;
     let ownFailures = 0;
@@ -192,7 +194,8 @@ export class BatchCommitter<R extends RecordPlace, P, C> {
   }
 }
 
-/** Halves of the work in order. Records to park go with the first half, or form a part of their own. */
+/** Halves of the work in order. Records to park go with the first half, or form a part of their
+ *  own. */
 function halvesOf<R, P>({ records, parked }: Work<R, P>): readonly [Work<R, P>, Work<R, P>] {
   if (records.length > 1) {
     const middle = records.length >> 1;

@@ -1,7 +1,9 @@
-/** A member of a consumer group whose every message has its effect once: wraps a handler per record in an inbox.
+/** A member of a consumer group whose every message has its effect once: wraps a handler per record
+ *  in an inbox.
  *
- *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows, effects and parked records;
- *  (2) no offset is committed at or behind a record that waits for another attempt (retries.ts), so a crash loses none.
+ *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows,
+ *  effects and parked records; (2) no offset is committed at or behind a record that waits for
+ *  another attempt (retries.ts), so a crash loses none.
  */
 import type { Random, Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
@@ -27,9 +29,10 @@ export interface InboxConsumerOptions {
   readonly inbox: InboxPort;
   /** Made with parkedTableSql. */
   readonly parkedTable: string;
-  /** The effect of one record, through this session alone; records of a key come in their order. What it throws rolls the
-   *  batch back. A record that the database refuses `attempts` times is parked; one whose effect throws an error of its own is tried
-   *  again as `retry` says, and then parked; with poison_record it is parked immediately. What is `unavailable` is waited for. */
+  /** The effect of one record, through this session alone; records of a key come in their order.
+   *  What it throws rolls the batch back. A record that the database refuses `attempts` times is
+   *  parked; one whose effect throws an error of its own is tried again as `retry` says, and then
+   *  parked; with poison_record it is parked immediately. What is `unavailable` is waited for. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
   /** A record's id; undefined: it has none and is parked. Default: the header ce_id. */
   readonly messageId?: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
@@ -59,7 +62,8 @@ interface Settled {
 
 /** Time spent on waiting records before the next read, so that the member stays in its group. */
 const RETRY_TURN_MS = 1000;
-/** After this long since the first failure in a batch, what is left of it is postponed: the member has to read again. */
+/** After this long since the first failure in a batch, what is left of it is postponed: the member
+ *  has to read again. */
 const FAILING_BATCH_MS = 10_000;
 /** Interval at which a full consumer checks for records that are due. */
 const FULL_WAIT_MS = 100;
@@ -154,7 +158,8 @@ export class InboxConsumer {
     return !this.isDatabaseAway;
   }
 
-  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
+  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker
+   *  answers. */
   unhealthyReason(): Promise<string | undefined> {
     return this.member.unhealthyReason();
   }
@@ -163,7 +168,8 @@ export class InboxConsumer {
     return this.unhealthyReason();
   }
 
-  /** Reads until the drain. @throws tables_missing; what no attempt can cure: a fatal client error, a statement that does not fit the tables */
+  /** Reads until the drain. @throws tables_missing; what no attempt can cure: a fatal client error,
+   *  a statement that does not fit the tables */
   async run(): Promise<void> {
     const { member } = this;
     await this.checkTables();
@@ -207,7 +213,8 @@ export class InboxConsumer {
       await member.idle(Math.min(FULL_WAIT_MS, retries.dueInMs(options.clock.monotonicMs())));
   }
 
-  /** Tries records that are due, for a turn. false: given up, the drain came before the database did. */
+  /** Tries records that are due, for a turn. false: given up, the drain came before the database
+   *  did. */
   private async retryDue(): Promise<boolean> {
     const { retries, options } = this;
     const endMs = options.clock.monotonicMs() + RETRY_TURN_MS;
@@ -220,7 +227,8 @@ export class InboxConsumer {
     return finished;
   }
 
-  /** Tries the records of one key until one fails or the turn ends, each in a transaction of its own. */
+  /** Tries the records of one key until one fails or the turn ends, each in a transaction of its
+   *  own. */
   private async retryQueue(queue: RetryQueue, endMs: number): Promise<boolean> {
     const { retries, options } = this;
     for (;;) {

@@ -1,10 +1,12 @@
-/** A member of a consumer group as every consumer with an inbox is one: where it stands in each partition, when it commits, how it
- *  waits for its database, how it hands partitions on, and whether it is one.
+/** A member of a consumer group as every consumer with an inbox is one: where it stands in each
+ *  partition, when it commits, how it waits for its database, how it hands partitions on, and
+ *  whether it is one.
  *
- *  Invariants: (1) an offset is committed after the database committed every record before it, so a crash repeats records
- *  and loses none; (2) partitions that leave in mid-batch take only finished offsets with them; (3) while the database is away the
- *  member stays in the group with its partitions paused, and reads on where it stopped; (4) one call to the broker client's
- *  consume at a time.
+ *  Invariants: (1) an offset is committed after the database committed every record before it, so a
+ *  crash repeats records and loses none; (2) partitions that leave in mid-batch take only finished
+ *  offsets with them; (3) while the database is away the member stays in the group with its
+ *  partitions paused, and reads on where it stopped; (4) one call to the broker client's consume at
+ *  a time.
  */
 import { sleep, type Timers, within } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -33,7 +35,8 @@ export interface MemberOptions {
   readonly batchWaitMs: number;
   /** The batch that is on its way into the database. */
   readonly underWay: () => Promise<unknown> | undefined;
-  /** Partitions came, or left: what is read of those and not in the database is their next owner's. */
+  /** Partitions came, or left: what is read of those and not in the database is their next owner's.
+   */
   readonly onMoved: (kind: Rebalance['kind'], partitions: readonly TopicPartition[]) => void;
   /** Called before offsets are committed; what it resolves to is called once they are. */
   readonly onCommit?: () => Promise<() => void>;
@@ -120,12 +123,14 @@ export class Member {
     return this.waiting;
   }
 
-  /** Why this is not a member that reads; undefined: it is one. A rebalance on its way is no reason. */
+  /** Why this is not a member that reads; undefined: it is one. A rebalance on its way is no
+   *  reason. */
   async unhealthyReason(): Promise<string | undefined> {
     return this.client === undefined ? 'no broker was asked yet' : this.presence.unhealthyReason(this.client);
   }
 
-  /** Reads the available records; they do not advance the position until `took` is called. @param waitMs for the first record */
+  /** Reads the available records; they do not advance the position until `took` is called. @param
+   *  waitMs for the first record */
   async read(into: Intake, waitMs = this.options.batchWaitMs): Promise<ConsumeResult> {
     const consumed = this.consume(into.records, waitMs);
     this.consuming = consumed.catch(() => {});
@@ -160,7 +165,8 @@ export class Member {
     if (this.options.clock.monotonicMs() - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit();
   }
 
-  /** Commits what is finished of the partitions that are this member's; what fails is tried again the next time. */
+  /** Commits what is finished of the partitions that are this member's; what fails is tried again
+   *  the next time. */
   async commit(): Promise<void> {
     const { log, clock, onCommit } = this.options;
     this.lastCommitMs = clock.monotonicMs();
@@ -192,7 +198,8 @@ export class Member {
 
   /** The database does not take the batch in flight (true), or takes it again. */
   async wait(waiting: boolean): Promise<void> {
-    // Set before the wait, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
+    // Set before the wait, so that no read begins beside the pause; taken back last, so that none
+    // begins before the seeks.
     if (waiting) this.waiting = this.isDoubtful = true;
     await this.consuming;
     if (waiting) return this.pause();
@@ -200,8 +207,9 @@ export class Member {
     this.waiting = false;
   }
 
-  /** Stays a member of the group: a client that does not read is thrown out of it. What still arrives is not taken;
-   *  it is read again from its first record once the partitions are resumed. Returns the ends of partitions that nothing was taken of. */
+  /** Stays a member of the group: a client that does not read is thrown out of it. What still
+   *  arrives is not taken; it is read again from its first record once the partitions are resumed.
+   *  Returns the ends of partitions that nothing was taken of. */
   async idle(ms: number): Promise<readonly TopicPartitionOffset[]> {
     const { clock, drain, batchRows, batchBytes } = this.options;
     const rest = sleep(clock, ms, drain);
@@ -222,7 +230,8 @@ export class Member {
     return ends.filter((end) => this.standings.get(placeKey(end))?.taken === undefined);
   }
 
-  /** Waits for a first record in parts: a client's wait cannot be cut short, and a drain must not stand behind it. */
+  /** Waits for a first record in parts: a client's wait cannot be cut short, and a drain must not
+   *  stand behind it. */
   private async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
     const { clock, drain } = this.options;
     const untilMs = clock.monotonicMs() + waitMs;
@@ -265,8 +274,9 @@ export class Member {
     this.options.onMoved(kind, partitions);
   }
 
-  /** Waits for the batch in flight, not for one that waits for the database, or is the first to ask it again: its next owner reads
-   *  that again, and a member that joins would wait as long as a connection that is not answered. */
+  /** Waits for the batch in flight, not for one that waits for the database, or is the first to ask
+   *  it again: its next owner reads that again, and a member that joins would wait as long as a
+   *  connection that is not answered. */
   private async finishBeforeLeaving(): Promise<void> {
     const over = this.options.underWay()?.then(
       () => true,

@@ -1,6 +1,8 @@
-/** Names of an inbox's tables, all made from one, and what the time in a UUIDv7 has to do with them.
+/** Names of an inbox's tables, all made from one, and what the time in a UUIDv7 has to do with
+ *  them.
  *
- *  An inbox is one table, partitioned by RANGE(msg_id). A UUIDv7 begins with its time, so a range of ids is a span of time:
+ *  An inbox is one table, partitioned by RANGE(msg_id). A UUIDv7 begins with its time, so a range
+ *  of ids is a span of time:
  *
  *    NAME_low      ids below every plausible time        NAME_20261121_140000   one width of time, dropped when it is old
  *    NAME_high     ids above every plausible time        NAME_default           plausible times without a partition
@@ -13,8 +15,8 @@ import { outboxError } from '../errors.ts';
 /** Room for the longest suffix within PostgreSQL's 63 bytes. */
 const INBOX_NAME_CHARS_MAX = 40;
 
-/** Times that a partition may stand for, ms since the epoch. Narrow, so that ids of other versions seldom lie between them:
- *  what lies in NAME_default is read whenever a partition is attached. */
+/** Times that a partition may stand for, ms since the epoch. Narrow, so that ids of other versions
+ *  seldom lie between them: what lies in NAME_default is read whenever a partition is attached. */
 export const TIME_FROM_MS = Date.UTC(2020, 0, 1);
 export const TIME_TO_MS = Date.UTC(2100, 0, 1);
 
@@ -84,6 +86,7 @@ export function isUuidV7(uuid: string): boolean {
   return uuid[14] === '7' && variant >= '8' && variant <= 'b';
 }
 
-/** isUuidV7 in SQL, of a column; immutable, so that an index may use it, and known to every version of PostgreSQL. */
+/** isUuidV7 in SQL, of a column; immutable, so that an index may use it, and known to every version
+ *  of PostgreSQL. */
 export const isUuidV7Sql = (column: string): string =>
   `(get_byte(uuid_send(${column}), 6) >> 4 = 7 AND get_byte(uuid_send(${column}), 8) >> 6 = 2)`;

@@ -1,17 +1,22 @@
 /** An inbox: which messages had their effect, in the same transaction as the effect.
  *
- *  Invariants: (1) an inbox row commits only with its effect; (2) an id that was expired is undecidable or seen, never unseen,
- *  if it is a UUIDv7.
+ *  Invariants: (1) an inbox row commits only with its effect; (2) an id that was expired is
+ *  undecidable or seen, never unseen, if it is a UUIDv7.
  *
- *  Why no drop slips through (2). A drop takes ACCESS EXCLUSIVE on the table, drops partitions, and raises the floor to their
- *  upper end, in one transaction; no partition that is left begins below the floor. A claim inserts first, which takes ROW
- *  EXCLUSIVE on the table until its transaction ends. The two locks conflict, so each drop either
- *    (a) committed before the claim's INSERT had its lock: the row of a dropped id lands in a partition without a time, because
- *        that of its time is gone; the floor is then read by a later statement, which sees the drop; or
- *    (b) waits until the claim's transaction has ended: while it runs, no partition goes, and what it found stays true.
- *  A row that lands in a partition by time is therefore not below the floor, and needs no look at it. A transaction that is
- *  not READ COMMITTED reads all its statements in one snapshot, which may be older than the drop of (a): it locks the row of
- *  the floor, and PostgreSQL refuses that (40001) when the row has changed since.
+ *  Why no drop slips through (2). A drop takes ACCESS EXCLUSIVE on the table, drops partitions, and
+ *  raises the floor to their upper end, in one transaction; no partition that is left begins below
+ *  the floor. A claim inserts first, which takes ROW EXCLUSIVE on the table until its transaction
+ *  ends. The two locks conflict, so each drop either
+ *    (a) committed before the claim's INSERT had its lock: the row of a dropped id lands in a
+ *    partition without a time, because
+ *        that of its time is gone; the floor is then read by a later statement, which sees the
+ *        drop; or
+ *    (b) waits until the claim's transaction has ended: while it runs, no partition goes, and what
+ *    it found stays true.
+ *  A row that lands in a partition by time is therefore not below the floor, and needs no look at
+ *  it. A transaction that is not READ COMMITTED reads all its statements in one snapshot, which may
+ *  be older than the drop of (a): it locks the row of the floor, and PostgreSQL refuses that
+ *  (40001) when the row has changed since.
  */
 import { invariant } from '../../core/errors.ts';
 import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
@@ -32,7 +37,8 @@ export class Inbox implements InboxPort {
   private readonly removeSql: string;
   private readonly floorSql: string;
 
-  /** @param floor `ignored`: a UUIDv7 below the floor without a row is unseen; a late duplicate has its effect twice
+  /** @param floor `ignored`: a UUIDv7 below the floor without a row is unseen; a late duplicate has
+   *  its effect twice
    *  @throws bad_table_name */
   constructor(table = 'inbox', floor: 'guarded' | 'ignored' = 'guarded') {
     const names = inboxNames(table);
@@ -120,7 +126,8 @@ export function once<T>(
   return inbox.once(tx, msgId, effect);
 }
 
-/** Canonical, each once, in the order of PostgreSQL's uuid, which is that of the text. @throws bad_message_id */
+/** Canonical, each once, in the order of PostgreSQL's uuid, which is that of the text. @throws
+ *  bad_message_id */
 function sortedIds(msgIds: readonly string[]): string[] {
   if (msgIds.length > CLAIM_IDS_MAX) {
     throw outboxError('bad_message_id', `a claim takes at most ${CLAIM_IDS_MAX} ids, not ${msgIds.length}`, {

@@ -1,5 +1,6 @@
-/** Records that were set aside: without an effect, and holding nothing up. One is known by its place and by what it says: a topic that
- *  was deleted and made again gives its offsets a second time. */
+/** Records that were set aside: without an effect, and holding nothing up. One is known by its
+ *  place and by what it says: a topic that was deleted and made again gives its offsets a second
+ *  time. */
 import { createHash } from 'node:crypto';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
@@ -12,8 +13,9 @@ export const PARKED_BYTES_MAX = 1024 * 1024;
 export const keptOf = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null ? null : bytes.subarray(0, PARKED_BYTES_MAX);
 
-/** What a record says, in 32 bytes: of the whole key and value, each behind its length (-1 for null), and of the message id where it
- *  is not in one of them. parkedDigestSql and payments/sql/0003 say the same in SQL. */
+/** What a record says, in 32 bytes: of the whole key and value, each behind its length (-1 for
+ *  null), and of the message id where it is not in one of them. parkedDigestSql and
+ *  payments/sql/0003 say the same in SQL. */
 export function recordDigest(
   key: Uint8Array | null,
   value: Uint8Array | null,

@@ -1,5 +1,5 @@
-/** Takes parked records again after whatever was wrong was put right: each in a transaction of its own, in the order of its
- *  partition, out of the table with its effect. */
+/** Takes parked records again after whatever was wrong was put right: each in a transaction of its
+ *  own, in the order of its partition, out of the table with its effect. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { SqlPool, SqlRow, SqlSession } from '../../io/postgres/sql/port.ts';
@@ -17,7 +17,8 @@ export interface RedriveOptions {
   readonly reasons: readonly ParkReason[];
   /** The consumer's own. A record that fails again stays parked, with what it failed with. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
-  /** Undecidable records only: that their effects are missing was found out elsewhere. Needed to redrive them. */
+  /** Undecidable records only: that their effects are missing was found out elsewhere. Needed to
+   *  redrive them. */
   readonly undecidableAreMissing?: boolean;
   readonly log: Logger;
 }
@@ -48,7 +49,8 @@ const COLUMNS = 'topic, partition, "offset", digest, msg_id, key, value, headers
 const THIS_ROW = 'topic = $1 AND partition = $2 AND "offset" = $3 AND digest = $4';
 const DETAIL_CHARS_MAX = 1000;
 
-/** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable, sql_failed */
+/** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable,
+ *  sql_failed */
 export async function redriveParked(options: RedriveOptions): Promise<Redriven> {
   const { pool, reasons, log } = options;
   const table = plainTableName(options.parkedTable, 'a plain name of a table of parked records');

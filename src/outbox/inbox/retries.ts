@@ -1,25 +1,31 @@
-/** Records whose effect failed and is tried again: exponential backoff with full jitter, within a time budget a record.
+/** Records whose effect failed and is tried again: exponential backoff with full jitter, within a
+ *  time budget a record.
  *
- *  A record that waits blocks its key: later records of the key queue up behind it, so that the order of a key is kept. Records of
- *  other keys pass. The queues live in memory only. The consumer commits no offset at or behind the lowest one in here, so a crash
- *  or a rebalance delivers what waited again, and the inbox recognises what passed it.
+ *  A record that waits blocks its key: later records of the key queue up behind it, so that the
+ *  order of a key is kept. Records of other keys pass. The queues live in memory only. The consumer
+ *  commits no offset at or behind the lowest one in here, so a crash or a rebalance delivers what
+ *  waited again, and the inbox recognises what passed it.
  *
- *  Invariants: (1) the records of a queue are in the order of their offsets, and only the first is tried; (2) a record without a
- *  key blocks nothing; (3) bytes in here are copies, never a part of the batch that they were read into.
- *  Source of full jitter: M. Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog, 2015.
+ *  Invariants: (1) the records of a queue are in the order of their offsets, and only the first is
+ *  tried; (2) a record without a key blocks nothing; (3) bytes in here are copies, never a part of
+ *  the batch that they were read into. Source of full jitter: M. Brooker, "Exponential Backoff and
+ *  Jitter", AWS Architecture Blog, 2015.
  */
 import type { Random } from '../../core/clock.ts';
 import { placeKey } from './member.ts';
 import type { InboxRecord, RecordPlace } from './port.ts';
 
 export interface RetrySettings {
-  /** Upper end of the first delay, ms; each further one has twice as much. A delay is drawn between 0 and its upper end. */
+  /** Upper end of the first delay, ms; each further one has twice as much. A delay is drawn between
+   *  0 and its upper end. */
   readonly firstDelayMs: number;
   /** Largest upper end of the delay, ms. */
   readonly maxDelayMs: number;
-  /** Time from the first failure of a record to its last attempt, ms; then it is parked. 0: it is parked without a retry. */
+  /** Time from the first failure of a record to its last attempt, ms; then it is parked. 0: it is
+   *  parked without a retry. */
   readonly budgetMs: number;
-  /** Records and bytes that wait. At either limit the consumer reads nothing more until one of them is settled. */
+  /** Records and bytes that wait. At either limit the consumer reads nothing more until one of them
+   *  is settled. */
   readonly waitingRowsMax: number;
   readonly waitingBytesMax: number;
 }
@@ -84,7 +90,8 @@ export class Retries {
     return this.rows >= this.settings.waitingRowsMax || this.bytes >= this.settings.waitingBytesMax;
   }
 
-  /** Queues the record where an earlier one of its key waits. False: none does, or the record is itself being tried. */
+  /** Queues the record where an earlier one of its key waits. False: none does, or the record is
+   *  itself being tried. */
   follow(record: InboxRecord): boolean {
     const queue = this.queues.get(queueName(record));
     if (queue === undefined || queue.records[0] === record) return false;

@@ -18,8 +18,9 @@ CREATE INDEX ${names.local}_high_processed_at ON ${names.high} (processed_at);
 CREATE INDEX ${names.local}_default_processed_at ON ${names.rest} (processed_at);`;
 }
 
-/** What a service's migration runs for an inbox of its own: the table, its partitions for ids without a usable time, and the
- *  floor. Partitions by time are made by InboxKeeper. @throws bad_table_name */
+/** What a service's migration runs for an inbox of its own: the table, its partitions for ids
+ *  without a usable time, and the floor. Partitions by time are made by InboxKeeper. @throws
+ *  bad_table_name */
 export function inboxTableSql(table: string): string {
   const names = inboxNames(table);
   return `CREATE TABLE ${names.table} (
@@ -39,8 +40,9 @@ INSERT INTO ${names.floor} DEFAULT VALUES;
 const parkedName = (table: string): string =>
   plainTableName(table, 'a plain name of a table of parked records');
 
-/** Records that have no effect and hold nothing up, for InboxConsumer: together with parkedDigestSql, which is a script of its own
- *  where this one was applied before. @throws bad_table_name */
+/** Records that have no effect and hold nothing up, for InboxConsumer: together with
+ *  parkedDigestSql, which is a script of its own where this one was applied before. @throws
+ *  bad_table_name */
 export function parkedTableSql(table: string): string {
   return `CREATE TABLE ${parkedName(table)} (
   topic text NOT NULL,
@@ -58,8 +60,8 @@ export function parkedTableSql(table: string): string {
 `;
 }
 
-/** Gives a table of parkedTableSql the digest of what a record says (recordDigest) and makes it a part of its key; changes nothing
- *  where it has one. @throws bad_table_name */
+/** Gives a table of parkedTableSql the digest of what a record says (recordDigest) and makes it a
+ *  part of its key; changes nothing where it has one. @throws bad_table_name */
 export function parkedDigestSql(table: string): string {
   const name = parkedName(table);
   return `DO $$

@@ -1,4 +1,5 @@
-/** Rights that the access rules give over the service: `read` and `write` of the one resource `orders`. */
+/** Rights that the access rules give over the service: `read` and `write` of the one resource
+ *  `orders`. */
 import type { Need } from '../../access/request.ts';
 
 const RESOURCE = 'orders';

@@ -1,5 +1,6 @@
-/** Reads of orders beside the hot path: no more than `readsMax` have the database at once or wait for it, so that those who ask for
- *  orders cannot keep readiness and maintenance from its few connections; and none is waited for past its deadline. */
+/** Reads of orders beside the hot path: no more than `readsMax` have the database at once or wait
+ *  for it, so that those who ask for orders cannot keep readiness and maintenance from its few
+ *  connections; and none is waited for past its deadline. */
 import type { Clock } from '../../core/clock.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';

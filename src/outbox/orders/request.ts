@@ -1,6 +1,7 @@
 /** What a client sends to create an order: the body, and the hash that guards the key.
  *
- *  Pure. Bytes are bounded before they are read; the body is one flat JSON object whose integers keep all 64 bits.
+ *  Pure. Bytes are bounded before they are read; the body is one flat JSON object whose integers
+ *  keep all 64 bits.
  */
 import { createHash } from 'node:crypto';
 import { outboxError } from '../errors.ts';
@@ -20,7 +21,8 @@ export interface CreateRequest {
 export interface CallFacts {
   /** Guards the key instead of the hash of the canonical fields (`-hash=raw`). */
   readonly hash?: Uint8Array;
-  /** The trace that the order belongs to, in the form of W3C Trace Context; kept with its outbox row. */
+  /** The trace that the order belongs to, in the form of W3C Trace Context; kept with its outbox
+   *  row. */
   readonly traceparent?: string;
 }
 
@@ -87,13 +89,15 @@ function withPositive(accountId: bigint, amountCents: bigint): CreateRequest {
   });
 }
 
-/** SHA-256 over the operation and its canonical fields, so blanks, member order and transport do not matter. */
+/** SHA-256 over the operation and its canonical fields, so blanks, member order and transport do
+ *  not matter. */
 export function requestHash(request: CreateRequest): Uint8Array {
   const text = `orders.create.v1\naccount_id=${request.accountId}\namount_cents=${request.amountCents}\n`;
   return createHash('sha256').update(text, 'utf8').digest();
 }
 
-/** SHA-256 over the operation and the body as it was sent, for those who want a retry to be the same bytes. */
+/** SHA-256 over the operation and the body as it was sent, for those who want a retry to be the
+ *  same bytes. */
 export function rawRequestHash(body: Uint8Array): Uint8Array {
   return createHash('sha256').update('orders.create.raw.v1\n', 'utf8').update(body).digest();
 }

@@ -1,8 +1,9 @@
 /** Creating an order once per idempotency key, whatever arrives how often and on whichever process.
  *
- *  In one process, requests of one key follow the first (single flight), and repeats of a finished one are answered from
- *  memory; across processes the unique index makes the second wait for the first transaction. All serve the stored text, byte
- *  for byte. Every request is settled within the deadline; what it asked for may still come to be, and its key finds out.
+ *  In one process, requests of one key follow the first (single flight), and repeats of a finished
+ *  one are answered from memory; across processes the unique index makes the second wait for the
+ *  first transaction. All serve the stored text, byte for byte. Every request is settled within the
+ *  deadline; what it asked for may still come to be, and its key finds out.
  */
 import type { Clock } from '../../core/clock.ts';
 import { outboxError } from '../errors.ts';
@@ -137,7 +138,8 @@ export class Orders {
     return this.waiting.size;
   }
 
-  /** Rejects with idempotency_key_reused, overloaded, in_flight, database_unavailable, deadline_passed, unreachable. */
+  /** Rejects with idempotency_key_reused, overloaded, in_flight, database_unavailable,
+   *  deadline_passed, unreachable. */
   create(key: string, request: CreateRequest, context: CreateContext = {}): Promise<CreateAnswer> {
     const { clock, replays, writer, ids, deadlineMs, metrics } = this.options;
     const hash = context.hash === undefined ? requestHashHex(request) : hexOf(context.hash);
@@ -230,8 +232,8 @@ export class Orders {
     return shed(`a request would wait for more than ${queueWaitMaxMs} ms`);
   }
 
-  /** Names the fields that differ, where the database has time to tell; never their values: the key may have leaked to somebody
-   *  else. */
+  /** Names the fields that differ, where the database has time to tell; never their values: the key
+   *  may have leaked to somebody else. */
   private async refuse(key: string, answer: StoredAnswer, request: CreateRequest): Promise<never> {
     const order = await this.options.reads.findIfFree(answer.orderId);
     const differs = [

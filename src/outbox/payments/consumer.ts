@@ -1,8 +1,9 @@
-/** A member of the payments group: reads batches, has them written, then commits their offsets. While one batch is written
- *  the next is read and parsed; batches are written one after the other, so the order of a partition is kept.
+/** A member of the payments group: reads batches, has them written, then commits their offsets.
+ *  While one batch is written the next is read and parsed; batches are written one after the other,
+ *  so the order of a partition is kept.
  *
- *  Invariants: those of a member (inbox/member.ts), and: what was read of partitions that leave in mid-batch and not written
- *  is dropped.
+ *  Invariants: those of a member (inbox/member.ts), and: what was read of partitions that leave in
+ *  mid-batch and not written is dropped.
  */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -34,12 +35,14 @@ export interface PaymentsConsumerOptions {
   readonly batchRows: number;
   readonly batchBytes: number;
   readonly batchWaitMs: number;
-  /** Least time between the starts of two batches while they are not full: fewer, larger transactions. */
+  /** Least time between the starts of two batches while they are not full: fewer, larger
+   *  transactions. */
   readonly batchEveryMs: number;
   /** Partitions with the offset where each is done; undefined: runs until the drain. */
   readonly ends: ReadonlyMap<number, bigint> | undefined;
-  /** Called where a crash is of interest, with the batches committed so far and how much a crash would leave unfinished:
-   *  `effect` charges inserted and not committed, `offset` records committed whose offsets are not. */
+  /** Called where a crash is of interest, with the batches committed so far and how much a crash
+   *  would leave unfinished: `effect` charges inserted and not committed, `offset` records
+   *  committed whose offsets are not. */
   readonly crashPoint: (
     point: PaymentsCrashPoint,
     batchesCommitted: number,
@@ -64,7 +67,8 @@ export class PaymentsConsumer {
   private writing: ReadBatch;
   /** The batch that is being written; never rejects unheard. */
   private processing: Promise<boolean> | undefined;
-  /** `reading` is being filled: what comes into it after an assignment belongs to that assignment. */
+  /** `reading` is being filled: what comes into it after an assignment belongs to that assignment.
+   */
   private isReading = false;
   private batchesCommitted = 0;
   /** Records written since offsets were last committed. */
@@ -118,7 +122,8 @@ export class PaymentsConsumer {
     return !this.member.isWaiting;
   }
 
-  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
+  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker
+   *  answers. */
   unhealthyReason(): Promise<string | undefined> {
     return this.member.unhealthyReason();
   }
@@ -129,7 +134,8 @@ export class PaymentsConsumer {
     try {
       await member.join();
       while (!options.drain.aborted && !this.isDone()) {
-        // The batch that waits for the database reads by itself, to stay in the group: no other read until it is through.
+        // The batch that waits for the database reads by itself, to stay in the group: no other
+        // read until it is through.
         if (member.isWaiting) {
           if (!(await this.written())) break;
           if (!member.isWaiting) continue;
@@ -163,7 +169,8 @@ export class PaymentsConsumer {
     return result;
   }
 
-  /** Waits for the batch that is being written. false: given up, the drain came before the database did. */
+  /** Waits for the batch that is being written. false: given up, the drain came before the database
+   *  did. */
   private async written(): Promise<boolean> {
     const finished = (await this.processing) ?? true;
     this.processing = undefined;

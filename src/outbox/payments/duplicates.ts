@@ -1,8 +1,10 @@
-/** Deliveries, and copies of them made on purpose: a copy is the same record again and takes the same way as any other.
+/** Deliveries, and copies of them made on purpose: a copy is the same record again and takes the
+ *  same way as any other.
  *
- *  Whether a record is copied, and whether the copy comes in the same batch or in a later one, is a function of the seed
- *  and the record's place in the topic, so a run repeats at any batch size. A copy that waits for a later batch is in
- *  memory only: it is not delivered when the process ends before.
+ *  Whether a record is copied, and whether the copy comes in the same batch or in a later one, is a
+ *  function of the seed and the record's place in the topic, so a run repeats at any batch size. A
+ *  copy that waits for a later batch is in memory only: it is not delivered when the process ends
+ *  before.
  */
 import { threefry4x32 } from '../../core/random/threefry.ts';
 import type { PaymentEvent } from './event.ts';
@@ -70,7 +72,8 @@ export class DuplicateInjector {
     return this.waiting.length;
   }
 
-  /** The batch with its copies: each behind its record, and behind all of them those that waited. */
+  /** The batch with its copies: each behind its record, and behind all of them those that waited.
+   */
   inject(deliveries: readonly Delivery[]): readonly Delivery[] {
     if (this.rate <= 0) return deliveries;
     const out: Delivery[] = [];

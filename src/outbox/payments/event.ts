@@ -2,9 +2,9 @@
  *
  *    {"msg_id":uuid,"event_type":text,"payload":{"order_id":uuid,"account_id":int64,"amount_cents":int64,"created_at":time}}
  *
- *  Strict where a charge depends on it: valid UTF-8 and JSON, no member twice, ids are UUIDs, int64 exact whether written as
- *  a number or as a decimal string, the amount above zero. Members it does not know are left alone, and so is the payload
- *  of an event type it does not know.
+ *  Strict where a charge depends on it: valid UTF-8 and JSON, no member twice, ids are UUIDs, int64
+ *  exact whether written as a number or as a decimal string, the amount above zero. Members it does
+ *  not know are left alone, and so is the payload of an event type it does not know.
  */
 import { canonicalUuid } from '../ids.ts';
 
@@ -81,8 +81,8 @@ function readOrder(msgId: string, payload: ReadonlyMap<string, string>): Payment
   };
 }
 
-/** The members of an object with the source text of their values, so that no digit is lost; else what is wrong.
- *  `text` must be valid JSON or empty. */
+/** The members of an object with the source text of their values, so that no digit is lost; else
+ *  what is wrong. `text` must be valid JSON or empty. */
 function membersOf(text: string): ReadonlyMap<string, string> | string {
   let at = skipBlanks(text, 0);
   if (text[at] !== '{') return 'is not an object';

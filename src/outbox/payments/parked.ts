@@ -1,9 +1,11 @@
-/** Records that payments set aside: listing them, and taking them again once what was wrong is mended.
+/** Records that payments set aside: listing them, and taking them again once what was wrong is
+ *  mended.
  *
- *  A redrive sends each record through the code that a delivery takes. In one transaction its row here is locked and the
- *  record is charged or suppressed and the row deleted, or the row says what is wrong with it now.
- *  Invariants: (1) whatever ends the process, a record is either charged or still here; (2) a record that another process
- *  takes at the same time is left to it, and the inbox keeps both from charging; (3) one run takes a record once.
+ *  A redrive sends each record through the code that a delivery takes. In one transaction its row
+ *  here is locked and the record is charged or suppressed and the row deleted, or the row says what
+ *  is wrong with it now. Invariants: (1) whatever ends the process, a record is either charged or
+ *  still here; (2) a record that another process takes at the same time is left to it, and the
+ *  inbox keeps both from charging; (3) one run takes a record once.
  */
 import { invariant } from '../../core/errors.ts';
 import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';

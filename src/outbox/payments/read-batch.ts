@@ -1,7 +1,8 @@
-/** One batch of records with what they say: read while the batch before it is written, then written itself.
+/** One batch of records with what they say: read while the batch before it is written, then written
+ *  itself.
  *
- *  A record costs one object here; its key and value stay in the batch's buffer until somebody asks, which only a record
- *  that is parked or copied makes happen.
+ *  A record costs one object here; its key and value stay in the batch's buffer until somebody
+ *  asks, which only a record that is parked or copied makes happen.
  */
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { ConsumeResult, TopicPartitionOffset } from '../../io/kafka/port.ts';
@@ -40,7 +41,8 @@ export class ReadBatch {
   records: RecordBatch;
   /** Partition ends that are reached once this batch is written. */
   ends: readonly TopicPartitionOffset[] = [];
-  /** Partitions that were taken away since this batch was begun: what it holds of them is their next owner's. */
+  /** Partitions that were taken away since this batch was begun: what it holds of them is their
+   *  next owner's. */
   readonly left = new Set<number>();
   private bytes: Buffer;
 

@@ -1,4 +1,5 @@
-/** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the caller's transaction. */
+/** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the
+ *  caller's transaction. */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import { keptOf, recordDigest } from '../inbox/parked.ts';
@@ -6,12 +7,12 @@ import type { CommitState, InboxPort } from '../inbox/port.ts';
 import type { Delivery } from './duplicates.ts';
 import type { OrderEvent } from './event.ts';
 
-/** Why a delivery charged nothing: `seen` its msg_id is in the inbox, `same_batch` it came twice in this batch,
- *  `order_charged` its msg_id is new and its order has a charge. */
+/** Why a delivery charged nothing: `seen` its msg_id is in the inbox, `same_batch` it came twice in
+ *  this batch, `order_charged` its msg_id is new and its order has a charge. */
 export type SuppressedReason = 'seen' | 'same_batch' | 'order_charged';
 
-/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record, `undecidable` the inbox has
- *  forgotten the time of its msg_id. */
+/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record,
+ *  `undecidable` the inbox has forgotten the time of its msg_id. */
 export type ParkedReason = 'malformed_payload' | 'refused' | 'undecidable';
 
 export interface OrderDelivery extends Delivery {
@@ -59,8 +60,9 @@ export interface WrittenBatch {
   readonly proof: BatchProof;
 }
 
-/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. The conflict names no column: a
- *  table that lacks the UNIQUE on order_id takes the second charge, and the reconciler finds it. */
+/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. The
+ *  conflict names no column: a table that lacks the UNIQUE on order_id takes the second charge, and
+ *  the reconciler finds it. */
 const INSERT_CHARGES = `
 INSERT INTO charges (charge_id, order_id, amount_cents)
 SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
@@ -89,7 +91,8 @@ export interface ApplyOptions {
 const UNDECIDABLE =
   'its msg_id is older than what the inbox remembers, so nobody can say whether it was charged';
 
-/** Applies deliveries in their order. Every order delivery is in exactly one list of the outcome. */
+/** Applies deliveries in their order. Every order delivery is in exactly one list of the outcome.
+ */
 export async function applyBatch(
   session: SqlSession,
   orders: readonly OrderDelivery[],
@@ -169,10 +172,12 @@ async function insertRecord(
   return rows[0] as { id: bigint; xid: string };
 }
 
-/** Whether a transaction whose COMMIT got no answer took place. What it wrote decides; the server's word on the xid only
- *  says whether it may still be running, because an xid that was lost in a crash is given out again. */
+/** Whether a transaction whose COMMIT got no answer took place. What it wrote decides; the server's
+ *  word on the xid only says whether it may still be running, because an xid that was lost in a
+ *  crash is given out again. */
 export async function commitState(pool: SqlPool, proof: BatchProof): Promise<CommitState> {
-  // A status before the reading: what has ended by then is visible to it. The status of an xid not given out is an error.
+  // A status before the reading: what has ended by then is visible to it. The status of an xid not
+  // given out is an error.
   const { rows } = await pool.query<{ status: string | null }>(
     `SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) END AS status`,
     [proof.xid],
@@ -185,8 +190,9 @@ export async function commitState(pool: SqlPool, proof: BatchProof): Promise<Com
   return found.length > 0 ? 'committed' : 'absent';
 }
 
-/** What the tables beside the charges say of batches and of deliveries that were absorbed as they should be. An order whose second
- *  charge only its UNIQUE stopped is kept: that is a fault, and the reconciler's evidence of it. */
+/** What the tables beside the charges say of batches and of deliveries that were absorbed as they
+ *  should be. An order whose second charge only its UNIQUE stopped is kept: that is a fault, and
+ *  the reconciler's evidence of it. */
 const PRUNED = {
   payments_batches: { at: 'committed_at', which: 'true' },
   payments_suppressed: { at: 'seen_at', which: `reason <> 'order_charged'` },

@@ -1,18 +1,21 @@
-/** Reads in one pass the value that our own relay writes for our own orders, byte for byte in its usual form:
+/** Reads in one pass the value that our own relay writes for our own orders, byte for byte in its
+ *  usual form:
  *
  *    {"msg_id":"U","event_type":"order.created.v1","payload":{"order_id":"U","account_id":"I","amount_cents":"I",
  *     "status":"created","created_at":"T"}}
  *
- *  with U a lower-case UUID, I an int64 without leading zeros, T as Date.toISOString writes it. Whatever differs in one byte
- *  is left to the careful reader of event.ts, so this one decides nothing alone: it names every member once and in one
- *  place, hence no member is there twice. Budget: 1 us a value on one core, a fifth of the careful reader's.
+ *  with U a lower-case UUID, I an int64 without leading zeros, T as Date.toISOString writes it.
+ *  Whatever differs in one byte is left to the careful reader of event.ts, so this one decides
+ *  nothing alone: it names every member once and in one place, hence no member is there twice.
+ *  Budget: 1 us a value on one core, a fifth of the careful reader's.
  */
 
 import type { OrderEvent } from './event.ts';
 
 const UUID_BYTES = 36;
 const TIME_BYTES = 24;
-/** Of 19 digits, the most that an int64 has, the text decides; a number with a sign is never an amount. */
+/** Of 19 digits, the most that an int64 has, the text decides; a number with a sign is never an
+ *  amount. */
 const DIGITS_MAX = 19;
 const INT64_MAX = '9223372036854775807';
 const INT64_MIN_DIGITS = '9223372036854775808';
@@ -60,7 +63,8 @@ function digitsEnd(bytes: Uint8Array, at: number): number {
 }
 
 /** Undefined where the value is of another form.
- *  @param bytes the buffer that holds the value from `start` to `end`; bytes behind `end` are never taken for its own */
+ *  @param bytes the buffer that holds the value from `start` to `end`; bytes behind `end` are never
+ *  taken for its own */
 export function readUsualEvent(bytes: Buffer, start: number, end: number): OrderEvent | undefined {
   let at = start;
   if (!follows(bytes, at, BEFORE_MSG_ID)) return undefined;

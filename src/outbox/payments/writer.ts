@@ -1,9 +1,10 @@
-/** Brings batches of deliveries into the database: one transaction a batch, whatever fails, in the loop of every inbox consumer
- *  (inbox/settle.ts).
+/** Brings batches of deliveries into the database: one transaction a batch, whatever fails, in the
+ *  loop of every inbox consumer (inbox/settle.ts).
  *
- *  Invariants: (1) a delivery is charged, suppressed, parked or ignored exactly once in what `write` returns, and what it
- *  returns is committed; (2) a batch that holds a record the database refuses is split until that record is alone, and it
- *  is parked; (3) a database that is away, or whose answer to COMMIT was lost, is waited for; then what it has decides.
+ *  Invariants: (1) a delivery is charged, suppressed, parked or ignored exactly once in what
+ *  `write` returns, and what it returns is committed; (2) a batch that holds a record the database
+ *  refuses is split until that record is alone, and it is parked; (3) a database that is away, or
+ *  whose answer to COMMIT was lost, is waited for; then what it has decides.
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -44,7 +45,8 @@ export interface PaymentWriterOptions {
 /** false: given up before everything was committed. */
 export type Written = boolean;
 
-/** The statements are all our own: what is not the server's word on one of them is a bug, and no record's fault. */
+/** The statements are all our own: what is not the server's word on one of them is a bug, and no
+ *  record's fault. */
 function faultOf(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error?.code === 'unreachable' || error?.code === 'commit_unknown') return 'away';

@@ -1,8 +1,8 @@
 /** The load client's ledger: what the client knows, as JSON lines that outlive it.
  *
- *  Invariants: (1) an intent's line is written before its first request leaves; (2) every reply and every failure has a
- *  line; (3) a last line that was cut short is left out, any other broken line is an error. docs/reference/generator.md has the
- *  format.
+ *  Invariants: (1) an intent's line is written before its first request leaves; (2) every reply and
+ *  every failure has a line; (3) a last line that was cut short is left out, any other broken line
+ *  is an error. docs/reference/generator.md has the format.
  */
 import { coreError } from '../../core/errors.ts';
 
@@ -115,8 +115,8 @@ function parseLine(text: string, line: number): LedgerEntry {
   return entry as unknown as LedgerEntry;
 }
 
-/** The entries of a ledger from its bytes in any cut, e.g. a file's read stream. A last line without its line feed is
- *  left out: the client died while it wrote it.
+/** The entries of a ledger from its bytes in any cut, e.g. a file's read stream. A last line
+ *  without its line feed is left out: the client died while it wrote it.
  *  @throws bad_file */
 export async function* readLedger(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
@@ -160,7 +160,8 @@ export interface LedgerSummary {
   readonly end: LedgerEnd | undefined;
 }
 
-/** Folds a ledger by key. @cost memory for every intent @throws bad_file when a reply names no intent before it */
+/** Folds a ledger by key. @cost memory for every intent @throws bad_file when a reply names no
+ *  intent before it */
 export async function summarizeLedger(
   entries: AsyncIterable<LedgerEntry> | Iterable<LedgerEntry>,
 ): Promise<LedgerSummary> {

@@ -1,9 +1,11 @@
-/** The classes of difference between what clients intended, what was ordered and what was charged: one query each.
+/** The classes of difference between what clients intended, what was ordered and what was charged:
+ *  one query each.
  *
- *  Every query gives the ids of one class and nothing else, so that the classes are sets, not counts. What a client
- *  knows stands in the temporary table `ledger` (ledger.ts), one row an intent. What was forgotten by rule (keys by their
- *  TTL, outbox partitions by their retention, inbox rows by the redelivery horizon) is no delta: see kept.ts.
- *  Each class judges the rows whose own time lies in the range; what they are compared with is not limited.
+ *  Every query gives the ids of one class and nothing else, so that the classes are sets, not
+ *  counts. What a client knows stands in the temporary table `ledger` (ledger.ts), one row an
+ *  intent. What was forgotten by rule (keys by their TTL, outbox partitions by their retention,
+ *  inbox rows by the redelivery horizon) is no delta: see kept.ts. Each class judges the rows whose
+ *  own time lies in the range; what they are compared with is not limited.
  */
 import { isUuidV7Sql } from '../inbox/names.ts';
 import type { Kept } from './kept.ts';
@@ -77,7 +79,8 @@ export function tablesOf(
   };
 }
 
-/** An intent that may have an order: it was acknowledged, or the client never learned what became of it. */
+/** An intent that may have an order: it was acknowledged, or the client never learned what became
+ *  of it. */
 const MAY_EXIST = '(l.acknowledged > 0 OR l.refused = 0)';
 
 const NOT_CHARGED = (t: Tables): string =>

@@ -1,8 +1,10 @@
-/** From when on each table is whole: rows that went by rule before that are no deltas. Every bound errs towards silence by a
- *  margin, because rows of one transaction are made at slightly different times.
+/** From when on each table is whole: rows that went by rule before that are no deltas. Every bound
+ *  errs towards silence by a margin, because rows of one transaction are made at slightly different
+ *  times.
  *
  *    keys     idempotency_keys expire by age: where orders are older than the oldest one that is left, nothing is said before it.
- *             Behind a backlog they go in no order, and an old one outlives younger ones: then only the TTL tells what may be
+ *             Behind a backlog they go in no order, and an old one outlives younger ones: then only
+ *             the TTL tells what may be
  *             gone, and nothing is said of what is older than that
  *    outbox   partitions are dropped when marked and old: where ranges of ids are missing, before what follows the last of them
  *    inbox    the floor of its dropped partitions for ids with a time; for others, and for an inbox without a floor, the
@@ -76,7 +78,8 @@ export async function readKept(
     ttlMs === undefined
       ? ''
       : `, clock_timestamp() - ${Math.trunc(ttlMs)} * interval '1 millisecond' + ${MARGIN}`;
-  // Orders from long before the oldest key show that keys have expired; until then the first orders are judged too.
+  // Orders from long before the oldest key show that keys have expired; until then the first orders
+  // are judged too.
   const keys = await readText(
     session,
     `SELECT greatest(CASE WHEN EXISTS (SELECT FROM ${ordersSchema}.orders WHERE created_at < oldest - ${MARGIN})

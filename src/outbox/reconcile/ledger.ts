@@ -1,5 +1,5 @@
-/** Ledgers as a temporary table: what the clients know goes into SQL by COPY, a chunk at a time, and is folded there.
- *  Memory does not grow with the ledger. */
+/** Ledgers as a temporary table: what the clients know goes into SQL by COPY, a chunk at a time,
+ *  and is folded there. Memory does not grow with the ledger. */
 import { coreError } from '../../core/errors.ts';
 import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';
 import { isFinalStatus, type LedgerEntry } from './client-ledger.ts';
@@ -19,7 +19,8 @@ CREATE TEMP TABLE ledger_replies (
   ledger int NOT NULL, intent bigint NOT NULL, status int NOT NULL, sha256 text NOT NULL
 ) ON COMMIT DROP`;
 
-/** Answers that settle nothing (5xx, 429, ...) are no replies here: the client sent the request again. */
+/** Answers that settle nothing (5xx, 429, ...) are no replies here: the client sent the request
+ *  again. */
 const FOLD = `
 CREATE TEMP TABLE ledger ON COMMIT DROP AS
 SELECT i.key, i.account_id, i.amount_cents, max(i.sent_at) AS sent_at,
@@ -93,7 +94,8 @@ export async function loadLedgers(
 
 /** A file that was put together from parts of others must not pass for what a client knows. */
 async function checkIntents(session: SqlSession): Promise<void> {
-  // No LIMIT: it would have the planner look for the first row one by one, and in an honest ledger there is none.
+  // No LIMIT: it would have the planner look for the first row one by one, and in an honest ledger
+  // there is none.
   const { rows } = await session.query<{ bad: readonly bigint[] | null }>(
     `SELECT min(ARRAY[ledger, intent]) AS bad FROM (
        SELECT r.ledger, r.intent FROM ledger_replies r

@@ -1,12 +1,15 @@
-/** The reconciler: what was intended, ordered and charged, compared as sets in one snapshot of the database.
+/** The reconciler: what was intended, ordered and charged, compared as sets in one snapshot of the
+ *  database.
  *
- *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant holds when no class
- *  has a member and the three counts are the same; (3) ids are listed up to a bound, counts are never bounded.
- *  Ledgers are read first: what a client knows is committed before the snapshot is taken. Source: spec/outbox.txt 1.8.
+ *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant
+ *  holds when no class has a member and the three counts are the same; (3) ids are listed up to a
+ *  bound, counts are never bounded. Ledgers are read first: what a client knows is committed before
+ *  the snapshot is taken. Source: spec/outbox.txt 1.8.
  *
- *  The settle window makes this usable during load. Rows younger than the first comparison are not judged. Where that comparison
- *  finds a difference and some of its rows are younger than the window, the same rows are compared again when the window is
- *  over: what was in flight is then complete, and what is still different is a delta. No difference is hidden by its age.
+ *  The settle window makes this usable during load. Rows younger than the first comparison are not
+ *  judged. Where that comparison finds a difference and some of its rows are younger than the
+ *  window, the same rows are compared again when the window is over: what was in flight is then
+ *  complete, and what is still different is a delta. No difference is hidden by its age.
  */
 
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
@@ -22,9 +25,11 @@ export interface ReconcileOptions {
   readonly pool: SqlPool;
   readonly ordersSchema: string;
   readonly paymentsSchema: string;
-  /** What the clients know; without any, the stored idempotency keys are the intents, and each order whose key has expired. */
+  /** What the clients know; without any, the stored idempotency keys are the intents, and each
+   *  order whose key has expired. */
   readonly ledgers: readonly LedgerSource[];
-  /** After how long keys may be gone, whatever older ones are left; left out: what orders has in its database. */
+  /** After how long keys may be gone, whatever older ones are left; left out: what orders has in
+   *  its database. */
   readonly keyTtlMs?: number;
   /** Ids listed for each class. */
   readonly idsMax: number;
@@ -32,7 +37,8 @@ export interface ReconcileOptions {
   readonly from?: Date;
   /** Only rows up to this time are judged. */
   readonly to?: Date;
-  /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
+  /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one
+   *  comparison, of all rows. */
   readonly settleMs?: number;
   /** Waits until the settle window is over; required with a settle window. */
   readonly wait?: (ms: number) => Promise<void>;
@@ -42,7 +48,8 @@ export interface ReconcileOptions {
   readonly onCompared?: (name: string, count: number) => void;
 }
 
-/** Opens a ledger; called once for each comparison, because a ledger grows while its client runs. */
+/** Opens a ledger; called once for each comparison, because a ledger grows while its client runs.
+ */
 export type LedgerSource = () => LedgerEntries;
 
 export interface Delta {
@@ -60,13 +67,15 @@ export interface Reconciliation {
   readonly produced_intents: number;
   readonly distinct_orders: number;
   readonly distinct_charges: number;
-  /** Intents without an answer and without an order: neither an effect nor a promise. 0 without a ledger. */
+  /** Intents without an answer and without an order: neither an effect nor a promise. 0 without a
+   *  ledger. */
   readonly unanswered_intents: number;
   /** Intents that were refused for good and have no effect. 0 without a ledger. */
   readonly refused_intents: number;
   /** Orders so old that their key may have expired, and whose key is gone: no deltas. */
   readonly expired_keys: number;
-  /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no such record. */
+  /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no
+   *  such record. */
   readonly suppressed: Readonly<Record<string, number>>;
   /** Records that payments has set aside, by reason. */
   readonly parked: Readonly<Record<string, number>>;
@@ -120,8 +129,8 @@ async function databaseNowMs(pool: SqlPool): Promise<number> {
   return (rows[0] as { ms: number }).ms;
 }
 
-/** An outbox row in the range is younger than this: its order may still be in flight. By the database's clock, which `created_at` of
- *  an order is not. */
+/** An outbox row in the range is younger than this: its order may still be in flight. By the
+ *  database's clock, which `created_at` of an order is not. */
 async function hasYoung(
   pool: SqlPool,
   outbox: string,
@@ -144,9 +153,11 @@ function compareOnce(
 ): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;
   return pool.transaction(async (session) => {
-    // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
+    // The isolation stands for the whole transaction, the snapshot is taken by the first statement
+    // that needs one.
     await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-    // Whole tables are compared: a loop over one inside the other can only come from statistics that are not there yet.
+    // Whole tables are compared: a loop over one inside the other can only come from statistics
+    // that are not there yet.
     await session.query('SET LOCAL enable_nestloop = off');
     // Each class is a few joins of whole tables: hashing them in memory once beats spilling.
     await session.query(`SET LOCAL work_mem = '${WORK_MEM}'`);
@@ -224,7 +235,8 @@ type Counts = Pick<
   | 'expired_keys'
 >;
 
-/** An intent is counted where its order is, a charge as well: their own times differ by the time between processes. */
+/** An intent is counted where its order is, a charge as well: their own times differ by the time
+ *  between processes. */
 const countedIn = (t: Tables, own: string): string =>
   // Without a bound the planner drops the join, as nothing refers to it.
   t.range.from === undefined && t.range.to === undefined

@@ -1,12 +1,13 @@
-/** How answers and errors are written: the one error shape, the headers, and the two generations of bodies. */
+/** How answers and errors are written: the one error shape, the headers, and the two generations of
+ *  bodies. */
 import { STATUS_CODES } from 'node:http';
 import { refusalHeaders } from '../../access/refusal.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { HttpFallbacks, HttpResponse } from '../../io/http/port.ts';
 import { REGISTRY_CONTENT_TYPE } from './media.ts';
 
-/** The generation of the existing registries that the bodies follow. 7: up to 7.9; 8: from 8.1; own: as 7, and every
- *  schema names its type, also AVRO. */
+/** The generation of the existing registries that the bodies follow. 7: up to 7.9; 8: from 8.1;
+ *  own: as 7, and every schema names its type, also AVRO. */
 export const WIRES = ['own', 7, 8] as const;
 export type Wire = (typeof WIRES)[number];
 

@@ -1,5 +1,5 @@
-/** What is read from a request's body. Unknown properties are ignored, because clients send newer ones; what is read
- *  is checked for its type before anything else sees it. */
+/** What is read from a request's body. Unknown properties are ignored, because clients send newer
+ *  ones; what is read is checked for its type before anything else sees it. */
 
 import type { Json, Reference } from '../../formats/content.ts';
 import { readMetadata, readRuleSet } from '../../formats/contract.ts';
@@ -56,10 +56,10 @@ function objectOf(value: unknown): Body {
 
 /** A schema with what belongs to it, or a schema's own text.
  *
- *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON types, and so is a list
- *  that is not empty: a union. In application/octet-stream, or without a content type, an object that defines a type is
- *  one too, whatever else it holds, and what is no document about a schema is a schema's own text: Avro where it begins
- *  like JSON, else Protobuf.
+ *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON
+ *  types, and so is a list that is not empty: a union. In application/octet-stream, or without a
+ *  content type, an object that defines a type is one too, whatever else it holds, and what is no
+ *  document about a schema is a schema's own text: Avro where it begins like JSON, else Protobuf.
  *  @throws unsupported_media_type, malformed_request, invalid_schema */
 export function readSchemaBody(request: HttpRequest): RegisterInput {
   const raw = bodyMayBeRaw(request);
@@ -191,8 +191,8 @@ export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
   lossy: 'text',
 };
 
-/** What a PUT of a config sets, by the names of the stored config; null removes. @throws malformed_request,
- *  invalid_level, invalid_rule_set */
+/** What a PUT of a config sets, by the names of the stored config; null removes. @throws
+ *  malformed_request, invalid_level, invalid_rule_set */
 export function readConfigBody(request: HttpRequest): Readonly<Record<string, unknown>> {
   const body = readBody(request);
   const update: Record<string, unknown> = {};

@@ -1,4 +1,5 @@
-/** Bounds a JSON text before it is parsed: a parser makes an object of every bracket, and the collector walks them all. */
+/** Bounds a JSON text before it is parsed: a parser makes an object of every bracket, and the
+ *  collector walks them all. */
 
 /** Brackets inside brackets of a request body. */
 const BODY_NESTING_MAX = 200;

@@ -42,7 +42,8 @@ function contentOf(call: Call, schema: StoredSchema, form: Form): Record<string,
   const references = referencesOf(schema, form.qualified);
   return {
     ...(call.api.wire === 8 ? { guid: schema.guid } : {}),
-    // Java clients up to 5.4 fail on a property that they do not know, and to them no type means Avro.
+    // Java clients up to 5.4 fail on a property that they do not know, and to them no type means
+    // Avro.
     ...(call.api.wire === 7 && format === 'AVRO' ? {} : { schemaType: format }),
     ...(references.length === 0 ? {} : { references }),
     ...(isEmpty(metadata) ? {} : { metadata }),
@@ -88,7 +89,8 @@ export function versionDocuments(
     : parsedDocuments(call, versions, form);
 }
 
-/** Texts in a form that has to be made of the parsed schema: one after the other, each a step of its own. */
+/** Texts in a form that has to be made of the parsed schema: one after the other, each a step of
+ *  its own. */
 async function parsedDocuments(
   call: Call,
   versions: readonly StoredVersion[],
@@ -136,7 +138,8 @@ export function configEcho(
   return echo;
 }
 
-/** @throws path_not_found for what is no whole number of 32 bits, as the existing registries answer; schema_not_found for
+/** @throws path_not_found for what is no whole number of 32 bits, as the existing registries
+ *  answer; schema_not_found for
  *  what can be no id */
 export function idOf(text: string): number {
   const id = Number(text);

@@ -1,9 +1,10 @@
 /** Writes go to the one instance that may write; reads stay where they arrive.
  *
- *  Invariants: (1) a request is sent again only when it wrote nothing for sure, or when doing it twice comes to the same
- *  as once (a registration, a setting; never a deletion); (2) a forwarded request is never forwarded again; (3) what was
- *  written through this instance can be read here when the answer arrives; (4) with access rules, credentials leave only
- *  for an address that the operator vouches for.
+ *  Invariants: (1) a request is sent again only when it wrote nothing for sure, or when doing it
+ *  twice comes to the same as once (a registration, a setting; never a deletion); (2) a forwarded
+ *  request is never forwarded again; (3) what was written through this instance can be read here
+ *  when the answer arrives; (4) with access rules, credentials leave only for an address that the
+ *  operator vouches for.
  */
 import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
@@ -24,8 +25,9 @@ const FORWARD_HEADER = 'x-forward';
 /** Who answers a request that another instance forwarded. */
 const INSTANCE_HEADER = 'x-millrace-instance';
 
-/** How long a write waits for an instance that may write, where nobody may. Longer than an election takes: a lease, then
- *  a campaign of about a second, each more than once where machines or brokers stall. */
+/** How long a write waits for an instance that may write, where nobody may. Longer than an election
+ *  takes: a lease, then a campaign of about a second, each more than once where machines or brokers
+ *  stall. */
 const LEADER_WAIT_MS = 20_000;
 const LEADER_POLL_MS = 20;
 const RESEND_MS = 100;
@@ -78,14 +80,16 @@ export interface ForwardOptions {
   readonly trust?: ForwardTrust | undefined;
 }
 
-/** The addresses that may get the credentials of clients. Whoever can write to the topic of leaders names an address there. */
+/** The addresses that may get the credentials of clients. Whoever can write to the topic of leaders
+ *  names an address there. */
 export class ForwardTrust {
   /** Origins, the port `*` for any. */
   private readonly allowed: ReadonlySet<string>;
   private readonly verified: boolean;
 
   /** @param allowed `http://host:port`, `http://host:*`
-   *  @param verified https addresses are verified against authorities of our own: those of the system vouch for every
+   *  @param verified https addresses are verified against authorities of our own: those of the
+   *  system vouch for every
    *  name on the internet
    *  @throws bad_value */
   constructor(allowed: readonly string[], verified: boolean) {
@@ -158,7 +162,8 @@ export function forwardTransport(driver: HttpClientDriver, options: ForwardOptio
 const isForwarded = (request: HttpRequestHead): boolean =>
   request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
 
-/** Answers to forwarded requests say which instance gave them, errors too: an address can be wrong, or somebody else's.
+/** Answers to forwarded requests say which instance gave them, errors too: an address can be wrong,
+ *  or somebody else's.
  *  @param instanceOf its name, where there is one */
 export function signForwarded(
   routes: readonly HttpRoute[],
@@ -222,7 +227,8 @@ const keptNothing = (reply: HttpClientReply): boolean => {
   return found !== null && NOTHING_KEPT.has(Number(found[1]));
 };
 
-/** What is no UTF-8 is no request of this registry, at the leader neither. @throws malformed_request */
+/** What is no UTF-8 is no request of this registry, at the leader neither. @throws
+ *  malformed_request */
 function textOf(request: HttpRequest): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(request.body);
@@ -241,7 +247,8 @@ function failed(url: string, thrown: MillraceError): MillraceError {
   });
 }
 
-/** A server that stands before a registry, or a registry that still starts, may say 5xx without a name. */
+/** A server that stands before a registry, or a registry that still starts, may say 5xx without a
+ *  name. */
 const mayBeRegistry = (reply: HttpClientReply): boolean =>
   reply.headers[INSTANCE_HEADER] !== undefined || reply.status >= 500;
 
@@ -259,7 +266,8 @@ function misdirected(url: string, reply: HttpClientReply): MillraceError {
   );
 }
 
-/** Whether the leader that was forwarded to, or who announced itself there since, gave this reply. */
+/** Whether the leader that was forwarded to, or who announced itself there since, gave this reply.
+ */
 function isFrom(log: RegistryLog, { url, instance }: Leader, reply: HttpClientReply): boolean {
   const from = reply.headers[INSTANCE_HEADER];
   if (from === instance) return true;
@@ -303,8 +311,8 @@ async function sendTo(url: string, transport: ForwardTransport, request: HttpReq
   }
 }
 
-/** As sendTo, but does not wait for an instance that is the leader no more: it may be asleep, and can write nothing
- *  when it wakes. */
+/** As sendTo, but does not wait for an instance that is the leader no more: it may be asleep, and
+ *  can write nothing when it wakes. */
 async function sendWhileLeading(
   log: RegistryLog,
   url: string,
@@ -341,8 +349,8 @@ function responseOf(reply: HttpClientReply): HttpResponse {
   return { status: reply.status, headers, body: reply.body };
 }
 
-/** The leader's answer to a request that changes something; undefined where this instance is the leader and has to
- *  answer itself. @throws forwarding_failed, leader_unknown, leader_untrusted */
+/** The leader's answer to a request that changes something; undefined where this instance is the
+ *  leader and has to answer itself. @throws forwarding_failed, leader_unknown, leader_untrusted */
 export async function forwardToLeader(
   log: RegistryLog,
   transport: ForwardTransport,
@@ -384,8 +392,9 @@ export async function forwardToLeader(
   }
 }
 
-/** Answers a request that changes something: by `here` at the leader, by the leader otherwise. Leadership that is lost
- *  before anything was kept sends the request to the next leader, as often as an election takes to settle.
+/** Answers a request that changes something: by `here` at the leader, by the leader otherwise.
+ *  Leadership that is lost before anything was kept sends the request to the next leader, as often
+ *  as an election takes to settle.
  *  @throws forwarding_failed, leader_unknown, leader_untrusted, and whatever `here` throws */
 export async function writeAtLeader(
   log: RegistryLog,

@@ -1,4 +1,5 @@
-/** What one schema may be, before anything looks into it: its size, its nesting, the depth of what it refers to. */
+/** What one schema may be, before anything looks into it: its size, its nesting, the depth of what
+ *  it refers to. */
 
 import type { Reference } from '../../formats/content.ts';
 import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../../formats/content.ts';
@@ -16,7 +17,8 @@ export interface SchemaLimits {
   readonly referencesMax: number;
 }
 
-/** Where a type stands inside a type, a text has up to three brackets: more than this is no schema that is taken. */
+/** Where a type stands inside a type, a text has up to three brackets: more than this is no schema
+ *  that is taken. */
 const NESTING_MAX = 200;
 
 /** The most that can be set. */
@@ -54,7 +56,8 @@ export function checkLimits(
     checkReferences(subject, input.references ?? [], limits.referencesMax, service);
 }
 
-/** What settings put beside every schema is bounded as what comes with one. @throws schema_too_large */
+/** What settings put beside every schema is bounded as what comes with one. @throws
+ *  schema_too_large */
 export function checkSettings(update: Readonly<Record<string, unknown>>, { schemaMax }: SchemaLimits): void {
   const bytes = Object.values(update)
     .filter((value) => typeof value === 'object' && value !== null)
@@ -67,8 +70,8 @@ export function checkSettings(update: Readonly<Record<string, unknown>>, { schem
   }
 }
 
-/** Where what begins at `at` ends, exclusive: a string of either format, a comment of Protobuf, or one character. One
- *  pass over the text, whatever it is: nothing is looked at again. */
+/** Where what begins at `at` ends, exclusive: a string of either format, a comment of Protobuf, or
+ *  one character. One pass over the text, whatever it is: nothing is looked at again. */
 function endOf(text: string, at: number, isProto: boolean): number {
   const char = text[at];
   if (char === '"' || (isProto && char === "'")) {

@@ -4,7 +4,8 @@ import { registryError } from '../errors.ts';
 
 export const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 
-/** What we answer in, with how much we like it: decides between types that the client likes equally. */
+/** What we answer in, with how much we like it: decides between types that the client likes
+ *  equally. */
 const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
   [REGISTRY_CONTENT_TYPE, 1],
   ['application/vnd.schemaregistry+json', 0.9],
@@ -12,12 +13,14 @@ const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
 ];
 
 export const JSON_BODY_TYPES: readonly string[] = ANSWER_TYPES.map(([type]) => type);
-/** A body of this type, or of none, is a JSON document too, or a schema's own text where one is expected. */
+/** A body of this type, or of none, is a JSON document too, or a schema's own text where one is
+ *  expected. */
 export const RAW_BODY_TYPE = 'application/octet-stream';
 
 const ACCEPT_CHARS_MAX = 4096;
 const NEGOTIATED_MAX = 256;
-/** Answers by the text of the header: clients send the same few texts for ever. Undefined: nothing fits. */
+/** Answers by the text of the header: clients send the same few texts for ever. Undefined: nothing
+ *  fits. */
 const negotiated = new Map<string, string | undefined>();
 
 const mediaType = (text: string): string => (text.split(';', 1)[0] as string).trim().toLowerCase();
@@ -32,7 +35,8 @@ function qualityOf(part: string): number {
 function specificity(range: string, type: string): number {
   if (range === type) return 3;
   if (range === 'application/*') return 2;
-  // A range of any type is one of any subtype, whatever it says of it: the existing registries read it so.
+  // A range of any type is one of any subtype, whatever it says of it: the existing registries read
+  // it so.
   return range === '*' || range.startsWith('*/') ? 1 : 0;
 }
 
@@ -55,7 +59,8 @@ function bestType(accept: string): string | undefined {
         quality = one.quality;
       }
     }
-    // Ours decides only between equals: it moves a score by less than the least step of a client's quality.
+    // Ours decides only between equals: it moves a score by less than the least step of a client's
+    // quality.
     const score = quality === 0 ? 0 : quality + own / 10_000;
     if (score > bestScore) {
       best = type;

@@ -59,7 +59,8 @@ export interface Operation {
   readonly run: (call: Call) => unknown;
 }
 
-/** The context of a path, as a subject without a name; '' is the default one. @throws invalid_subject */
+/** The context of a path, as a subject without a name; '' is the default one. @throws
+ *  invalid_subject */
 function contextOfPath(context: string | undefined): string {
   if (context === undefined) return '';
   const name = context.replace(/^:|:$/g, '');
@@ -98,7 +99,8 @@ export class Call {
     this.subject = this.qualified(request.params['subject'] ?? '');
   }
 
-  /** A subject in its one spelling, which is what rights are asked for; '' is the context itself. */
+  /** A subject in its one spelling, which is what rights are asked for; '' is the context itself.
+   */
   qualified(subject: string): string {
     return subject.startsWith(':') ? qualify(parseSubject(subject)) : this.context + subject;
   }
@@ -108,7 +110,8 @@ export class Call {
     return checkScope(this.subject === '' ? undefined : this.subject) ?? undefined;
   }
 
-  /** What the caller needs before the handler runs; a schema's readers are known only when it is found. */
+  /** What the caller needs before the handler runs; a schema's readers are known only when it is
+   *  found. */
   need(right: Right): Need {
     const subject = this.isSetting ? this.scope() : this.subject;
     return subject === undefined || subject === '' ? { operation: right } : { operation: right, subject };
@@ -136,7 +139,8 @@ export class Call {
     return this.request.query.getAll(name);
   }
 
-  /** Where nothing is asked for, the subject's config decides. `false` is what clients send by default. */
+  /** Where nothing is asked for, the subject's config decides. `false` is what clients send by
+   *  default. */
   normalize(): { readonly normalize?: true } {
     return this.flag('normalize') ? { normalize: true } : {};
   }
@@ -161,7 +165,8 @@ export class Call {
   }
 
   /** The schema of the body, within the limits, read once. What it refers to is read with it.
-   *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden */
+   *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden
+   */
   schema(): RegisterInput {
     this.input ??= this.readSchema();
     return this.input;
@@ -183,8 +188,9 @@ export class Call {
     return input;
   }
 
-  /** What is asked of an alias is asked of the subject behind it, so it takes the same right there. Runs right before
-   *  the handler, which finds the same subject: nothing comes between. @throws forbidden */
+  /** What is asked of an alias is asked of the subject behind it, so it takes the same right there.
+   *  Runs right before the handler, which finds the same subject: nothing comes between. @throws
+   *  forbidden */
   demandBehind(): void {
     const { right } = this.operation;
     if (this.api.open || right === undefined || this.subject === '' || this.isSetting) return;

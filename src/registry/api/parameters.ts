@@ -1,5 +1,5 @@
-/** Parameters of paths and queries: what they mean, and how they are read. One table for both, so that the
- *  description says what the routes do. */
+/** Parameters of paths and queries: what they mean, and how they are read. One table for both, so
+ *  that the description says what the routes do. */
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { Deleted, SchemaTextFormat } from '../store/service.ts';
@@ -152,8 +152,8 @@ function countOf(request: HttpRequest, name: 'offset' | 'limit', absent: number)
   return value;
 }
 
-/** The asked part of a list. `max`: items of one answer, a longer one is refused. @throws malformed_request,
- *  page_too_large */
+/** The asked part of a list. `max`: items of one answer, a longer one is refused. @throws
+ *  malformed_request, page_too_large */
 export function pageOf<T>(request: HttpRequest, all: readonly T[], max: number): readonly T[] {
   const offset = countOf(request, 'offset', 0);
   const limit = countOf(request, 'limit', -1);

@@ -1,7 +1,9 @@
-/** The registry's HTTP interface: every row of the operations as a route, and the description of them all.
+/** The registry's HTTP interface: every row of the operations as a route, and the description of
+ *  them all.
  *
- *  A request passes, in this order: on its head, before its body is read, who asks and whether they may; what they accept, the leader where it changes
- *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
+ *  A request passes, in this order: on its head, before its body is read, who asks and whether they
+ *  may; what they accept, the leader where it changes something, what others wrote where it reads,
+ *  the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
 import { type Access, openGate, type RequestGate } from '../../access/request.ts';
@@ -42,8 +44,8 @@ export interface RegistryApiOptions {
   readonly clusterId?: string;
   /** Absent: everybody may do everything. */
   readonly gate?: RequestGate;
-  /** Absent: every write is decided here. Otherwise it calls `here`, which throws what went wrong, or asks another
-   *  instance. */
+  /** Absent: every write is decided here. Otherwise it calls `here`, which throws what went wrong,
+   *  or asks another instance. */
   readonly writeAtLeader?: (request: HttpRequest, here: () => Promise<HttpResponse>) => Promise<HttpResponse>;
   readonly masterAvailable?: () => boolean;
 }
@@ -107,7 +109,8 @@ export function registryDescription(options: RegistryApiOptions = {}): Readonly<
   return openApi(operationsOf(api), api);
 }
 
-/** What follows now, or when it has settled: a promise is made only where something is waited for. */
+/** What follows now, or when it has settled: a promise is made only where something is waited for.
+ */
 function after<T, R>(value: T | Promise<T>, next: (value: T) => R | Promise<R>): R | Promise<R> {
   return value instanceof Promise ? value.then(next) : next(value);
 }

@@ -1,5 +1,5 @@
-/** Answers that may be old say so. That something is not there is never said of what may be old: a client would take it
- *  for a fact. */
+/** Answers that may be old say so. That something is not there is never said of what may be old: a
+ *  client would take it for a fact. */
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import { answerOf, type Wire } from './answers.ts';

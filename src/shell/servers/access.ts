@@ -1,4 +1,5 @@
-/** The access settings of a service, and the gate they make. Files are read before anything is served. */
+/** The access settings of a service, and the gate they make. Files are read before anything is
+ *  served. */
 import {
   BasicScheme,
   checkAlgorithms,
@@ -221,8 +222,8 @@ function keysAddress(text: string): string {
   return text;
 }
 
-/** Warns of an address beyond this machine that is open to everybody, or where credentials would cross a network in the
- *  clear.
+/** Warns of an address beyond this machine that is open to everybody, or where credentials would
+ *  cross a network in the clear.
  *  @param listens host:port of each port that the gate stands before */
 export function warnOfExposure(context: Context, listens: readonly string[]): void {
   const { settings, log } = context;

@@ -1,7 +1,9 @@
-/** What /ready answers: named checks, the word of the command itself, and whether the process drains.
+/** What /ready answers: named checks, the word of the command itself, and whether the process
+ *  drains.
  *
- *  Invariants: (1) not ready before `setReady`, and never again from the start of a drain; (2) a check is never run
- *  twice at once, and one that hangs counts as failed after CHECK_TIMEOUT_MS; (3) a result is reused for CACHE_MS.
+ *  Invariants: (1) not ready before `setReady`, and never again from the start of a drain; (2) a
+ *  check is never run twice at once, and one that hangs counts as failed after CHECK_TIMEOUT_MS;
+ *  (3) a result is reused for CACHE_MS.
  */
 import { afterAwake } from '../../core/awake.ts';
 import type { Timers } from '../../core/clock.ts';

@@ -1,4 +1,5 @@
-/** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them, or with
+/** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them,
+ *  or with
  *  -metrics-listen those four on a server of their own. */
 import { METHODS } from 'node:http';
 import type { ConnectionLimit } from '../../core/connections.ts';

@@ -29,8 +29,8 @@ function readPem(flag: string, path: string): string {
   throw bad(`is larger than ${FILE_BYTES_MAX} bytes`);
 }
 
-/** Undefined where no TLS is asked. @throws usage for a certificate without its key or the other way round,
- *  bad_file for what cannot be read or does not fit */
+/** Undefined where no TLS is asked. @throws usage for a certificate without its key or the other
+ *  way round, bad_file for what cannot be read or does not fit */
 export function loadTls(settings: TlsSettings): HttpTls | undefined {
   const cert = settings['tls-cert'];
   const key = settings['tls-key'];
@@ -78,8 +78,9 @@ function stampOf(settings: TlsSettings): string {
     .join('\n');
 }
 
-/** Applies the files of `-tls-*` again when one of them changes. Files that do not fit, such as a new certificate whose key
- *  is not written yet, leave the old ones in force until the next change. */
+/** Applies the files of `-tls-*` again when one of them changes. Files that do not fit, such as a
+ *  new certificate whose key is not written yet, leave the old ones in force until the next change.
+ */
 class TlsFiles {
   private readonly context: Pick<TlsContext, 'settings' | 'log' | 'metrics'>;
   private readonly apply: (tls: HttpTls) => void;
@@ -116,8 +117,8 @@ class TlsFiles {
   }
 }
 
-/** Checks the files every CHECK_EVERY_MS, and on SIGHUP, until the command closes. Call it before the files are read, so
- *  that no change is missed. */
+/** Checks the files every CHECK_EVERY_MS, and on SIGHUP, until the command closes. Call it before
+ *  the files are read, so that no change is missed. */
 export function watchTls(context: TlsContext, apply: (tls: HttpTls) => void): void {
   if (context.settings['tls-cert'] === undefined) return;
   const files = new TlsFiles(context, apply);

@@ -1,11 +1,12 @@
-/** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is a TTY. */
+/** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is
+ *  a TTY. */
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { LogFields, Logger } from '../../core/log.ts';
 import { visibleLine } from './redact.ts';
 import type { Screen } from './screen.ts';
 
-/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. Texts lose their secrets here, before
- *  they are escaped a further time. */
+/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. Texts lose
+ *  their secrets here, before they are escaped a further time. */
 function plain(fields: LogFields, hide: Screen['hide']): Record<string, unknown> {
   const out: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {

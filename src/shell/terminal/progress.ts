@@ -1,4 +1,5 @@
-/** The progress of long work: one line that is rewritten on a TTY, a plain line every 10 s elsewhere. */
+/** The progress of long work: one line that is rewritten on a TTY, a plain line every 10 s
+ *  elsewhere. */
 import type { Clock } from '../../core/clock.ts';
 import type { Progress, ProgressOptions } from '../command.ts';
 import type { Screen } from './screen.ts';

@@ -1,15 +1,18 @@
-/** What may be shown: secrets never, URLs without their password, and no byte that a terminal would act on. */
+/** What may be shown: secrets never, URLs without their password, and no byte that a terminal would
+ *  act on. */
 import { HIDDEN, Secrets } from '../../core/secrets.ts';
 import type { Properties, Setting, SettingTable } from '../../core/settings.ts';
 
-/** Replaces the password of every URL in a text, and the value of key=value pairs that name a secret. */
+/** Replaces the password of every URL in a text, and the value of key=value pairs that name a
+ *  secret. */
 export function redactText(text: string): string {
   return text
     .replace(/\b([a-z][a-z0-9+.-]*:\/\/[^\s:@/?#]*):[^\s/?#]*@/gi, `$1:${HIDDEN}@`)
     .replace(/\b((?:[\w.]*(?:password|secret|token))\s*=\s*)[^\s&,;]+/gi, `$1${HIDDEN}`);
 }
 
-/** Where URLs of one text begin: one that is a setting may have anything in its password, commas and blanks included. */
+/** Where URLs of one text begin: one that is a setting may have anything in its password, commas
+ *  and blanks included. */
 const URLS = /(?=\b[a-z][a-z0-9+.-]*:\/\/)/i;
 const CREDENTIALS = /^([a-z][a-z0-9+.-]*:\/\/[^:@]*):(.*)@/is;
 const NAMED_SECRET = /\b([\w.]*(?:password|passwd|secret|token|apikey|api_key)\s*=\s*)(.+)$/is;
@@ -37,7 +40,8 @@ export function redactSetting(setting: Setting, value: unknown): unknown {
   return value;
 }
 
-/** Shorter secrets, and words, are hidden where they are known to stand alone: in any text they would hide parts of our own. */
+/** Shorter secrets, and words, are hidden where they are known to stand alone: in any text they
+ *  would hide parts of our own. */
 const NET_CHARS_MIN = 8;
 const WORD = /^[a-z]{1,15}$/;
 
@@ -65,7 +69,8 @@ export function secretsOf(table: SettingTable, values: Readonly<Record<string, u
   return new Secrets(found.filter((one) => one.length >= NET_CHARS_MIN && !WORD.test(one)));
 }
 
-/** One line of a text that may come from anywhere: line ends become blanks, other control characters are spelled out. */
+/** One line of a text that may come from anywhere: line ends become blanks, other control
+ *  characters are spelled out. */
 export function visibleLine(text: string): string {
   return text
     .replace(/\s*[\r\n]+\s*/g, ' ')

@@ -1,4 +1,5 @@
-/** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the exit code. */
+/** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the
+ *  exit code. */
 import { inspect } from 'node:util';
 import { EXIT, findMillraceError } from '../../core/errors.ts';
 import { redactText, visibleLine } from './redact.ts';

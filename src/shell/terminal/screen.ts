@@ -1,7 +1,8 @@
-/** stderr as one screen: plain lines, log lines and at most one progress line that is rewritten in place on a TTY.
+/** stderr as one screen: plain lines, log lines and at most one progress line that is rewritten in
+ *  place on a TTY.
  *
- *  Invariants: (1) a line that is printed while a progress line stands is printed above it; (2) a broken stderr never
- *  ends the process; (3) every text passes `hide`.
+ *  Invariants: (1) a line that is printed while a progress line stands is printed above it; (2) a
+ *  broken stderr never ends the process; (3) every text passes `hide`.
  */
 
 export interface ScreenOutput {

@@ -1,4 +1,5 @@
-/** The access gate: who is admitted, what a refusal looks like, what a guess costs, and what is logged. */
+/** The access gate: who is admitted, what a refusal looks like, what a guess costs, and what is
+ *  logged. */
 import * as crypto from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
 import { BasicScheme } from '../../../src/access/basic.ts';

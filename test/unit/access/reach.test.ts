@@ -1,4 +1,5 @@
-/** The reach of an access rule: through ids, guids and references into subjects, and through an alias to its target. */
+/** The reach of an access rule: through ids, guids and references into subjects, and through an
+ *  alias to its target. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { registryRoutes } from '../../../src/registry/api/routes.ts';

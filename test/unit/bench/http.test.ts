@@ -1,4 +1,5 @@
-/** The load generator against servers that behave and misbehave, and the bench of the HTTP backends, small. */
+/** The load generator against servers that behave and misbehave, and the bench of the HTTP
+ *  backends, small. */
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';

@@ -1,4 +1,5 @@
-/** The kernel benches in their smoke form: they run, say one digest for both sides, and compare what they should. */
+/** The kernel benches in their smoke form: they run, say one digest for both sides, and compare
+ *  what they should. */
 import { expect, it } from 'vitest';
 import type { Bench, BenchContext } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';

@@ -1,4 +1,5 @@
-/** The bench of the embedded store, small: every answer is checked inside, and each goal has its figure. */
+/** The bench of the embedded store, small: every answer is checked inside, and each goal has its
+ *  figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../../bench/kv.ts';
 import { npmObstacle } from '../../../src/io/rocksdb/npm.ts';

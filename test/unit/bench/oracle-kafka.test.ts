@@ -8,7 +8,8 @@ const int16 = (value: number): Buffer => Buffer.from([value >> 8, value & 255]);
 const int32 = (value: number): Buffer => Buffer.concat([int16(value >> 16), int16(value & 65_535)]);
 const text = (value: string): Buffer => Buffer.concat([int16(value.length), Buffer.from(value)]);
 
-/** Metadata of one broker that leads the one partition of `t`, as the answer to the first request of a connection. */
+/** Metadata of one broker that leads the one partition of `t`, as the answer to the first request
+ *  of a connection. */
 function metadata(port: number): Buffer {
   const broker = [int32(7), text('127.0.0.1'), int32(port), text('')];
   const partition = [int16(0), int32(0), int32(7), int32(0), int32(0)];

@@ -1,4 +1,5 @@
-/** The bench of the results, small: every answer is checked inside, and each goal has its figure. */
+/** The bench of the results, small: every answer is checked inside, and each goal has its figure.
+ */
 import { expect, it } from 'vitest';
 import { bench } from '../../../bench/results.ts';
 import { smokeContext } from './context.ts';

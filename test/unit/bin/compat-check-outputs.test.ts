@@ -1,4 +1,5 @@
-/** The report formats of compat-check: each has what other tools read, whatever text a schema contains. */
+/** The report formats of compat-check: each has what other tools read, whatever text a schema
+ *  contains. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -60,7 +61,8 @@ const refused = report(record(), [record()]);
 const all = [broken, fine, refused];
 const failure = failureOf(coreError('unreachable', `no one is there ${HOSTILE}`, { next: 'wait' }));
 
-/** What SARIF 2.1.0 requires, and what code scanning needs: its own schema says the same of these parts. */
+/** What SARIF 2.1.0 requires, and what code scanning needs: its own schema says the same of these
+ *  parts. */
 const message = {
   type: 'object',
   required: ['text'],

@@ -1,4 +1,5 @@
-/** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore checks. */
+/** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore
+ *  checks. */
 
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

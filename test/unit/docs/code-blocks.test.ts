@@ -1,5 +1,5 @@
-/** Code in the documents: every block parses in its language, and every `millrace` call names an existing
- *  command with existing flags. */
+/** Code in the documents: every block parses in its language, and every `millrace` call names an
+ *  existing command with existing flags. */
 import { spawnSync } from 'node:child_process';
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';

@@ -234,7 +234,8 @@ describe('checkpoint', () => {
     const pieces: Pick<PieceStore, 'dropOthers' | 'keepOnly'> = {
       dropOthers: async () => {},
       keepOnly: async (isKept, forGood) => {
-        // What a checkpoint that waited for its disk finds: a piece that came and ended behind its manifest.
+        // What a checkpoint that waited for its disk finds: a piece that came and ended behind its
+        // manifest.
         const { checkpointer } = hand;
         // Not the first one, which is made before there is anything.
         if (checkpointer === undefined) return;

@@ -1,4 +1,5 @@
-/** Copies of a store that another process has open: made on request, whole, gone afterwards; or a reason why there is none. */
+/** Copies of a store that another process has open: made on request, whole, gone afterwards; or a
+ *  reason why there is none. */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';

@@ -1,4 +1,5 @@
-/** The store of fired windows: look-ups against a plain list, what it forgets, what it refuses to be opened as. */
+/** The store of fired windows: look-ups against a plain list, what it forgets, what it refuses to
+ *  be opened as. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
-/** The lease on a topic: when it is whole, what is committed, and which member yields; and a source that reads only
- *  under the lease. */
+/** The lease on a topic: when it is whole, what is committed, and which member yields; and a source
+ *  that reads only under the lease. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { GroupLease } from '../../../src/engine/source/group.ts';

@@ -80,7 +80,8 @@ describe('idle partition', () => {
     const one = watch(10_000);
     ends[0] = -1;
     const due: number[] = [];
-    // A record every 300 ms, so that the end of the partition is never reported. The event at 4 s is valid.
+    // A record every 300 ms, so that the end of the partition is never reported. The event at 4 s
+    // is valid.
     for (let now = 0; now <= 30_000 && due.length === 0; now += 100) {
       if (now % 300 === 0) positions[0] = (positions[0] as number) + 1;
       if (now === 4_200) valid[0] = 4;

@@ -1,4 +1,5 @@
-/** Records that are no events: how a run reports them, and that a partition of them holds no result back. */
+/** Records that are no events: how a run reports them, and that a partition of them holds no result
+ *  back. */
 import { describe, expect, it } from 'vitest';
 import type { Logger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -94,7 +95,8 @@ describe('invalid records', () => {
   });
 });
 
-/** The events of partition 0, then one invalid record of partition 1 after the other, without an end. */
+/** The events of partition 0, then one invalid record of partition 1 after the other, without an
+ *  end. */
 class Tombstones extends MemorySource {
   private offset = 0;
   override async next(): Promise<EventRows | undefined> {

@@ -58,7 +58,8 @@ class VirtualTime implements Clock {
   }
 }
 
-/** Milliseconds of each batch, piece of the changelog or write. `paint`: of the thread, for a write of results. */
+/** Milliseconds of each batch, piece of the changelog or write. `paint`: of the thread, for a write
+ *  of results. */
 type Costs = Record<'fetch' | 'decode' | 'route' | 'update' | 'encode' | 'disk' | 'sink' | 'paint', number>;
 const QUICK: Costs = { fetch: 1, decode: 1, route: 1, update: 1, encode: 1, disk: 1, sink: 1, paint: 0 };
 
@@ -82,8 +83,9 @@ function slowDisk(disk: Disk, time: VirtualTime, ms: number): Disk {
   };
 }
 
-/** What the engine says after it has read everything; with `waits`, the source has nothing between two batches. `queuedMs`:
- *  how long the second half of a batch has been in the queue of the broker client. */
+/** What the engine says after it has read everything; with `waits`, the source has nothing between
+ *  two batches. `queuedMs`: how long the second half of a batch has been in the queue of the broker
+ *  client. */
 async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
   const costs = { ...QUICK, ...slow };
   const time = new VirtualTime();

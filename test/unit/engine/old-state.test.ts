@@ -1,6 +1,8 @@
-/** State folders of the previous form, as the build with that form wrote them: this build resumes from them.
+/** State folders of the previous form, as the build with that form wrote them: this build resumes
+ *  from them.
  *
- *  The vector holds the files that runs over the first events below left behind, by path, each byte a character.
+ *  The vector holds the files that runs over the first events below left behind, by path, each byte
+ *  a character.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,5 @@
-/** GET /windows with open=true while results wait: what has fired and is not durable in the sink is still answered. */
+/** GET /windows with open=true while results wait: what has fired and is not durable in the sink is
+ *  still answered. */
 import { expect, it } from 'vitest';
 import { engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';

@@ -1,4 +1,5 @@
-/** The way of firings out of the engine: when they may leave, what the changelog is told and when, and what a burst costs. */
+/** The way of firings out of the engine: when they may leave, what the changelog is told and when,
+ *  and what a burst costs. */
 
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';

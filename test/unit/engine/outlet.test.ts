@@ -1,5 +1,5 @@
-/** The way of results out of the engine: none before the changelog up to it is durable, and the changelog says that they are
- *  gone once the sinks have them, and not before. */
+/** The way of results out of the engine: none before the changelog up to it is durable, and the
+ *  changelog says that they are gone once the sinks have them, and not before. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';

@@ -1,4 +1,5 @@
-/** Partitions are made and dropped in a transaction each: what one of them committed counts, whatever becomes of the next. */
+/** Partitions are made and dropped in a transaction each: what one of them committed counts,
+ *  whatever becomes of the next. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';

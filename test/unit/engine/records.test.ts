@@ -1,4 +1,5 @@
-/** The changelog's records: what is written comes back; anything else is refused with what is wrong, and nothing throws. */
+/** The changelog's records: what is written comes back; anything else is refused with what is
+ *  wrong, and nothing throws. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';

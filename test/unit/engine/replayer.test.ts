@@ -1,4 +1,5 @@
-/** Replay of deltas that another version or another job wrote: named, and nothing of them is taken. */
+/** Replay of deltas that another version or another job wrote: named, and nothing of them is taken.
+ */
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';

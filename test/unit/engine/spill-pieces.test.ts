@@ -1,4 +1,5 @@
-/** Pieces of state in a store: what is written comes back, whatever it is asked, and what is not what it was is named. */
+/** Pieces of state in a store: what is written comes back, whatever it is asked, and what is not
+ *  what it was is named. */
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -79,7 +79,8 @@ describe('stage strip', () => {
     stages.arrived(clock.now - 30, clock.now);
     const times = stages.times();
     expect(times.limitMs).toMatchObject({ fetch: 4, input: 30 });
-    // 5 ms of 50 there was something to fetch, 30 ms nothing; else what was fetched waited for the loop.
+    // 5 ms of 50 there was something to fetch, 30 ms nothing; else what was fetched waited for the
+    // loop.
     expect(shareOf(times, 'fetch')).toMatchObject({ busy: 0.1, blocked: 0.3 });
   });
 

@@ -1,4 +1,5 @@
-/** The manifest of the state: what is written comes back, anything else is refused; and which checkpoints are kept. */
+/** The manifest of the state: what is written comes back, anything else is refused; and which
+ *  checkpoints are kept. */
 import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

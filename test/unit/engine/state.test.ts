@@ -1,5 +1,5 @@
-/** State on its own, in memory and on disk: what is open of one key, what a firing has of it, when memory is given back,
- *  and what goes to disk. */
+/** State on its own, in memory and on disk: what is open of one key, what a firing has of it, when
+ *  memory is given back, and what goes to disk. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

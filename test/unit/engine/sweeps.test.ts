@@ -1,5 +1,5 @@
-/** Sweeps over sessions on disk: the sorted runs that a sweep rewrites, the cut of the remaining rows, and the waits
- *  for a sweep. */
+/** Sweeps over sessions on disk: the sorted runs that a sweep rewrites, the cut of the remaining
+ *  rows, and the waits for a sweep. */
 import { describe, expect, it } from 'vitest';
 import type { SweepEntry } from '../../../src/engine/durability/checkpoint/ledger.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
@@ -82,7 +82,8 @@ describe('sweep over sessions on disk', () => {
     expect(firings[0]?.rowsMax).toBe(6);
     expect(await firings[0]?.find(2n)).toEqual([]);
     expect(await textOf(firings)).toEqual(['1: 0 to 400']);
-    // Cuts at 500, 600, 700, 800 and 1200; 2 is known to be open until 750, as the least of piece 2.
+    // Cuts at 500, 600, 700, 800 and 1200; 2 is known to be open until 750, as the least of piece
+    // 2.
     expect(swept.map(({ frontier, gone }) => [frontier, gone])).toEqual([[450, [1]]]);
     expect(swept[0]?.left.map(({ id, rows }) => [id, rows])).toEqual([
       [4, 1],

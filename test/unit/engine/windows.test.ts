@@ -1,4 +1,5 @@
-/** Slices against the windows they are made for: an event's windows are exactly those whose slices hold it. */
+/** Slices against the windows they are made for: an event's windows are exactly those whose slices
+ *  hold it. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sliceMsOf } from '../../../src/core/layout/window-clock.ts';
@@ -14,7 +15,8 @@ const sizes = fc
   .tuple(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 60 }))
   .map(([a, b]) => ({ size: Math.max(a, b), slide: Math.min(a, b) }));
 
-/** Ends of the windows that hold the time, by the definition: start a multiple of the slide, start <= time < start + size. */
+/** Ends of the windows that hold the time, by the definition: start a multiple of the slide, start
+ *  <= time < start + size. */
 function endsOf(time: number, size: number, slide: number): number[] {
   const ends: number[] = [];
   for (let start = BigInt(time) - BigInt(size) + 1n; start <= BigInt(time); start++) {

@@ -1,5 +1,5 @@
-/** The sink writer: order, bounded copies, several sinks, unreachable and failing sinks, and when a firing is
- *  released. */
+/** The sink writer: order, bounded copies, several sinks, unreachable and failing sinks, and when a
+ *  firing is released. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';

@@ -1,4 +1,5 @@
-/** The relay's check of payloads agrees with JSON.parse on every text, and is quick on hostile ones. */
+/** The relay's check of payloads agrees with JSON.parse on every text, and is quick on hostile
+ *  ones. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isJsonText } from '../../../src/outbox/json-text.ts';

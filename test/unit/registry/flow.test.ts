@@ -1,4 +1,5 @@
-/** Producer and consumer over a broker in memory: what is framed, what is committed when, and what waits. */
+/** Producer and consumer over a broker in memory: what is framed, what is committed when, and what
+ *  waits. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

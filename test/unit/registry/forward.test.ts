@@ -1,4 +1,5 @@
-/** Forwarding of writes to the leader: which writes are forwarded, which are retried, and which are not. */
+/** Forwarding of writes to the leader: which writes are forwarded, which are retried, and which are
+ *  not. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import type { HttpClientDriver, HttpClientReply } from '../../../src/io/http/client-port.ts';

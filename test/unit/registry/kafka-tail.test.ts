@@ -1,4 +1,5 @@
-/** The reader of the Kafka store beside the writer of its own process: which records of a topic count as its own. */
+/** The reader of the Kafka store beside the writer of its own process: which records of a topic
+ *  count as its own. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../src/core/log.ts';

@@ -1,4 +1,5 @@
-/** Records that the existing registries wrote, replayed: the state is theirs, and our keys have their bytes. */
+/** Records that the existing registries wrote, replayed: the state is theirs, and our keys have
+ *  their bytes. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';

@@ -1,4 +1,5 @@
-/** Settings of the store that would not do are refused before a port is opened, whichever store is asked. */
+/** Settings of the store that would not do are refused before a port is opened, whichever store is
+ *  asked. */
 import { describe, expect, it } from 'vitest';
 import { command as exporting } from '../../../src/bin/registry/export.ts';
 import { command as importing } from '../../../src/bin/registry/import.ts';

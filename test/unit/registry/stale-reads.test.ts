@@ -1,4 +1,5 @@
-/** Reads while the broker is silent: when they wait, what they answer, and when the silence ends. */
+/** Reads while the broker is silent: when they wait, what they answer, and when the silence ends.
+ */
 import { describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../../src/io/http/port.ts';

@@ -1,4 +1,5 @@
-/** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled project. */
+/** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled
+ *  project. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import {
   appendFileSync,

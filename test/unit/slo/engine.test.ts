@@ -1,4 +1,5 @@
-/** The limits of the window engine as rules: each is met by a healthy run, and missed by a run that breaks it. */
+/** The limits of the window engine as rules: each is met by a healthy run, and missed by a run that
+ *  breaks it. */
 import { describe, expect, it } from 'vitest';
 import { LATENCY_BUCKETS_S } from '../../../src/core/metrics.ts';
 import { STAGE_BUCKETS_S } from '../../../src/engine/metrics.ts';

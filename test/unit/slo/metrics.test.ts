@@ -1,4 +1,5 @@
-/** The measures behind the limits: what the registry's client and the framed producer observe, by a clock of our own. */
+/** The measures behind the limits: what the registry's client and the framed producer observe, by a
+ *  clock of our own. */
 import { describe, expect, it } from 'vitest';
 import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';

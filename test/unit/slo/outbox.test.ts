@@ -1,4 +1,5 @@
-/** The limits of orders, relay and payments as rules: each is met by a healthy run, and missed by a run that breaks it. */
+/** The limits of orders, relay and payments as rules: each is met by a healthy run, and missed by a
+ *  run that breaks it. */
 import { describe, expect, it } from 'vitest';
 import { LATENCY_BUCKETS_S } from '../../../src/core/metrics.ts';
 import { EFFECT_BUCKETS_S } from '../../../src/outbox/payments/metrics.ts';

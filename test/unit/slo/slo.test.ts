@@ -90,7 +90,8 @@ describe('metrics exposition', () => {
       `a ${'1'.repeat(100_000)}x`,
     ];
     for (const text of hostile) expect(() => page(text)).toThrow('is no sample');
-    // Its length alone is the reason: the work on a line is bounded, because a longer one is not read.
+    // Its length alone is the reason: the work on a line is bounded, because a longer one is not
+    // read.
     const sound = (chars: number): string => `a{b="${'x'.repeat(chars - 9)}"} 1`;
     expect(page(sound(65_536)).samples.get('a')).toHaveLength(1);
     expect(() => page(sound(65_537))).toThrow('is no sample');

@@ -41,7 +41,8 @@ export function reportOutput(output: Output, report: GateReport, patch: string |
   return { text: text(), document };
 }
 
-/** A check that could not be made, for whoever reads that form; undefined where the line on stderr is all. */
+/** A check that could not be made, for whoever reads that form; undefined where the line on stderr
+ *  is all. */
 export function failureOutput(
   output: Output,
   failure: Failure,

@@ -1,4 +1,5 @@
-/** JUnit's XML: one case for each reading of a version, one for the history of numbers, one for the registry. */
+/** JUnit's XML: one case for each reading of a version, one for the history of numbers, one for the
+ *  registry. */
 import { type GateFinding, type GateReport, headline } from '../../../registry/check/report.ts';
 import type { Failure } from '../../../shell/terminal/report.ts';
 import { otherRefusals, plainLines } from './plain.ts';

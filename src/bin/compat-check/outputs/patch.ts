@@ -1,6 +1,7 @@
 /** Unified diffs of two texts, as `git apply` and `patch` take them. */
 
-/** Cells of the table that finds what two pieces have in common; larger pieces are replaced as a whole. */
+/** Cells of the table that finds what two pieces have in common; larger pieces are replaced as a
+ *  whole. */
 const CELLS_MAX = 4_000_000;
 const CONTEXT = 3;
 

@@ -1,4 +1,5 @@
-/** What forms other than the text say of a finding, and what stands against a schema besides findings. */
+/** What forms other than the text say of a finding, and what stands against a schema besides
+ *  findings. */
 import { consequence, type GateFinding, type GateReport } from '../../../registry/check/report.ts';
 import { eventLines, fixLines, sidesOf } from './text.ts';
 

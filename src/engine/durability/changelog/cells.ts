@@ -1,4 +1,5 @@
-/** What is saved of a partition: the cells of its progress, but for the limit, which belongs to a run. */
+/** What is saved of a partition: the cells of its progress, but for the limit, which belongs to a
+ *  run. */
 import { PARTITION_PROGRESS as CELL } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { EVENT_TS_LIMIT } from '../../../core/time.ts';

@@ -1,10 +1,11 @@
 /** A record of the changelog as bytes: a header of 32, then the body, padded to 8.
  *
  *      0 magic u32 | 4 crc32 of everything behind it, u32 | 8 bytes of the body u32 | 12 kind u32
- *     16 seq u64 | 24 durable u64: records up to this one were durable when this one was appended | 32 body
+ *     16 seq u64 | 24 durable u64: records up to this one were durable when this one was appended |
+ *     32 body
  *
- *  All little-endian. `durable` tells a tail that was torn by a crash, which is what appending without waiting means, from
- *  damage to what had been on the disk.
+ *  All little-endian. `durable` tells a tail that was torn by a crash, which is what appending
+ *  without waiting means, from damage to what had been on the disk.
  */
 import { crc32 } from 'node:zlib';
 
@@ -55,8 +56,8 @@ export function writeFrame(
   return padded;
 }
 
-/** What stands at `at`: a frame and where it ends; how many bytes it needs when it is not whole in `bytes`; or why it is none.
- *  Total for any bytes. */
+/** What stands at `at`: a frame and where it ends; how many bytes it needs when it is not whole in
+ *  `bytes`; or why it is none. Total for any bytes. */
 export function readFrame(
   bytes: Uint8Array,
   at: number,

@@ -1,10 +1,12 @@
-/** The changelog: every mutation of the state in the order it happened, appended before the results that depend on it leave.
+/** The changelog: every mutation of the state in the order it happened, appended before the results
+ *  that depend on it leave.
  *
- *  Records are handed over without waiting and become durable together: `durable` settles when everything appended before
- *  it is on the disk. Segments are files named by the number of their first record; whole segments go once a checkpoint
- *  holds what they say.
- *  Invariants: (1) record numbers rise by one, across segments too; (2) a record is durable only when all before it are;
- *  (3) one write at a time, so that a crash leaves a prefix and at most a torn rest of what was not durable.
+ *  Records are handed over without waiting and become durable together: `durable` settles when
+ *  everything appended before it is on the disk. Segments are files named by the number of their
+ *  first record; whole segments go once a checkpoint holds what they say. Invariants: (1) record
+ *  numbers rise by one, across segments too; (2) a record is durable only when all before it are;
+ *  (3) one write at a time, so that a crash leaves a prefix and at most a torn rest of what was not
+ *  durable.
  */
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { frameBytes, writeFrame } from './frame.ts';
@@ -44,7 +46,8 @@ export class Changelog {
   private readonly bufferBytes: number;
   private filling: Uint8Array;
   private filled = 0;
-  /** Buffers that wait for the write under way; records up to `seq` are in them and those before. */
+  /** Buffers that wait for the write under way; records up to `seq` are in them and those before.
+   */
   private full: Array<{ readonly bytes: Uint8Array; readonly seq: number }> = [];
   private waitingBytes = 0;
   private written: number;
@@ -77,7 +80,8 @@ export class Changelog {
     return this.waitingBytes + this.filled;
   }
 
-  /** Takes a record; its parts are copied. Returns its number. @throws what an earlier write threw */
+  /** Takes a record; its parts are copied. Returns its number. @throws what an earlier write threw
+   */
   append(kind: number, parts: readonly Uint8Array[]): number {
     this.rethrow();
     let bodyBytes = 0;
@@ -93,7 +97,8 @@ export class Changelog {
     return seq;
   }
 
-  /** Settles when everything appended so far is durable. @throws not_writable; then nothing appended later is taken */
+  /** Settles when everything appended so far is durable. @throws not_writable; then nothing
+   *  appended later is taken */
   async durable(): Promise<void> {
     const seq = this.lastSeq;
     if (seq > this.wanted) this.wanted = seq;

@@ -1,13 +1,16 @@
-/** Bodies of the changelog's records. All numbers little-endian; where partitions and clock stand behind a record is said in
- *  absolute numbers, so that the last record that names one holds.
+/** Bodies of the changelog's records. All numbers little-endian; where partitions and clock stand
+ *  behind a record is said in absolute numbers, so that the last record that names one holds.
  *
  *  BATCH   rows that admission took up to a firing or the end of a batch
  *  IDLE    a partition stops to hold the frontier back
  *  ADDED   partitions that the topic was given
- *      0 form u32 | 4 partitions known u32 | 8 partitions listed u32 | 12 arrivals u32 | 16 frontier f64 | 24 max seen f64
- *     32 listed partitions, ascending, 80 bytes each: number u32 | zero u32 | next offset, max seen, consumed, accepted,
+ *      0 form u32 | 4 partitions known u32 | 8 partitions listed u32 | 12 arrivals u32 | 16
+ *      frontier f64 | 24 max seen f64
+ *     32 listed partitions, ascending, 80 bytes each: number u32 | zero u32 | next offset, max
+ *     seen, consumed, accepted,
  *        dropped late, dropped after idle, invalid, future clamped, idle: f64 each
- *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order in which rows were met, with one watermark for all
+ *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order in which rows were met, with
+ *     one watermark for all
  *     .. deltas of the batch as the kernels encode them, to the end
  *  LATE_BATCH  as BATCH, with copies of the rows that were refused (late/rows.ts) before the deltas
  *  LATE_SENT   the copies in all records up to that number are acknowledged by the late topic
@@ -19,8 +22,10 @@
  *  SPILLED   the piece is durable, and has the rows
  *      0 form u32 | 4 crc32 of the rows u32 | 8 piece u64 | 16 part f64 | 24 rows u64
  *  SWEPT  of these pieces, what ended at or before the frontier is durable in the sink, and the rest is in others
- *      0 form u32 | 4 pieces gone u32 | 8 pieces left u32 | 12 zero u32 | 16 frontier f64 | 24 greatest id it had u64
- *     32 ids of those gone u64, then of each that is left: id u64 | rows u64 | crc32 of the rows u32 | zero u32
+ *      0 form u32 | 4 pieces gone u32 | 8 pieces left u32 | 12 zero u32 | 16 frontier f64 | 24
+ *      greatest id it had u64
+ *     32 ids of those gone u64, then of each that is left: id u64 | rows u64 | crc32 of the rows
+ *     u32 | zero u32
  */
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
@@ -69,7 +74,8 @@ export interface Move {
   readonly arrivals: Uint32Array;
   /** Borrowed from the body; empty when no row was admitted. */
   readonly deltas: Uint8Array;
-  /** Copies of the rows that were refused, borrowed; absent where nobody asks for them, or there are none. */
+  /** Copies of the rows that were refused, borrowed; absent where nobody asks for them, or there
+   *  are none. */
   readonly late?: Uint8Array;
 }
 
@@ -113,7 +119,8 @@ export function encodeMove(
   return body;
 }
 
-/** Arrivals of rows [from, to) of a batch: pairs of a partition and how many of its rows came in a row. */
+/** Arrivals of rows [from, to) of a batch: pairs of a partition and how many of its rows came in a
+ *  row. */
 export function arrivalsOf(partition: Int32Array, from: number, to: number): Uint32Array {
   const pairs: number[] = [];
   for (let row = from; row < to; row++) {
@@ -345,7 +352,8 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
   return { record: { kind, partitions, frontier, maxSeen, listed, cells, arrivals, deltas, ...late } };
 }
 
-/** A decision moves no row: it lists the one partition that is idle, or the last ones, which were added. */
+/** A decision moves no row: it lists the one partition that is idle, or the last ones, which were
+ *  added. */
 function kindFault(
   kind: Move['kind'],
   partitions: number,

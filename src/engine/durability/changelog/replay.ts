@@ -1,7 +1,8 @@
 /** Reading the changelog after a start: every whole record in order, and what stands at its end.
  *
- *  A crash tears at most the tail that was not durable. Whatever else does not read is damage: a record that a later one
- *  calls durable, a segment that is cut though another follows, a segment that is missing. Damage is named, never skipped.
+ *  A crash tears at most the tail that was not durable. Whatever else does not read is damage: a
+ *  record that a later one calls durable, a segment that is cut though another follows, a segment
+ *  that is missing. Damage is named, never skipped.
  */
 import type { Disk } from '../../../io/disk/port.ts';
 import { FRAME_HEADER_BYTES, type Frame, readFrame } from './frame.ts';
@@ -27,7 +28,8 @@ export class Replay {
   private torn: ReplayEnd['torn'];
   private damage: string | undefined;
 
-  /** From record `fromSeq` on; `durableSeq`: the last one known to have been durable, as a checkpoint says. */
+  /** From record `fromSeq` on; `durableSeq`: the last one known to have been durable, as a
+   *  checkpoint says. */
   constructor(disk: Disk, fromSeq: number, durableSeq: number) {
     this.disk = disk;
     this.fromSeq = fromSeq;
@@ -108,7 +110,8 @@ export class Replay {
     }
   }
 
-  /** What does not read may be a torn tail only where nothing behind it shows that it had been durable. */
+  /** What does not read may be a torn tail only where nothing behind it shows that it had been
+   *  durable. */
   private async judgeTail(
     name: string,
     at: number,
@@ -137,7 +140,8 @@ export class Replay {
     }
   }
 
-  /** Whether a whole record somewhere behind says that record `seq` was durable. Frames start at multiples of 8. */
+  /** Whether a whole record somewhere behind says that record `seq` was durable. Frames start at
+   *  multiples of 8. */
   private async laterSaysDurable(name: string, from: number, seq: number): Promise<boolean> {
     let offset = from + 8;
     for (;;) {

@@ -1,8 +1,10 @@
-/** A base under way: a snapshot of the live tables, and the slices that are sealed and still of use.
+/** A base under way: a snapshot of the live tables, and the slices that are sealed and still of
+ *  use.
  *
- *  A sealed slice is immutable. One that a later window needs is written as a run, once; a later base names the same file.
- *  One whose last window has fired is not written: the base waits until its results are durable in the sink, and so it
- *  does for sessions that fired. So nothing that is in no table and in no file is ever missed by a base that is used.
+ *  A sealed slice is immutable. One that a later window needs is written as a run, once; a later
+ *  base names the same file. One whose last window has fired is not written: the base waits until
+ *  its results are durable in the sink, and so it does for sessions that fired. So nothing that is
+ *  in no table and in no file is ever missed by a base that is used.
  */
 
 import type { SortedRun } from '../../../addon/window-surface.ts';
@@ -110,7 +112,8 @@ export class BaseUnderWay {
       });
   }
 
-  /** The base, once it stands for everything that was folded in before it, given what is durable in the sink. */
+  /** The base, once it stands for everything that was folded in before it, given what is durable in
+   *  the sink. */
   ready(fired: number): BaseEntry | undefined {
     if (this.failure !== undefined) throw this.failure;
     if (this.entry === undefined || this.finishing > 0 || this.writing !== undefined) return undefined;

@@ -1,13 +1,15 @@
-/** Keeps the state of a run durable beside its loop: every mutation goes to the changelog, and now and then a checkpoint
- *  says from where a restart goes on.
+/** Keeps the state of a run durable beside its loop: every mutation goes to the changelog, and now
+ *  and then a checkpoint says from where a restart goes on.
  *
- *  The loop calls, on its thread: `afterBatch` behind each piece that admission took, `idle` and `added` behind each
- *  decision, `sealed` or `tookOut` when a firing takes rows out of the state, `fired` when they are durable in the sink,
- *  and `advance` between batches. Results may leave once `durable()` has settled. Of a state on disk there is no base:
- *  what is not in its pieces is built again from the changelog, as the ledger says.
- *  Invariants: (1) a checkpoint names nothing that is not durable; (2) a base is used only when what it lacks is durable in
- *  the sink or in a file of its own; (3) a new base is begun only when the changelog since the last one has grown longer
- *  than the state, so what a checkpoint writes follows the change; (4) none of the calls waits for the disk.
+ *  The loop calls, on its thread: `afterBatch` behind each piece that admission took, `idle` and
+ *  `added` behind each decision, `sealed` or `tookOut` when a firing takes rows out of the state,
+ *  `fired` when they are durable in the sink, and `advance` between batches. Results may leave once
+ *  `durable()` has settled. Of a state on disk there is no base: what is not in its pieces is built
+ *  again from the changelog, as the ledger says. Invariants: (1) a checkpoint names nothing that is
+ *  not durable; (2) a base is used only when what it lacks is durable in the sink or in a file of
+ *  its own; (3) a new base is begun only when the changelog since the last one has grown longer
+ *  than the state, so what a checkpoint writes follows the change; (4) none of the calls waits for
+ *  the disk.
  */
 
 import type { SortedRun } from '../../../addon/window-surface.ts';
@@ -53,7 +55,8 @@ export interface CheckpointSizes {
   readonly segmentBytes: number;
   /** Copied by one call of `advance`, about. */
   readonly stepBytes: number;
-  /** A new base is begun when the changelog since the last one is this many times as long as the state … */
+  /** A new base is begun when the changelog since the last one is this many times as long as the
+   *  state … */
   readonly baseFactor: number;
   /** … and no shorter than this. */
   readonly baseBytesMin: number;
@@ -147,7 +150,8 @@ export class Checkpointer implements SpillLog {
   /** Whose results may not be durable in the sink yet, in their order. */
   private readonly sweeps: SweepEntry[] = [];
   private base: { readonly entry: BaseEntry | undefined; readonly firstSeq: number };
-  /** Bytes of all records of this life and of those that were replayed, and of those before the base. */
+  /** Bytes of all records of this life and of those that were replayed, and of those before the
+   *  base. */
   private appended: number;
   private appendedAtBase = 0;
   private appendedAtLast: number;
@@ -177,7 +181,8 @@ export class Checkpointer implements SpillLog {
       if (parts.state.lastEndOf(run.slice) > from.fired) this.filed.set(run.slice, run);
   }
 
-  /** Goes on from where a run stands. One that has no checkpoint yet gets its first. @throws not_writable */
+  /** Goes on from where a run stands. One that has no checkpoint yet gets its first. @throws
+   *  not_writable */
   static async start(parts: CheckpointerParts, from: RecoveryPoint): Promise<Checkpointer> {
     // No file gets the name of one that a crash left.
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
@@ -187,7 +192,8 @@ export class Checkpointer implements SpillLog {
     return checkpointer;
   }
 
-  /** Every window that ends at or before it is durable in the sink, as far as the changelog says. */
+  /** Every window that ends at or before it is durable in the sink, as far as the changelog says.
+   */
   get goneTo(): number {
     return this.firedTo;
   }
@@ -196,9 +202,9 @@ export class Checkpointer implements SpillLog {
     return this.underWay !== undefined;
   }
 
-  /** Appends what admission and accumulation of a piece did; `admitted` rows have deltas in the state, `late` has copies of
-   *  the rows that were refused. Returns the
-   *  record's number, the last one's when nothing moved. @throws what an earlier write threw */
+  /** Appends what admission and accumulation of a piece did; `admitted` rows have deltas in the
+   *  state, `late` has copies of the rows that were refused. Returns the record's number, the last
+   *  one's when nothing moved. @throws what an earlier write threw */
   afterBatch(
     progress: Float64Array,
     clock: Float64Array,
@@ -241,8 +247,8 @@ export class Checkpointer implements SpillLog {
     return this.append(RECORD.ADDED, progress, clock, listed, NO_ARRIVALS, NO_DELTAS);
   }
 
-  /** A slice leaves the live tables, because a window that holds it ended by the frontier; call in the moment in which it
-   *  is taken out. */
+  /** A slice leaves the live tables, because a window that holds it ended by the frontier; call in
+   *  the moment in which it is taken out. */
   sealed(slice: number, frontier: number, run: Promise<SortedRun>): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
     // The ledger has it as it was, until its results are durable in the sink.
@@ -265,7 +271,8 @@ export class Checkpointer implements SpillLog {
     );
   }
 
-  /** Sessions that ended by the frontier leave the live tables; call in the moment in which they are taken out. */
+  /** Sessions that ended by the frontier leave the live tables; call in the moment in which they
+   *  are taken out. */
   tookOut(frontier: number): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
     this.tookOutTo = Math.max(this.tookOutTo, frontier);
@@ -277,8 +284,8 @@ export class Checkpointer implements SpillLog {
     return this.onDisk.reserve(pieces);
   }
 
-  /** What is left of a sweep is durable, and stands in for what is gone as soon as what ended by its frontier is durable
-   *  in the sink. */
+  /** What is left of a sweep is durable, and stands in for what is gone as soon as what ended by
+   *  its frontier is durable in the sink. */
   swept(sweep: SweepEntry): void {
     this.sweeps.push(sweep);
   }
@@ -301,7 +308,8 @@ export class Checkpointer implements SpillLog {
       if (this.parts.state.lastEndOf(slice) <= frontier) this.filed.delete(slice);
   }
 
-  /** A part leaves the live tables to become a piece; call in the moment in which it is taken out. */
+  /** A part leaves the live tables to become a piece; call in the moment in which it is taken out.
+   */
   detached(part: number): number {
     const ledger = this.onDisk;
     const id = ledger.lastId + 1;
@@ -321,7 +329,8 @@ export class Checkpointer implements SpillLog {
     return true;
   }
 
-  /** Not while rows that left the part before it was detached are on their way to the sink: only its changelog has them. */
+  /** Not while rows that left the part before it was detached are on their way to the sink: only
+   *  its changelog has them. */
   maySpill(): boolean {
     return this.leftAside <= this.firedTo;
   }
@@ -341,22 +350,26 @@ export class Checkpointer implements SpillLog {
     return new Set([...ids, ...(this.ledger?.pieces.map(({ id }) => id) ?? [])]);
   }
 
-  /** Copies a little of the base under way. Call between two batches, and while there is none. @throws what a write threw */
+  /** Copies a little of the base under way. Call between two batches, and while there is none.
+   *  @throws what a write threw */
   advance(): void {
     this.underWay?.base.advance(this.changelog.lastSeq, this.frontier, this.firedTo, this.sizes.stepBytes);
   }
 
-  /** Settles when everything appended so far is durable: results that depend on it may leave. @throws not_writable */
+  /** Settles when everything appended so far is durable: results that depend on it may leave.
+   *  @throws not_writable */
   durable(): Promise<void> {
     return stepped(this.hook, 'changelog sync', () => this.changelog.durable());
   }
 
-  /** Waits while more of the changelog waits for the disk than there is room for. @throws not_writable */
+  /** Waits while more of the changelog waits for the disk than there is room for. @throws
+   *  not_writable */
   async room(): Promise<void> {
     if (this.changelog.pendingBytes > this.sizes.waitingBytesMax) await this.changelog.durable();
   }
 
-  /** Makes a checkpoint of what has been appended; it exists when this settles. One at a time. @throws not_writable */
+  /** Makes a checkpoint of what has been appended; it exists when this settles. One at a time.
+   *  @throws not_writable */
   checkpoint(): Promise<CheckpointReport> {
     const next = this.working.then(() => this.makeCheckpoint());
     this.working = next.catch(() => {});
@@ -433,7 +446,8 @@ export class Checkpointer implements SpillLog {
       shards,
       base: entry === undefined ? undefined : { ...entry, runs },
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },
-      // Records that nobody replays must not be the only ones to have copies; what the base covers is not folded in again.
+      // Records that nobody replays must not be the only ones to have copies; what the base covers
+      // is not folded in again.
       replayFrom: Math.min(ledger?.replayFrom(next) ?? this.base.firstSeq + 1, this.lateSeqs[0] ?? next),
       durable: this.changelog.lastSeq,
       frontier: this.frontier,

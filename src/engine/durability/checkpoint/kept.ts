@@ -4,8 +4,8 @@ import type { Changelog } from '../changelog/log.ts';
 import { ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
 import { type StepHook, stepped } from './steps.ts';
 
-/** The newest two, and the newest that stands on another base, so that the loss of a base loses nothing; where all stand on
- *  one, the three newest. Takes and returns them oldest first. */
+/** The newest two, and the newest that stands on another base, so that the loss of a base loses
+ *  nothing; where all stand on one, the three newest. Takes and returns them oldest first. */
 export function keptOf(manifests: readonly StateManifest[]): readonly StateManifest[] {
   const [newest, second, ...older] = [...manifests].reverse();
   if (newest === undefined) return [];
@@ -15,8 +15,8 @@ export function keptOf(manifests: readonly StateManifest[]): readonly StateManif
   return [third, second, newest].filter((one) => one !== undefined);
 }
 
-/** Removes our files that are neither of a kept checkpoint nor under way: manifests first, so that none is left without its
- *  files, and then the segments that no kept one replays. */
+/** Removes our files that are neither of a kept checkpoint nor under way: manifests first, so that
+ *  none is left without its files, and then the segments that no kept one replays. */
 export async function prune(
   disk: Disk,
   changelog: Changelog,

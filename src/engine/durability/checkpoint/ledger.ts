@@ -1,8 +1,10 @@
-/** Where the rows of a state on disk stand: in memory since which record of the changelog, or in which piece.
+/** Where the rows of a state on disk stand: in memory since which record of the changelog, or in
+ *  which piece.
  *
- *  The run and a replay keep it alike, from the same records, so both know from which record on the changelog is needed.
- *  Invariants: (1) what was folded into a part is in its table, in the one table that is aside, or in a piece; (2) records
- *  from `replayFrom` on are enough to build every table again.
+ *  The run and a replay keep it alike, from the same records, so both know from which record on the
+ *  changelog is needed. Invariants: (1) what was folded into a part is in its table, in the one
+ *  table that is aside, or in a piece; (2) records from `replayFrom` on are enough to build every
+ *  table again.
  */
 import { invariant } from '../../../core/errors.ts';
 import type { PieceEntry } from '../spill/pieces.ts';
@@ -13,7 +15,8 @@ interface Since {
   readonly at: number;
 }
 
-/** Sessions of some pieces that ended by a frontier are durable in the sink, the others are in other pieces. */
+/** Sessions of some pieces that ended by a frontier are durable in the sink, the others are in
+ *  other pieces. */
 export interface SweepEntry {
   readonly frontier: number;
   readonly gone: readonly number[];
@@ -84,7 +87,8 @@ export class Ledger {
     for (const part of parts) if (!this.tables.has(part)) this.tables.set(part, { first, at });
   }
 
-  /** The table of a part is set aside, to become a piece; `seq` and `at` of the record that says so. */
+  /** The table of a part is set aside, to become a piece; `seq` and `at` of the record that says
+   *  so. */
   detached(id: number, part: number, seq: number, at: number): void {
     invariant(this.aside === undefined, 'one table is aside at a time');
     this.aside = { id, part, ...(this.tables.get(part) ?? { first: seq, at }) };
@@ -123,7 +127,8 @@ export class Ledger {
     return from;
   }
 
-  /** Parts whose tables need the changelog from before byte `at`, the oldest first; none while one is aside. */
+  /** Parts whose tables need the changelog from before byte `at`, the oldest first; none while one
+   *  is aside. */
   olderThan(at: number): readonly number[] {
     if (this.aside !== undefined) return [];
     return [...this.tables]

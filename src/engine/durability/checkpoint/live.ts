@@ -1,4 +1,5 @@
-/** The keyed state as checkpoints see it: parts, which are the slices of windows or all sessions as one, of ranges of keys. */
+/** The keyed state as checkpoints see it: parts, which are the slices of windows or all sessions as
+ *  one, of ranges of keys. */
 
 import type { RowBytes, RowRun, SessionState, WindowState } from '../../../addon/window-surface.ts';
 import { invariant } from '../../../core/errors.ts';
@@ -29,10 +30,11 @@ export interface LiveState {
   drop(part: number): void;
   /** Takes the rows of a part out; `load` puts them back. */
   detach(part: number): Promise<RowRun>;
-  /** Takes a piece in, as state that is on disk. @throws out_of_range where there is no place for it */
+  /** Takes a piece in, as state that is on disk. @throws out_of_range where there is no place for
+   *  it */
   adopt(piece: Piece): void;
-  /** Lets go of all that is of no use once every window that ends by `fired` is durable in the sink. `isWhole`: nothing of
-   *  the state is elsewhere. */
+  /** Lets go of all that is of no use once every window that ends by `fired` is durable in the
+   *  sink. `isWhole`: nothing of the state is elsewhere. */
   dropEnded(fired: number, isWhole: boolean): Promise<void>;
   close(): void;
 }

@@ -1,9 +1,11 @@
 /** Files of rows in pieces: a head of 32 bytes and accumulator rows, one piece behind the other.
  *
- *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64 | 32 rows of 64 bytes
+ *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64 | 32
+ *      rows of 64 bytes
  *
- *  All little-endian. `range` is that of the keys, or ALL_RANGES; `part` the start of a slice, 0 for sessions; `covered` the
- *  last record of the changelog that is in the rows. Heads carry no checksum of their own: whoever names the file does.
+ *  All little-endian. `range` is that of the keys, or ALL_RANGES; `part` the start of a slice, 0
+ *  for sessions; `covered` the last record of the changelog that is in the rows. Heads carry no
+ *  checksum of their own: whoever names the file does.
  */
 import { crc32 } from 'node:zlib';
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
@@ -53,7 +55,8 @@ export class PieceFile {
     return this.waiting + this.at;
   }
 
-  /** Where the rows of the next piece go. Holds whole rows, and begins at a multiple of 8. @throws what a write threw */
+  /** Where the rows of the next piece go. Holds whole rows, and begins at a multiple of 8. @throws
+   *  what a write threw */
   room(): Uint8Array {
     if (this.failure !== undefined) throw this.failure;
     if (this.chunk.length - this.at < HEAD_BYTES + ROWS_LEAST * ROW_BYTES) this.shelve();
@@ -76,7 +79,8 @@ export class PieceFile {
     return bytes;
   }
 
-  /** Writes what is left and gives the file its name. Nothing is committed afterwards. @throws not_writable */
+  /** Writes what is left and gives the file its name. Nothing is committed afterwards. @throws
+   *  not_writable */
   async finish(): Promise<FileEntry> {
     this.shelve();
     while (this.working !== undefined) await this.working;
@@ -110,7 +114,8 @@ export class PieceFile {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // In the turn in which the queue was found empty, so that no chunk waits for a drain that is over.
+      // In the turn in which the queue was found empty, so that no chunk waits for a drain that is
+      // over.
       this.working = undefined;
     }
   }
@@ -126,8 +131,8 @@ export interface Piece {
   readonly rows: Uint8Array;
 }
 
-/** Hands over the pieces of a file, which may turn out not to be the one at its end. Says why it is not; total for any
- *  bytes. What `take` refuses with `out_of_range` makes it not the one, too. */
+/** Hands over the pieces of a file, which may turn out not to be the one at its end. Says why it is
+ *  not; total for any bytes. What `take` refuses with `out_of_range` makes it not the one, too. */
 export async function readPieces(
   disk: Disk,
   entry: FileEntry,
@@ -161,7 +166,8 @@ export async function readPieces(
   return crc === entry.crc32 ? undefined : 'has changed since it was written';
 }
 
-/** Why a file cannot be the one an entry names, by its size alone: what it says of itself is bounded by that. */
+/** Why a file cannot be the one an entry names, by its size alone: what it says of itself is
+ *  bounded by that. */
 export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise<string | undefined> {
   if (!(await disk.list()).includes(name)) return 'is missing';
   if ((await disk.readPiece(name, bytes, 1)).length > 0) return `has more than ${bytes} bytes`;

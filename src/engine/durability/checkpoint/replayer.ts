@@ -41,8 +41,8 @@ export class Replayer {
   private aside: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
 
-  /** `covered`: the last record that is in the loaded rows, by range; `isOnDisk`: whether the run that goes on has a place for
-   *  pieces. */
+  /** `covered`: the last record that is in the loaded rows, by range; `isOnDisk`: whether the run
+   *  that goes on has a place for pieces. */
   constructor(state: LiveState, manifest: StateManifest, covered: Float64Array, isOnDisk: boolean) {
     this.state = state;
     this.covered = covered;

@@ -1,9 +1,10 @@
 /** Finding the state of a run again.
  *
- *  A checkpoint is taken when its manifest reads, every file it names is the one it names, and the changelog reads from its
- *  first record to its end, which is not before what any manifest calls durable; the newest that is, with every refusal
- *  named. The changelog may end in a torn record, which a crash leaves, and is cut there. Where files of ours lie but no
- *  checkpoint can be taken the restore refuses: to start empty would lose results silently.
+ *  A checkpoint is taken when its manifest reads, every file it names is the one it names, and the
+ *  changelog reads from its first record to its end, which is not before what any manifest calls
+ *  durable; the newest that is, with every refusal named. The changelog may end in a torn record,
+ *  which a crash leaves, and is cut there. Where files of ours lie but no checkpoint can be taken
+ *  the restore refuses: to start empty would lose results silently.
  */
 
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
@@ -24,7 +25,8 @@ import { decodeStateManifest, ownFile, type StateManifest, stateManifestName } f
 export interface RestoreParts {
   readonly disk: Disk;
   readonly log: Logger;
-  /** An empty state for the job of a manifest; it is closed when the checkpoint turns out to be none.
+  /** An empty state for the job of a manifest; it is closed when the checkpoint turns out to be
+   *  none.
    *  @throws job_changed, or whatever else forbids to go on from it */
   readonly open: (manifest: StateManifest) => LiveState;
   /** Of a state on disk. */
@@ -47,8 +49,8 @@ type Attempt = Pick<Restored, 'state' | 'replayed' | 'cutBytes'> & {
   readonly end: ReplayEnd;
 };
 
-/** The state as the newest checkpoint that can be taken and the changelog behind it say; undefined in a folder without
- *  files of ours. Call with the folder's lock. @throws state_corrupt */
+/** The state as the newest checkpoint that can be taken and the changelog behind it say; undefined
+ *  in a folder without files of ours. Call with the folder's lock. @throws state_corrupt */
 export async function restoreState(parts: RestoreParts): Promise<Restored | undefined> {
   const { disk, log } = parts;
   const names = await disk.list();

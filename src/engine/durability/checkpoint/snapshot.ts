@@ -1,8 +1,10 @@
-/** A copy of the live tables while they change: range after range of the keys, each between two batches.
+/** A copy of the live tables while they change: range after range of the keys, each between two
+ *  batches.
  *
- *  Invariants: (1) all parts of a range are copied at one moment, and its pieces name the last record of the changelog that
- *  was folded in before it; (2) every range has a piece, with rows or not; (3) a part sealed in between is in some ranges
- *  and not in others: whoever restores takes it from its run, or has no use for it any more.
+ *  Invariants: (1) all parts of a range are copied at one moment, and its pieces name the last
+ *  record of the changelog that was folded in before it; (2) every range has a piece, with rows or
+ *  not; (3) a part sealed in between is in some ranges and not in others: whoever restores takes it
+ *  from its run, or has no use for it any more.
  */
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
@@ -40,7 +42,8 @@ export class Snapshot {
     return [...this.rows].map(([part, rows]) => ({ part, rows })).sort((a, b) => a.part - b.part);
   }
 
-  /** Copies ranges up to about `bytesMax`, one at least; everything up to record `seq` is in the state. */
+  /** Copies ranges up to about `bytesMax`, one at least; everything up to record `seq` is in the
+   *  state. */
   advance(seq: number, bytesMax: number): void {
     // Empty places are looked at as well.
     const scanned = this.state.bytes() / COVER_RANGES;

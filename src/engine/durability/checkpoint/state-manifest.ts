@@ -1,9 +1,11 @@
-/** The manifest of a checkpoint: one JSON document and its checksum, in a text file that a person can read.
+/** The manifest of a checkpoint: one JSON document and its checksum, in a text file that a person
+ *  can read.
  *
- *  `{…}\ncrc32 xxxxxxxx\n`. Its fields have the names of the requirements: checkpoint_id, ts, watermark, source_offsets (by
- *  partition) and state_snapshot_ptr, which names the base files with size and CRC-32, or the pieces of a state on disk, and
- *  the first record of the changelog that is to be replayed behind them: a checkpoint is whole exactly when its manifest is,
- *  everything it names matches, and the changelog reaches from that record to `durable`.
+ *  `{…}\ncrc32 xxxxxxxx\n`. Its fields have the names of the requirements: checkpoint_id, ts,
+ *  watermark, source_offsets (by partition) and state_snapshot_ptr, which names the base files with
+ *  size and CRC-32, or the pieces of a state on disk, and the first record of the changelog that is
+ *  to be replayed behind them: a checkpoint is whole exactly when its manifest is, everything it
+ *  names matches, and the changelog reaches from that record to `durable`.
  */
 import { crc32 } from 'node:zlib';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';

@@ -1,4 +1,5 @@
-/** The steps of a checkpoint and of a spill by name, so that a hook can end the process before and after each of them. */
+/** The steps of a checkpoint and of a spill by name, so that a hook can end the process before and
+ *  after each of them. */
 
 export const CHECKPOINT_ACTIONS = [
   'changelog sync',

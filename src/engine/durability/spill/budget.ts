@@ -1,6 +1,8 @@
-/** What -mem-budget is spent on. Every part that grows with load has a bound of its own; what they leave is the state's.
+/** What -mem-budget is spent on. Every part that grows with load has a bound of its own; what they
+ *  leave is the state's.
  *
- *  Not in it: the runtime itself (code, heap of objects that do not grow with state), which is there without a state too.
+ *  Not in it: the runtime itself (code, heap of objects that do not grow with state), which is
+ *  there without a state too.
  */
 import { formatSize } from '../../../core/quantity.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';

@@ -1,9 +1,9 @@
 /** State that does not fit into memory: pieces, sorted runs of rows in an embedded store.
  *
- *  A piece is the rows of one table, written once and never changed, under an id that is used once. Its rows stand in
- *  chunks, keyed by the piece and by their first key, or by their number where a key may have several rows; a list in
- *  memory of the first keys finds a row with one look-up. Which pieces are state is the changelog's to say: what it does
- *  not name is of a crash, and goes.
+ *  A piece is the rows of one table, written once and never changed, under an id that is used once.
+ *  Its rows stand in chunks, keyed by the piece and by their first key, or by their number where a
+ *  key may have several rows; a list in memory of the first keys finds a row with one look-up.
+ *  Which pieces are state is the changelog's to say: what it does not name is of a crash, and goes.
  */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
@@ -140,14 +140,16 @@ export class PieceStore {
     }
   }
 
-  /** Of what sweeps write: the hook may end the process at a step, and each piece is told in bytes of its rows. */
+  /** Of what sweeps write: the hook may end the process at a step, and each piece is told in bytes
+   *  of its rows. */
   watchSweeps(hook: StepHook, onWritten: (bytes: number) => void): void {
     this.hook = hook;
     this.onWritten = onWritten;
   }
 
-  /** Writes the rows of a run, which are in the order of the store; the piece is durable when it settles, and not there
-   *  before that. undefined when it was told to stop. @throws kv_full, kv_io */
+  /** Writes the rows of a run, which are in the order of the store; the piece is durable when it
+   *  settles, and not there before that. undefined when it was told to stop. @throws kv_full, kv_io
+   */
   async write(
     id: number,
     part: number,
@@ -281,8 +283,9 @@ export class PieceStore {
     }
   }
 
-  /** Removes the pieces that are known to be there and not to be kept, once it is durable that they are not: `forGood` is asked for
-   *  that when there are some, and settles. One that is looked into goes another time. */
+  /** Removes the pieces that are known to be there and not to be kept, once it is durable that they
+   *  are not: `forGood` is asked for that when there are some, and settles. One that is looked into
+   *  goes another time. */
   async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
     const goes = [...this.ids].filter((id) => !isKept(id));
     if (goes.length === 0) return;

@@ -6,7 +6,8 @@ import type { Piece } from './pieces.ts';
 export interface StateMemory {
   /** Bytes of live tables, and of what they left and is kept for the next ones. */
   readonly tables: number;
-  /** Of rows in order, those of firings that are not let go among them, and of what finds a row in a piece. */
+  /** Of rows in order, those of firings that are not let go among them, and of what finds a row in
+   *  a piece. */
   readonly runs: number;
   /** Rows that are in no piece and not of firings alone. */
   readonly rows: number;
@@ -26,8 +27,9 @@ export interface Spillable {
   readonly isBehind: boolean;
   /** Nothing more will come, so what ended need not wait for company. */
   endOfInput(): void;
-  /** Takes the rows of a part that are in memory, or one run of them; what comes later is kept apart. The state reads
-   *  them as before until `replace`. undefined where there are none. Whoever takes it lets go of it. */
+  /** Takes the rows of a part that are in memory, or one run of them; what comes later is kept
+   *  apart. The state reads them as before until `replace`. undefined where there are none. Whoever
+   *  takes it lets go of it. */
   detach(part: number): HeldRun<RowRun> | undefined;
   /** The piece has the rows of the run from here on. */
   replace(part: number, run: HeldRun<RowRun>, piece: Piece): void;
@@ -41,6 +43,7 @@ export interface SpillLog {
   maySpill(): boolean;
   /** The piece is durable; false when it is of no use any more. */
   spilled(piece: Piece): boolean;
-  /** Parts whose rows in memory hold more of the changelog back than this many bytes, the oldest first. */
+  /** Parts whose rows in memory hold more of the changelog back than this many bytes, the oldest
+   *  first. */
   overdue(bytesMax: number): readonly number[];
 }

@@ -1,9 +1,10 @@
 /** Moves state out of memory beside the loop, one table at a time, before the budget is used up.
  *
- *  The loop calls `advance` between two batches, which sets a table aside when one is due, and waits for `room` before it
- *  reads on. A table is due when memory runs short, or when it is the oldest thing that needs a changelog which has grown
- *  longer than the state in memory. The rows are copied out in pages; sorting and writing are off the main thread.
- *  Invariants: (1) one table is aside at a time; (2) its rows count as memory until their piece is durable.
+ *  The loop calls `advance` between two batches, which sets a table aside when one is due, and
+ *  waits for `room` before it reads on. A table is due when memory runs short, or when it is the
+ *  oldest thing that needs a changelog which has grown longer than the state in memory. The rows
+ *  are copied out in pages; sorting and writing are off the main thread. Invariants: (1) one table
+ *  is aside at a time; (2) its rows count as memory until their piece is durable.
  */
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { Stages } from '../../stages.ts';
@@ -17,7 +18,8 @@ import type { Spillable, SpillLog } from './port.ts';
 const TABLES_SHARE = 1 / 4;
 /** … and all of it together this one. */
 const SPILL_SHARE = 1 / 2;
-/** A table that grows is there twice for a while, the second time doubled: so much is kept free for each byte of it. */
+/** A table that grows is there twice for a while, the second time doubled: so much is kept free for
+ *  each byte of it. */
 const GROWTH = 1;
 /** How long `room` waits before it looks again: rows that a firing holds go without a word. */
 const LOOK_MS = 5;
@@ -68,9 +70,9 @@ export class Spiller {
     while (this.begin(state.spillOrder()));
   }
 
-  /** Settles when there is memory for another batch, or nothing that would give some, and what ended on disk is not left too
-   *  far behind; or the signal is given.
-   *  `isHeld`: whether firings hold rows that they will let go; what it throws ends the wait. @throws as advance */
+  /** Settles when there is memory for another batch, or nothing that would give some, and what
+   *  ended on disk is not left too far behind; or the signal is given. `isHeld`: whether firings
+   *  hold rows that they will let go; what it throws ends the wait. @throws as advance */
   async room(signal: AbortSignal, isHeld: () => boolean): Promise<void> {
     while ((this.isFull() || this.parts.state.isBehind) && !signal.aborted) {
       this.advance();

@@ -1,4 +1,5 @@
-/** Rows on their way into the store: in chunks, in runs that drivers can hold, with what a piece is told by. */
+/** Rows on their way into the store: in chunks, in runs that drivers can hold, with what a piece is
+ *  told by. */
 import { crc32 } from 'node:zlib';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import type { SpanRows } from '../../../core/rows.ts';
@@ -15,7 +16,8 @@ export const CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES;
 export const WRITE_ROWS = 16_384;
 /** The same of a sweep, which writes several pieces at once. */
 const APPEND_ROWS = 4096;
-/** A run of the store has at most so many rows: drivers without files of their own hold one in memory. */
+/** A run of the store has at most so many rows: drivers without files of their own hold one in
+ *  memory. */
 const RUN_ROWS_MAX = 16 * WRITE_ROWS;
 export const ID_BYTES = 8;
 

@@ -1,11 +1,15 @@
-/** How fired rows stand in a store: values are the 64-byte accumulators, keys are numbers that sort as they are.
+/** How fired rows stand in a store: values are the 64-byte accumulators, keys are numbers that sort
+ *  as they are.
  *
  *  `windows`   window_start | window_end | account_id. A window is one stretch of keys that ascend as its rows do, so a
- *              large one is taken in as a run, behind the ones before it; one key of a known window is looked up.
+ *              large one is taken in as a run, behind the ones before it; one key of a known window
+ *              is looked up.
  *  `sessions`  bucket | account_id | window_start | window_end. A bucket is a stretch of event time that holds the ends
- *              of its sessions, so those of one account stand together in it, and a bucket is dropped whole.
+ *              of its sessions, so those of one account stand together in it, and a bucket is
+ *              dropped whole.
  *
- *  Times are 64 bits big-endian with the sign flipped, account_id is 64 bits big-endian without a sign.
+ *  Times are 64 bits big-endian with the sign flipped, account_id is 64 bits big-endian without a
+ *  sign.
  */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { getOrdered, putOrdered } from '../../../core/ordered.ts';

@@ -1,7 +1,8 @@
 /** The fired windows of one account, page by page, without a look at any other account.
  *
- *  Windows lie on a grid, so their keys are known and are looked up together. Sessions are read as one short stretch of
- *  keys a bucket. Either way a page does a bounded amount of work: where it ends before it is full, `next` goes on.
+ *  Windows lie on a grid, so their keys are known and are looked up together. Sessions are read as
+ *  one short stretch of keys a bucket. Either way a page does a bounded amount of work: where it
+ *  ends before it is full, `next` goes on.
  */
 import { floorTo } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
@@ -54,7 +55,8 @@ interface Grid {
   readonly slideMs: number;
 }
 
-/** @param held starts of the windows that are there; those that end at or before `forgotten` are not answered */
+/** @param held starts of the windows that are there; those that end at or before `forgotten` are
+ *  not answered */
 export async function findWindows(
   store: KvStore,
   grid: Grid,
@@ -102,7 +104,8 @@ export async function findWindows(
   return { rows, next: start <= last ? { windowStart: done, windowEnd: done + sizeMs } : undefined };
 }
 
-/** @param held buckets that are there; sessions that end at or before `forgotten` are not answered */
+/** @param held buckets that are there; sessions that end at or before `forgotten` are not answered
+ */
 export async function findSessions(
   store: KvStore,
   bucketMs: number,
@@ -151,7 +154,8 @@ function behind(key: Uint8Array): Uint8Array {
   return next;
 }
 
-/** The first rows from one key to another that are wanted; a page of them may come on top of the number asked for. */
+/** The first rows from one key to another that are wanted; a page of them may come on top of the
+ *  number asked for. */
 async function readBucket(
   store: KvStore,
   from: Uint8Array,

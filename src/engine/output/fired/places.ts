@@ -1,4 +1,5 @@
-/** What stretch of time a family holds, found in the store itself, so that nothing beside the rows has to be kept durable. */
+/** What stretch of time a family holds, found in the store itself, so that nothing beside the rows
+ *  has to be kept durable. */
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { placeKey, placeOf, SESSION_KEY_BYTES, VALUE_BYTES } from './keys.ts';
@@ -30,7 +31,8 @@ async function firstFrom(store: KvStore, family: string, place: number): Promise
   }
 }
 
-/** The port reads forward only, so the last place is found by halves: some fifty looks at one row each. */
+/** The port reads forward only, so the last place is found by halves: some fifty looks at one row
+ *  each. */
 export async function findPlaces(store: KvStore, family: string): Promise<Places> {
   const oldest = await firstFrom(store, family, -PLACE_MAX);
   if (oldest === undefined) return NO_PLACES;

@@ -1,5 +1,6 @@
-/** Sessions in the order of their keys, without a look at more than their words: they come ascending by their ends, so the
- *  rows of a bucket stand together, and within it only the accounts are out of order.
+/** Sessions in the order of their keys, without a look at more than their words: they come
+ *  ascending by their ends, so the rows of a bucket stand together, and within it only the accounts
+ *  are out of order.
  */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { floorTo } from '../../../core/time.ts';

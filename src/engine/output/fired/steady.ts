@@ -1,5 +1,6 @@
-/** A store that outlives a full disk. The library refuses every change after one that it could not write, until it is opened
- *  anew; so that is done before the next change. What was called durable is in the files, and all else is written again.
+/** A store that outlives a full disk. The library refuses every change after one that it could not
+ *  write, until it is opened anew; so that is done before the next change. What was called durable
+ *  is in the files, and all else is written again.
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { Keys, Rows } from '../../../core/rows.ts';

@@ -1,8 +1,10 @@
-/** The engine's own store of fired windows: what GET /windows answers from, and the sink where no other is given.
+/** The engine's own store of fired windows: what GET /windows answers from, and the sink where no
+ *  other is given.
  *
- *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing a reader sees; (2) it expires
- *  windows that end `retainMs` of event time behind the newest, and none without that; (3) a store that expired rows beside
- *  another sink never becomes a sink, and one that has been a sink expires nothing beside another one.
+ *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing a
+ *  reader sees; (2) it expires windows that end `retainMs` of event time behind the newest, and
+ *  none without that; (3) a store that expired rows beside another sink never becomes a sink, and
+ *  one that has been a sink expires nothing beside another one.
  */
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
@@ -31,7 +33,8 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   sessions: 'rows',
   mark: 'rows',
 };
-/** Rows of one firing from which on they are taken in as a run: below, a file would cost more than its rows. */
+/** Rows of one firing from which on they are taken in as a run: below, a file would cost more than
+ *  its rows. */
 export const RUN_ROWS_MIN = 32_768;
 /** 8 MiB. */
 const WRITE_ROWS_MAX = 131_072;
@@ -74,7 +77,8 @@ export class FiredStore implements WindowSink {
     this.newestEnd = held.newest + (mark.shape.kind === 'windows' ? mark.shape.sizeMs : 0);
   }
 
-  /** Takes over the store, which has FIRED_FAMILIES. @throws job_changed, bad_setting, state_corrupt */
+  /** Takes over the store, which has FIRED_FAMILIES. @throws job_changed, bad_setting,
+   *  state_corrupt */
   static async open(store: KvStore, { shape, role, retainMs }: FiredOptions): Promise<FiredStore> {
     const found = await readMark(store);
     const bucketMs =

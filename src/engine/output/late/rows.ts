@@ -1,10 +1,14 @@
-/** Copies of the events that were refused, as bytes: in a record of the changelog until the late topic has acknowledged them.
+/** Copies of the events that were refused, as bytes: in a record of the changelog until the late
+ *  topic has acknowledged them.
  *
  *      0 bytes u32, these 8 included | 4 copies u32
- *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 | timestamp i64 (-1: none) | bound i64 |
- *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) | value had u32 | zero u32 | key | value
+ *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 | timestamp
+ *      i64 (-1: none) | bound i64 |
+ *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) | value had u32 | zero u32 |
+ *        key | value
  *
- *  All little-endian. A valid event is 256 bytes; of what is longer the first PAYLOAD_BYTES_MAX are kept.
+ *  All little-endian. A valid event is 256 bytes; of what is longer the first PAYLOAD_BYTES_MAX are
+ *  kept.
  */
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -83,7 +87,8 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
 export const lateCount = (bytes: Uint8Array): number =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(4, true);
 
-/** The copies at the head of `bytes`, which they borrow, and how many bytes they are; or why they are none. Total. */
+/** The copies at the head of `bytes`, which they borrow, and how many bytes they are; or why they
+ *  are none. Total. */
 export function decodeLate(
   bytes: Uint8Array,
 ): { readonly copies: readonly LateCopy[]; readonly bytes: number } | { readonly fault: string } {

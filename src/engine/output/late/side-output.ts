@@ -1,9 +1,10 @@
-/** The way of refused events to the late topic: held until the record of the changelog that refused them is durable, then sent,
- *  then noted in the changelog as sent.
+/** The way of refused events to the late topic: held until the record of the changelog that refused
+ *  them is durable, then sent, then noted in the changelog as sent.
  *
- *  Invariants: (1) a copy is sent only of an event whose refusal is durable, so the topic never has one that was accepted
- *  after a crash; (2) the changelog has a copy until the topic has acknowledged it, so a crash loses none: what was sent and
- *  not noted is sent again, with the same partition and offset; (3) a topic that cannot be reached is tried again for ever.
+ *  Invariants: (1) a copy is sent only of an event whose refusal is durable, so the topic never has
+ *  one that was accepted after a crash; (2) the changelog has a copy until the topic has
+ *  acknowledged it, so a crash loses none: what was sent and not noted is sent again, with the same
+ *  partition and offset; (3) a topic that cannot be reached is tried again for ever.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -23,7 +24,8 @@ const RETRY_MS_MAX = 5_000;
 const RETRY_LOOK_MS = 250;
 
 export interface LateTopic {
-  /** Settles when all are acknowledged; borrows them until then. @throws late_failed when it may help to try again */
+  /** Settles when all are acknowledged; borrows them until then. @throws late_failed when it may
+   *  help to try again */
   send(copies: readonly LateCopy[]): Promise<void>;
 }
 
@@ -73,15 +75,17 @@ export class SideOutput {
     this.running ??= this.run();
   }
 
-  /** Settles when reading may go on: what waits is within the limit, or the signal is given. @throws what ended the sending */
+  /** Settles when reading may go on: what waits is within the limit, or the signal is given.
+   *  @throws what ended the sending */
   async room(signal: AbortSignal): Promise<void> {
     if (this.bytes > this.bytesMax)
       await this.waitWhile(() => this.bytes > this.bytesMax && !signal.aborted, signal);
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is acknowledged, and the changelog has been told. Once the signal is given it does
-   *  not wait for a topic that cannot be reached. @throws as room; late_failed when copies still wait */
+  /** Settles when everything offered so far is acknowledged, and the changelog has been told. Once
+   *  the signal is given it does not wait for a topic that cannot be reached. @throws as room;
+   *  late_failed when copies still wait */
   async flushed(signal: AbortSignal): Promise<void> {
     await this.waitWhile(() => this.running !== undefined && (this.isReachable || !signal.aborted), signal);
     this.rethrow();

@@ -1,7 +1,8 @@
 /** The late topic: a copy of each event that was refused, with the reason in its headers.
  *
- *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; its time is that of the copy. A copy may come more than
- *  once, after a crash or a failed write: partition and offset tell it.
+ *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; its time is that of the
+ *  copy. A copy may come more than once, after a crash or a failed write: partition and offset tell
+ *  it.
  */
 import { REFUSAL } from '../../../core/layout/layouts.gen.ts';
 import { RecordBatch, type RecordHeader } from '../../../core/layout/record-batch.ts';

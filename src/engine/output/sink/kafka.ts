@@ -1,9 +1,9 @@
 /** The Kafka sink: a compacted topic that holds the newest value of each key.
  *
- *  A record's numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value, 42 bytes:
- *  form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64, last_update_ts i64.
- *  The partition is that of the key as the Java client picks it. Writing a result again appends an equal record, which
- *  compaction removes.
+ *  A record's numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end
+ *  i64. Value, 42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max
+ *  i64, last_update_ts i64. The partition is that of the key as the Java client picks it. Writing a
+ *  result again appends an equal record, which compaction removes.
  */
 
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
@@ -130,8 +130,9 @@ export class KafkaSink implements WindowSink {
     await this.send();
   }
 
-  /** Reads the topic to the end it has now; the newest value of each key wins. Ascending by (account_id unsigned,
-   *  window_start, window_end). @throws sink_foreign for a record that is no result */
+  /** Reads the topic to the end it has now; the newest value of each key wins. Ascending by
+   *  (account_id unsigned, window_start, window_end). @throws sink_foreign for a record that is no
+   *  result */
   async *read(): AsyncIterable<readonly WindowResult[]> {
     const { store, done } = await this.parts.scratch();
     try {
@@ -242,7 +243,8 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  /** Compaction may have removed the last records before an end, so the broker's word that a partition ended counts too. */
+  /** Compaction may have removed the last records before an end, so the broker's word that a
+   *  partition ended counts too. */
   private async drain(consumer: BatchConsumer, open: Map<number, bigint>, into: KvStore): Promise<void> {
     const batch = RecordBatch.create(WRITE_ROWS_MAX, READ_ARENA_BYTES);
     let silentMs = 0;

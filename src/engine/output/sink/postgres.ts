@@ -1,7 +1,8 @@
 /** The PostgreSQL sink: COPY into a staging table of the connection, then one INSERT … ON CONFLICT.
  *
- *  A row that already stands there with the same values is not touched, so a replay writes no dead tuple and no WAL.
- *  account_id is unsigned and kept bit for bit in an int8; the view beside the table shows it as a number.
+ *  A row that already stands there with the same values is not touched, so a replay writes no dead
+ *  tuple and no WAL. account_id is unsigned and kept bit for bit in an int8; the view beside the
+ *  table shows it as a number.
  */
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
@@ -34,7 +35,8 @@ interface ResultRow extends SqlRow {
   readonly overflow: boolean;
 }
 
-/** One row after the other in one array: a COPY turns a row into text before it asks for the next. */
+/** One row after the other in one array: a COPY turns a row into text before it asks for the next.
+ */
 function* cells(pages: readonly FiredPage[]): Iterable<readonly SqlValue[]> {
   const row: SqlValue[] = new Array(COLUMNS.length).fill(null);
   for (const page of pages) {

@@ -1,5 +1,5 @@
-/** The rows of a fired page as results: the bounds from the page, everything else from the row. Built once a page; no
- *  object a row unless a result is asked for.
+/** The rows of a fired page as results: the bounds from the page, everything else from the row.
+ *  Built once a page; no object a row unless a result is asked for.
  */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../../core/time.ts';
@@ -55,7 +55,8 @@ export class ResultRows {
   sum(row: number): bigint {
     return this.signed[row * CELLS + SUM_LOW] as bigint;
   }
-  /** Whether the exact sum does not fit 64 bits: whether its high half is more than the sign of its low one. */
+  /** Whether the exact sum does not fit 64 bits: whether its high half is more than the sign of its
+   *  low one. */
   overflow(row: number): boolean {
     const at = (row * CELLS + SUM_LOW) * 2;
     const sign = (this.words[at + 1] as number) >> 31;

@@ -1,9 +1,11 @@
 /** Carries firings to the sinks beside the reading: one write at a time, in the order they fired.
  *
- *  Invariants: (1) rows leave the state through two copies of at most the rows that the sinks take at once: the next rows
- *  are read while those before are written, for either waits for a disk; (2) a firing is closed when all of its rows are durable in every sink, or when the writer gives up; (3) `flushed` settles when
- *  everything offered before it is durable, which is what lets a checkpoint say that its results have left; (4) a sink
- *  that cannot be reached is tried again for ever, any other failure ends the run.
+ *  Invariants: (1) rows leave the state through two copies of at most the rows that the sinks take
+ *  at once: the next rows are read while those before are written, for either waits for a disk; (2)
+ *  a firing is closed when all of its rows are durable in every sink, or when the writer gives up;
+ *  (3) `flushed` settles when everything offered before it is durable, which is what lets a
+ *  checkpoint say that its results have left; (4) a sink that cannot be reached is tried again for
+ *  ever, any other failure ends the run.
  */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -16,8 +18,8 @@ import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
 const ROW_BYTES = ACCUMULATOR.BYTES;
-/** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They are memory of the state:
- *  64 bytes each. */
+/** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They
+ *  are memory of the state: 64 bytes each. */
 export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
 /** Firings that may wait, however few rows they have. */
 export const SINK_FIRINGS_WAITING_MAX = 10_000;
@@ -51,7 +53,8 @@ export interface SinkWriterParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** After each write, for rows in it that were due together: how many, and the seconds since the watermark made them due. */
+  /** After each write, for rows in it that were due together: how many, and the seconds since the
+   *  watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
   /** Is told when the sinks are at work; absent: nobody. */
   readonly stages?: Pick<Stages, 'during'>;
@@ -88,7 +91,8 @@ export class SinkWriter {
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-  /** Bytes of the copies on their way to the sinks; what waits behind them is memory of the state. */
+  /** Bytes of the copies on their way to the sinks; what waits behind them is memory of the state.
+   */
   get bytes(): number {
     return this.copies.reduce((sum, copy) => sum + copy.length, 0);
   }
@@ -107,7 +111,8 @@ export class SinkWriter {
     else if (this.unread.length > 0) void this.work();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given. @throws what a sink threw */
+  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
+   *  @throws what a sink threw */
   async room(signal: AbortSignal): Promise<void> {
     if (this.isFull && !signal.aborted) {
       const wake = (): void => this.wake();
@@ -121,7 +126,8 @@ export class SinkWriter {
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is durable. @throws what a sink threw; sink_failed when it was given up */
+  /** Settles when everything offered so far is durable. @throws what a sink threw; sink_failed when
+   *  it was given up */
   async flushed(): Promise<void> {
     const last = this.offered;
     while (this.done < last && !this.over) await this.change();
@@ -224,7 +230,8 @@ export class SinkWriter {
     return { pages, parts };
   }
 
-  /** Memory for as many rows as wait, up to those of one write; not that of the rows that were copied last. */
+  /** Memory for as many rows as wait, up to those of one write; not that of the rows that were
+   *  copied last. */
   private copyFor(): Uint8Array {
     let rows = 0;
     for (const { left } of this.unread) {

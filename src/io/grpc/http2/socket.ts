@@ -20,7 +20,7 @@ const isUnverifiedClient = (socket: TLSSocket): boolean =>
 
 /** Identity in a certificate. Its text has one attribute a line; commas and line feeds in values
  *  are escaped. */
-export const peerOfCertificate = ({ subject }: Pick<X509Certificate, 'subject'>): GrpcPeer => ({
+const peerOfCertificate = ({ subject }: Pick<X509Certificate, 'subject'>): GrpcPeer => ({
   subject: subject.split('\n').join(','),
 });
 

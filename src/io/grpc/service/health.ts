@@ -22,8 +22,6 @@ type Watch = ServerWritableStream<HealthRequest, HealthResponse>;
 
 const responseOf = (healthy: boolean): HealthResponse => ({ status: healthy ? 'SERVING' : 'NOT_SERVING' });
 
-export const HEALTH_WATCH = '/grpc.health.v1.Health/Watch';
-
 export class Health {
   /** Watchers by the name of a known service. */
   private readonly watchers: ReadonlyMap<string, Set<Watch>>;

@@ -1,5 +1,5 @@
-/** The redelivery horizon: how long after its first delivery a message can come again. A dedup key that is forgotten
- *  sooner lets such a late duplicate through as unseen. */
+/** The redelivery horizon: how long after its first delivery a message can come again. A dedup key
+ *  that is forgotten sooner lets such a late duplicate through as unseen. */
 import { formatDuration } from '../../../core/quantity.ts';
 import { outboxError } from '../../errors.ts';
 
@@ -8,7 +8,8 @@ export interface HorizonParts {
   readonly topicRetentionMs: number;
   /** What was published and not marked is published again when the relay is back. */
   readonly relayOutageMs: number;
-  /** What was charged and whose offset was not committed is read again when the consumer is back. */
+  /** What was charged and whose offset was not committed is read again when the consumer is back.
+   */
   readonly consumerOutageMs: number;
   /** Between the clocks of broker, relay and database. */
   readonly clockSkewMs: number;

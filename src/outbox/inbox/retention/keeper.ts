@@ -1,9 +1,9 @@
 /** Keeps an inbox: makes partitions ahead, and forgets what can no longer be delivered again.
  *
- *  Invariants: (1) nothing is forgotten that is younger than the TTL or the redelivery horizon, whichever reaches back further,
- *  unless that was overridden; (2) who cannot be asked about the horizon, or clocks that disagree, stop the forgetting and never
- *  shorten the horizon.
- *  Several keepers of one inbox may run: what one did, the next finds done.
+ *  Invariants: (1) nothing is forgotten that is younger than the TTL or the redelivery horizon,
+ *  whichever reaches back further, unless that was overridden; (2) who cannot be asked about the
+ *  horizon, or clocks that disagree, stop the forgetting and never shorten the horizon. Several
+ *  keepers of one inbox may run: what one did, the next finds done.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -48,8 +48,8 @@ const CHUNK_ROWS = 10_000;
 const CHUNKS_MAX = 100;
 const BUSY = new Set(['55P03', '40P01', '40001']);
 
-/** A lock that was not to be had, a deadlock, a transaction that came in between: nothing was changed, and a later attempt
- *  does it. */
+/** A lock that was not to be had, a deadlock, a transaction that came in between: nothing was
+ *  changed, and a later attempt does it. */
 export function isBusy(thrown: unknown): boolean {
   const error = findMillraceError(thrown);
   const sqlstate = error?.details['sqlstate'];
@@ -125,7 +125,8 @@ export class InboxKeeper {
     while (!drain.aborted) {
       try {
         const turn = this.turn();
-        // A turn waits for a broker that may be away; what is left undone at the drain is found by the next process.
+        // A turn waits for a broker that may be away; what is left undone at the drain is found by
+        // the next process.
         turn.catch(() => {});
         await Promise.race([turn, drained]);
       } catch (thrown) {
@@ -286,11 +287,13 @@ export async function readDatabaseNowMs(pool: SqlPool): Promise<number> {
   return (rows[0] as { ms: number }).ms;
 }
 
-/** created_at of the oldest outbox row without a mark, ms since the epoch; undefined: there is none.
+/** created_at of the oldest outbox row without a mark, ms since the epoch; undefined: there is
+ *  none.
  *  @throws bad_table_name */
 export async function readOldestUnmarkedMs(pool: SqlPool, outbox: string): Promise<number | undefined> {
   plainTableName(outbox, 'a plain name of an outbox table');
-  // Ids follow their transactions' starts closely; a full scan of a large backlog would cost more than the clock skew allows for.
+  // Ids follow their transactions' starts closely; a full scan of a large backlog would cost more
+  // than the clock skew allows for.
   const { rows } = await pool.query<{ ms: number | null }>(
     `SELECT (extract(epoch FROM min(created_at)) * 1000)::float8 AS ms
      FROM (SELECT created_at FROM ${outbox} WHERE published_at IS NULL ORDER BY id LIMIT 1000) AS pending`,

@@ -1,14 +1,15 @@
-/** The redelivery horizon as it is now, rather than as it was planned: what may still be delivered again, asked of whoever
- *  would deliver it.
+/** The redelivery horizon as it is now, rather than as it was planned: what may still be delivered
+ *  again, asked of whoever would deliver it.
  *
  *    retention   the broker deletes later than it was told at the start: all of the topic can be read again
  *    record      the oldest record that can be read, whatever the retention says (segments are deleted whole)
  *    group       the oldest record whose offset is not committed
  *    outbox      the oldest row that is not marked: it is published again when its relay is back
  *
- *  Everything is compared by the database's clock, and each bound is a point in time rather than an age, so a clock that
- *  jumps forward forgets nothing that the log still has. Where the clock of this process says something else by more than the
- *  clock skew, one of the two is wrong: then the horizon is not known, or a floor would rise above what is still to come.
+ *  Everything is compared by the database's clock, and each bound is a point in time rather than an
+ *  age, so a clock that jumps forward forgets nothing that the log still has. Where the clock of
+ *  this process says something else by more than the clock skew, one of the two is wrong: then the
+ *  horizon is not known, or a floor would rise above what is still to come.
  */
 import { formatDuration } from '../../../core/quantity.ts';
 import { outboxError } from '../../errors.ts';
@@ -17,9 +18,11 @@ import type { HorizonParts } from './horizon.ts';
 export interface TopicReading {
   /** Infinity: nothing is ever deleted. */
   readonly retentionMs: number;
-  /** When the oldest readable record was published or its message made, ms since the epoch; undefined: the topic is empty. */
+  /** When the oldest readable record was published or its message made, ms since the epoch;
+   *  undefined: the topic is empty. */
   readonly oldestRecordMs: number | undefined;
-  /** Of the oldest record that the group has not committed; undefined: none, or no group was asked for. */
+  /** Of the oldest record that the group has not committed; undefined: none, or no group was asked
+   *  for. */
   readonly oldestUncommittedMs: number | undefined;
 }
 
@@ -30,8 +33,8 @@ export interface HorizonSources {
   /** ms since the epoch by the clock of this process: a second witness. */
   processNowMs(): number;
   topic(): Promise<TopicReading>;
-  /** created_at of the oldest row without a mark; undefined: there is none. Left out where that database cannot be asked: the
-   *  planned relay outage stands for it. */
+  /** created_at of the oldest row without a mark; undefined: there is none. Left out where that
+   *  database cannot be asked: the planned relay outage stands for it. */
   readonly outbox?: () => Promise<number | undefined>;
 }
 

@@ -1,12 +1,15 @@
-/** Partitions of an inbox by time: made ahead, and dropped when they are old, which raises the floor.
+/** Partitions of an inbox by time: made ahead, and dropped when they are old, which raises the
+ *  floor.
  *
- *  Invariants: (1) no partition begins below the floor; (2) the floor rises in the transaction that drops, under a lock that
- *  excludes every claim (see inbox.ts); (3) only UUIDv7 are forgotten by a drop: rows of other versions whose first bits happen
- *  to lie in that time go to the default partition in the same transaction; (4) outside of a partition by time a UUIDv7 is
- *  deleted only below the floor.
+ *  Invariants: (1) no partition begins below the floor; (2) the floor rises in the transaction that
+ *  drops, under a lock that excludes every claim (see inbox.ts); (3) only UUIDv7 are forgotten by a
+ *  drop: rows of other versions whose first bits happen to lie in that time go to the default
+ *  partition in the same transaction; (4) outside of a partition by time a UUIDv7 is deleted only
+ *  below the floor.
  *
- *  Locks are taken in the order of a claim, the table first, so that no circle forms. Autovacuum gives way only after a
- *  second, so it is sent away before the table is locked, and whoever holds that lock waits for nothing else for long.
+ *  Locks are taken in the order of a claim, the table first, so that no circle forms. Autovacuum
+ *  gives way only after a second, so it is sent away before the table is locked, and whoever holds
+ *  that lock waits for nothing else for long.
  */
 import { formatDuration } from '../../../core/quantity.ts';
 import type { SqlPool, SqlSession } from '../../../io/postgres/sql/port.ts';
@@ -29,7 +32,8 @@ export interface TimePartition {
   readonly toMs: number;
 }
 
-/** How long a lock that stops no claim is waited for: longer than the second after which autovacuum gives way. */
+/** How long a lock that stops no claim is waited for: longer than the second after which autovacuum
+ *  gives way. */
 const SIDE_LOCK_MS = 5000;
 /** How long claims stand behind a lock that waits for a claim or a reader. */
 const TABLE_LOCK_MS = 500;
@@ -45,7 +49,8 @@ const MINUTE_MS = 60_000;
 
 const BOUNDS = /^FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)$/;
 
-/** Partitions whose bounds are times, ascending. @throws tables_missing where the table is no partitioned inbox */
+/** Partitions whose bounds are times, ascending. @throws tables_missing where the table is no
+ *  partitioned inbox */
 export async function listPartitions(
   session: SqlSession,
   names: InboxNames,
@@ -108,18 +113,22 @@ export interface Made {
   readonly partitions: number;
   /** Rows that were in the default partition. */
   readonly movedRows: number;
-  /** Spans whose rows in the default partition are too many to be moved under the lock; they stay and expire there. */
+  /** Spans whose rows in the default partition are too many to be moved under the lock; they stay
+   *  and expire there. */
   readonly leftOut: number;
 }
 
-/** A width with which this span takes no more partitions than are made, in whole minutes: the span grows a little with the width. */
+/** A width with which this span takes no more partitions than are made, in whole minutes: the span
+ *  grows a little with the width. */
 const leastWidthMs = (spanMs: number): number => {
   const minutes = spanMs / (PARTITIONS_MAX - SPAN_WIDTHS) / MINUTE_MS;
   return Math.ceil(minutes) * MINUTE_MS;
 };
 
-/** Makes what is missing, one transaction each. @param onMade told the moved rows of each when it is committed: a later one may fail.
- *  @throws out_of_range for too many; sql_failed with 55P03 where the lock was not to be had in time: try again later */
+/** Makes what is missing, one transaction each. @param onMade told the moved rows of each when it
+ *  is committed: a later one may fail.
+ *  @throws out_of_range for too many; sql_failed with 55P03 where the lock was not to be had in
+ *  time: try again later */
 export async function makePartitions(
   pool: SqlPool,
   names: InboxNames,
@@ -164,14 +173,17 @@ async function attach(
   await readCommitted(session);
   const from = uuidAt(span.fromMs);
   const to = uuidAt(span.toMs);
-  // Looked at before the lock as well: a span that stays left out must not hold claims up in every turn.
+  // Looked at before the lock as well: a span that stays left out must not hold claims up in every
+  // turn.
   if ((await countRest(session, names, from, to)) > MOVE_ROWS_MAX) return undefined;
   await lock(session, SIDE_LOCK_MS, names.rest, 'SHARE UPDATE EXCLUSIVE');
-  // Without this lock a claim that already chose the default partition would fail at the attached range.
+  // Without this lock a claim that already chose the default partition would fail at the attached
+  // range.
   await lock(session, TABLE_LOCK_MS, names.table, 'SHARE ROW EXCLUSIVE');
   const there = await listPartitions(session, names);
   if (there.some((one) => one.fromMs < span.toMs && one.toMs > span.fromMs)) return undefined;
-  // Read in a statement behind the lock: another process may have dropped what this one still misses.
+  // Read in a statement behind the lock: another process may have dropped what this one still
+  // misses.
   if ((await readFloorMs(session, names)) > span.fromMs) return undefined;
   const found = await countRest(session, names, from, to);
   if (found > MOVE_ROWS_MAX) return undefined;
@@ -212,8 +224,9 @@ export interface Dropped {
   readonly movedRows: number;
 }
 
-/** Drops partitions that end at or before `cutoffMs`, the oldest first, at most DROPS_MAX; raises the floor with them. The
- *  caller answers for the cutoff, and that this is the first statement of its transaction. @throws sql_failed with 55P03 where the lock was not to be had in time */
+/** Drops partitions that end at or before `cutoffMs`, the oldest first, at most DROPS_MAX; raises
+ *  the floor with them. The caller answers for the cutoff, and that this is the first statement of
+ *  its transaction. @throws sql_failed with 55P03 where the lock was not to be had in time */
 export async function dropPartitions(
   session: SqlSession,
   names: InboxNames,
@@ -231,7 +244,8 @@ export async function dropPartitions(
     'SHARE UPDATE EXCLUSIVE',
   );
   await lock(session, TABLE_LOCK_MS, names.table, 'ACCESS EXCLUSIVE');
-  // What is there now, not what was seen: of what was made meanwhile, nothing may stay below the floor.
+  // What is there now, not what was seen: of what was made meanwhile, nothing may stay below the
+  // floor.
   const drops = await old();
   let rowsEstimate = 0;
   let movedRows = 0;
@@ -258,8 +272,9 @@ export async function dropPartitions(
   return { partitions: drops.length, rowsEstimate, movedRows };
 }
 
-/** Deletes up to `rowsMax` rows that were processed before `beforeMs` from one partition without a time: rows of other
- *  versions, and UUIDv7 below the floor, which stay undecidable. Returns how many, and where to go on in this pass. */
+/** Deletes up to `rowsMax` rows that were processed before `beforeMs` from one partition without a
+ *  time: rows of other versions, and UUIDv7 below the floor, which stay undecidable. Returns how
+ *  many, and where to go on in this pass. */
 export async function expireTimeless(
   session: SqlSession,
   names: InboxNames,
@@ -291,7 +306,8 @@ export async function readFloorMs(session: SqlSession, names: InboxNames): Promi
   return leading48(row.floor);
 }
 
-/** Each statement must see what was committed before it got its locks, whatever the database's default is. */
+/** Each statement must see what was committed before it got its locks, whatever the database's
+ *  default is. */
 async function readCommitted(session: SqlSession): Promise<void> {
   await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
 }

@@ -1,4 +1,5 @@
-/** What a topic can still deliver, asked of the broker: its retention, and how old the first record of each partition is. */
+/** What a topic can still deliver, asked of the broker: its retention, and how old the first record
+ *  of each partition is. */
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import {
   type BatchConsumer,
@@ -26,7 +27,8 @@ const ARENA_BYTES_MAX = 256 * 1024 * 1024;
 /** One record is wanted, so little is fetched. */
 const FETCH = { 'fetch.message.max.bytes': 65_536, 'queued.min.messages': 1 };
 
-/** Reads a topic's ages. @throws topic_missing; horizon_unknown where the broker does not say; what the driver throws */
+/** Reads a topic's ages. @throws topic_missing; horizon_unknown where the broker does not say; what
+ *  the driver throws */
 export async function readTopicAges(options: TopicAgesOptions): Promise<TopicReading> {
   const { driver, brokers, topic, group, timeoutMs } = options;
   const admin = await driver.admin({ brokers, clientId: 'millrace-inbox-horizon' });
@@ -95,7 +97,8 @@ async function retentionOf(admin: BrokerAdmin, topic: string): Promise<number> {
   return ms < 0 || !deletes ? Number.POSITIVE_INFINITY : ms;
 }
 
-/** When the first record at or behind the offset was published or its message made; undefined: there is none. */
+/** When the first record at or behind the offset was published or its message made; undefined:
+ *  there is none. */
 async function timeAt(
   probe: BatchConsumer,
   topic: string,

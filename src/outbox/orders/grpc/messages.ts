@@ -1,9 +1,9 @@
 /** The messages of orders.v1 as bytes (proto/orders/v1/orders.proto). Pure.
  *
- *  Reading is stricter than Protocol Buffers demand, so that both transports refuse the same things: a field that the
- *  message does not have, a field given twice, or another wire type is an error, as an unknown or repeated member of
- *  the JSON body is. Writing is deterministic: fields in the order of their numbers, zero values left out.
- *  Source: the Protocol Buffers encoding guide.
+ *  Reading is stricter than Protocol Buffers demand, so that both transports refuse the same
+ *  things: a field that the message does not have, a field given twice, or another wire type is an
+ *  error, as an unknown or repeated member of the JSON body is. Writing is deterministic: fields in
+ *  the order of their numbers, zero values left out. Source: the Protocol Buffers encoding guide.
  */
 import { outboxError } from '../../errors.ts';
 import type { CreateRequest } from '../request.ts';
@@ -156,7 +156,8 @@ function pushText(into: number[], field: number, value: string): void {
 const ORDER_ID_TAG = 0x0a;
 const STATUS_TAG = 0x12;
 
-/** The stored answer as a message. @throws internal when the stored text is not an answer of ours */
+/** The stored answer as a message. @throws internal when the stored text is not an answer of ours
+ */
 export function writeCreateMessage(storedBody: string): Uint8Array {
   const { order_id: orderId, status } = JSON.parse(storedBody) as { order_id: string; status: string };
   const idBytes = Buffer.byteLength(orderId);

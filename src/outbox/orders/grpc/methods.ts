@@ -1,4 +1,5 @@
-/** The gRPC surface of the orders service: parse, call, answer. The same intents and the same refusals as over HTTP. */
+/** The gRPC surface of the orders service: parse, call, answer. The same intents and the same
+ *  refusals as over HTTP. */
 
 import { refusalHeaders } from '../../../access/refusal.ts';
 import { type Caller, type Need, openGate, type RequestGate } from '../../../access/request.ts';
@@ -43,7 +44,8 @@ export interface OrdersGrpcOptions {
   readonly outcomes: Counter;
 }
 
-/** The canonical key out of the metadata, bare or quoted as over HTTP. @throws bad_idempotency_key */
+/** The canonical key out of the metadata, bare or quoted as over HTTP. @throws bad_idempotency_key
+ */
 function readKey(call: GrpcCall): string {
   const bad = (why: string) =>
     outboxError('bad_idempotency_key', why, {
@@ -67,7 +69,8 @@ interface Failure {
   readonly error: MillraceError | undefined;
 }
 
-/** The error a client sees: ours as it is, a lost database as UNAVAILABLE, anything else without its inner words. */
+/** The error a client sees: ours as it is, a lost database as UNAVAILABLE, anything else without
+ *  its inner words. */
 function publicError(thrown: unknown): Failure {
   const error = findMillraceError(thrown);
   if (error !== undefined && error.code in ORDERS_ERRORS) {

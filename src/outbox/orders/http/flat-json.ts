@@ -1,6 +1,7 @@
-/** Reads one flat JSON object (RFC 8259) without losing digits, and refuses what a lenient parser would let pass:
- *  duplicate names, unknown names, anything after the object. Values that are objects or arrays are never entered, so
- *  there is no depth to bound. One pass, character by character. Cost: O(text). */
+/** Reads one flat JSON object (RFC 8259) without losing digits, and refuses what a lenient parser
+ *  would let pass: duplicate names, unknown names, anything after the object. Values that are
+ *  objects or arrays are never entered, so there is no depth to bound. One pass, character by
+ *  character. Cost: O(text). */
 
 export interface JsonMember {
   readonly kind: 'string' | 'number' | 'true' | 'false' | 'null';

@@ -1,11 +1,12 @@
-/** What the headers of a request say to the orders service. Pure; every value is bounded by the server's head. */
+/** What the headers of a request say to the orders service. Pure; every value is bounded by the
+ *  server's head. */
 import { outboxError } from '../../errors.ts';
 import { canonicalUuid } from '../../ids.ts';
 
 const SCRATCH = Buffer.alloc(36);
 
-/** The same text as one of its own: a piece of a request's head would keep all of the head alive for as long as the key
- *  is remembered. */
+/** The same text as one of its own: a piece of a request's head would keep all of the head alive
+ *  for as long as the key is remembered. */
 function ownText(uuid: string): string {
   SCRATCH.write(uuid, 'latin1');
   return SCRATCH.toString('latin1');
@@ -29,7 +30,8 @@ export function readIdempotencyKey(values: readonly string[]): string {
 
 const JSON_TYPE = /^application\/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?$/i;
 
-/** @throws unsupported_media_type unless the body is declared as JSON in UTF-8, not encoded any further */
+/** @throws unsupported_media_type unless the body is declared as JSON in UTF-8, not encoded any
+ *  further */
 export function requireJson(contentTypes: readonly string[], contentEncodings: readonly string[] = []): void {
   const type = contentTypes.length === 1 ? (contentTypes[0] as string) : '';
   if (contentEncodings.length > 0 && !contentEncodings.every((one) => /^(?:identity)?$/i.test(one))) {
@@ -88,8 +90,9 @@ const TRACE_LENGTH = 55;
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 const ZEROS = /^0+$/;
 
-/** The trace a call belongs to, in the form of version 00, or undefined for none or one that is not valid: a caller's
- *  mistake in its tracing is no reason to refuse its order. Source: W3C Trace Context, 3.2 and 4.3. */
+/** The trace a call belongs to, in the form of version 00, or undefined for none or one that is not
+ *  valid: a caller's mistake in its tracing is no reason to refuse its order. Source: W3C Trace
+ *  Context, 3.2 and 4.3. */
 export function readTraceparent(values: readonly string[]): string | undefined {
   if (values.length !== 1) return undefined;
   const value = values[0] as string;

@@ -1,4 +1,5 @@
-/** The description of the HTTP interface of orders, as OpenAPI 3.1, from the table of its operations and problems. */
+/** The description of the HTTP interface of orders, as OpenAPI 3.1, from the table of its
+ *  operations and problems. */
 
 import { BODY_BYTES_MAX } from '../request.ts';
 import {
@@ -43,7 +44,8 @@ export interface OrdersOperation {
   readonly id: string;
   readonly summary: string;
   readonly tag: 'orders' | 'process';
-  /** Problems of its own; those of the server, and with the tag `orders` those of the gate, are added. */
+  /** Problems of its own; those of the server, and with the tag `orders` those of the gate, are
+   *  added. */
   readonly problems: readonly ProblemCode[];
   readonly parameters: readonly Json[];
   readonly requestBody?: Json;

@@ -1,5 +1,6 @@
-/** Every problem document the orders service answers with (RFC 9457): one table for the answers, the description under
- *  /openapi.json and the page in docs. A document never repeats a value of an order. */
+/** Every problem document the orders service answers with (RFC 9457): one table for the answers,
+ *  the description under /openapi.json and the page in docs. A document never repeats a value of an
+ *  order. */
 
 import { ACCESS_ERRORS } from '../../../access/refusal.ts';
 import type { HttpResponse } from '../../../io/http/port.ts';

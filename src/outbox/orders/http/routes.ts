@@ -1,6 +1,8 @@
-/** The HTTP surface of the orders service: parse, call, answer. Every refusal is an RFC 9457 problem document.
+/** The HTTP surface of the orders service: parse, call, answer. Every refusal is an RFC 9457
+ *  problem document.
  *
- *  Budget: the handler itself takes a few microseconds; nothing is made a request that all can share.
+ *  Budget: the handler itself takes a few microseconds; nothing is made a request that all can
+ *  share.
  */
 
 import { refusalHeaders } from '../../../access/refusal.ts';
@@ -63,7 +65,8 @@ const JSON_TYPE = 'application/json';
 const LOCATION = '/orders/';
 const NO_FACTS: CallFacts = {};
 
-/** The error a client sees: ours as it is, a lost database as 503, anything else without its inner words. */
+/** The error a client sees: ours as it is, a lost database as 503, anything else without its inner
+ *  words. */
 function publicError(thrown: unknown): {
   readonly code: string;
   readonly row: ProblemRow;
@@ -144,7 +147,8 @@ class OrdersHttp {
     };
   }
 
-  /** POST /orders. Nothing is asked of the service before all of the request is known to be good. */
+  /** POST /orders. Nothing is asked of the service before all of the request is known to be good.
+   */
   readonly create = (request: HttpRequest): HttpResponse | Promise<HttpResponse> => {
     try {
       const key = readIdempotencyKey(request.header('idempotency-key'));

@@ -1,7 +1,7 @@
-/** Reads the body that nearly every request has, straight from its bytes: the two members in any order, blanks between
- *  them, each value a plain integer, bare or in quotes, of at most 15 digits. Whatever else a body holds is not judged
- *  here: undefined sends it to the reader that knows all forms and names every mistake. Cost: O(body), nothing made but
- *  the result. */
+/** Reads the body that nearly every request has, straight from its bytes: the two members in any
+ *  order, blanks between them, each value a plain integer, bare or in quotes, of at most 15 digits.
+ *  Whatever else a body holds is not judged here: undefined sends it to the reader that knows all
+ *  forms and names every mistake. Cost: O(body), nothing made but the result. */
 
 const SPACE = 0x20;
 const QUOTE = 0x22;

@@ -1,11 +1,13 @@
 /** When the next transaction of the order writer starts, and with how many orders.
  *
- *  Pure: times are handed in. The rule:
- *  (1) Orders gather for `gatherMs`: a fifth of the budget, or less where gathering and a slow commit (mean and two
+ *  Pure: times are handed in. The rule: (1) Orders gather for `gatherMs`: a fifth of the budget, or
+ *  less where gathering and a slow commit (mean and two
  *      deviations) would leave less than half of the budget.
- *  (2) Where fewer than COMPANY_MIN orders are expected to arrive in that time, nothing waits: a quiet service writes each
+ *  (2) Where fewer than COMPANY_MIN orders are expected to arrive in that time, nothing waits: a
+ *  quiet service writes each
  *      order at once.
- *  (3) A full batch starts at once. Full is `rowsNow`, which grows where more than another batch queues, and shrinks where a
+ *  (3) A full batch starts at once. Full is `rowsNow`, which grows where more than another batch
+ *  queues, and shrinks where a
  *      transaction takes more than half of the budget and less than half a batch queues.
  */
 
@@ -32,7 +34,8 @@ export interface BatchControlOptions {
   readonly rowsMax: number;
   /** Time from request to answer that is aimed at for nearly all requests. */
   readonly budgetMs: number;
-  /** The size does not follow the measurements, and nothing gathers longer than the lanes are busy. */
+  /** The size does not follow the measurements, and nothing gathers longer than the lanes are busy.
+   */
   readonly fixed: boolean;
 }
 
@@ -78,8 +81,10 @@ export class BatchControl {
     return gather < GATHER_MIN_MS || gather * this.rate < COMPANY_MIN ? 0 : gather;
   }
 
-  /** Above 0: start a transaction with so many orders. Else: look again after so many ms, or when something changes.
-   *  @param oldestMs how long the order at the head has waited; `queued` is at least 1 and a lane is free */
+  /** Above 0: start a transaction with so many orders. Else: look again after so many ms, or when
+   *  something changes.
+   *  @param oldestMs how long the order at the head has waited; `queued` is at least 1 and a lane
+   *  is free */
   decide(queued: number, oldestMs: number): number {
     const take = Math.min(queued, this.rows);
     if (queued >= this.rows) return take;

@@ -1,5 +1,5 @@
-/** How long keys are kept, as the database has it for all processes on it: each of them deletes old keys, so the shortest time of any
- *  would hold for all, and nobody would see it. */
+/** How long keys are kept, as the database has it for all processes on it: each of them deletes old
+ *  keys, so the shortest time of any would hold for all, and nobody would see it. */
 import { coreError } from '../../../core/errors.ts';
 import type { SqlPool } from '../../../io/postgres/sql/port.ts';
 
@@ -28,7 +28,8 @@ async function stored(pool: SqlPool, schema: string): Promise<number | undefined
   return rows[0] === undefined ? undefined : Number(rows[0].ttl_ms);
 }
 
-/** Stores what is asked where nothing is stored. @throws bad_value where the database has another */
+/** Stores what is asked where nothing is stored. @throws bad_value where the database has another
+ */
 export async function openKeyTtl(options: KeyTtlOptions): Promise<KeyTtl> {
   const { pool, schema, askedMs, change, onChange } = options;
   let current = await stored(pool, schema);

@@ -4,8 +4,9 @@ import { asMaintainer, type MaintainerOptions } from './partitions.ts';
 /** Keys a transaction: a request that meets one of them waits for milliseconds. */
 const CHUNK_ROWS = 1000;
 
-/** Deletes up to CHUNK_ROWS keys that are older than the TTL by the database's clock; returns how many, undefined where another
- *  process maintains the tables. In the order of the keys, as the writers insert them, so that no circle of waits can form. */
+/** Deletes up to CHUNK_ROWS keys that are older than the TTL by the database's clock; returns how
+ *  many, undefined where another process maintains the tables. In the order of the keys, as the
+ *  writers insert them, so that no circle of waits can form. */
 export async function expireKeys(options: MaintainerOptions, ttlMs: number): Promise<number | undefined> {
   const { schema } = options;
   return asMaintainer(options, async (session) => {

@@ -1,5 +1,6 @@
-/** What the orders tables need from time to time, never in a request's way: partitions ahead of the ids, old ones dropped, old keys
- *  deleted. Every process runs this; a lock lets one work at a time, and whatever fails is tried again at the next turn. */
+/** What the orders tables need from time to time, never in a request's way: partitions ahead of the
+ *  ids, old ones dropped, old keys deleted. Every process runs this; a lock lets one work at a
+ *  time, and whatever fails is tried again at the next turn. */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';

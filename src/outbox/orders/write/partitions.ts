@@ -1,8 +1,10 @@
-/** Partitions of the outbox, each a range of ids: made ahead of the sequence, dropped when every row is marked and old.
+/** Partitions of the outbox, each a range of ids: made ahead of the sequence, dropped when every
+ *  row is marked and old.
  *
- *  Invariants: (1) a partition is dropped only under a lock that excludes every writer, after it was seen under that lock
- *  that no row in it is unmarked; (2) nothing here waits for a lock longer than LOCK_MS, because who waits for an exclusive
- *  lock holds up those that come after; (3) one process at a time changes partitions.
+ *  Invariants: (1) a partition is dropped only under a lock that excludes every writer, after it
+ *  was seen under that lock that no row in it is unmarked; (2) nothing here waits for a lock longer
+ *  than LOCK_MS, because who waits for an exclusive lock holds up those that come after; (3) one
+ *  process at a time changes partitions.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlSession } from '../../../io/postgres/sql/port.ts';
@@ -21,7 +23,8 @@ const STORAGE = `fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum
 export interface MaintainerOptions {
   readonly pool: SqlPool;
   readonly schema: string;
-  /** Between two statements of a transaction of ours: then the server ends it. Default: a second. */
+  /** Between two statements of a transaction of ours: then the server ends it. Default: a second.
+   */
   readonly idleMs?: number;
 }
 
@@ -31,7 +34,8 @@ export interface PartitionOptions extends MaintainerOptions {
   /** Partitions that are there before the sequence reaches them. */
   readonly ahead: number;
   readonly retentionMs: number;
-  /** For a statement that works under a lock, as looking for an unmarked row does. Default: two seconds. */
+  /** For a statement that works under a lock, as looking for an unmarked row does. Default: two
+   *  seconds. */
   readonly lookMs?: number;
 }
 
@@ -75,7 +79,8 @@ async function lastId(session: SqlSession, schema: string): Promise<bigint> {
   return (rows[0] as { last: bigint }).last;
 }
 
-/** A transaction of the one process that maintains this schema; undefined where another one does. */
+/** A transaction of the one process that maintains this schema; undefined where another one does.
+ */
 export async function asMaintainer<T>(
   { pool, schema, idleMs = IDLE_MS }: MaintainerOptions,
   work: (session: SqlSession) => Promise<T>,
@@ -93,8 +98,9 @@ export async function asMaintainer<T>(
   });
 }
 
-/** Makes what is missing ahead of the sequence, one transaction each; returns the names. @param onMade told each when it is
- *  committed: a later one may fail. @throws sql_failed 55P03 when it would have to wait */
+/** Makes what is missing ahead of the sequence, one transaction each; returns the names. @param
+ *  onMade told each when it is committed: a later one may fail. @throws sql_failed 55P03 when it
+ *  would have to wait */
 export async function makeAhead(
   options: PartitionOptions,
   onMade: (name: string) => void = () => {},
@@ -111,7 +117,8 @@ export async function makeAhead(
         0n,
       );
       if (highest > last + rows * BigInt(ahead)) return undefined;
-      // Ids between stay in the default partition: a range that has rows there could not be attached.
+      // Ids between stay in the default partition: a range that has rows there could not be
+      // attached.
       const from = highest > last ? highest : (last / rows + 2n) * rows;
       const to = (from / rows + 1n) * rows;
       const table = `outbox_p${from}`;
@@ -139,8 +146,9 @@ async function hasUnmarked(session: SqlSession, schema: string, name: string): P
   return rows[0]?.unmarked === true;
 }
 
-/** No row was marked within the retention; true also where there is no row. The highest id, which is marked last as a rule,
- *  is asked first, so that the whole partition is read only when it is about to go. */
+/** No row was marked within the retention; true also where there is no row. The highest id, which
+ *  is marked last as a rule, is asked first, so that the whole partition is read only when it is
+ *  about to go. */
 async function isOld(
   session: SqlSession,
   schema: string,
@@ -173,8 +181,10 @@ async function drop(options: PartitionOptions, name: string): Promise<boolean> {
   return dropped === true;
 }
 
-/** Drops partitions that the sequence has left, whose rows are all marked and old, one transaction each; returns the names.
- *  @param onDropped told each when it is committed: a later one may fail. @throws sql_failed 55P03 when it would have to wait */
+/** Drops partitions that the sequence has left, whose rows are all marked and old, one transaction
+ *  each; returns the names.
+ *  @param onDropped told each when it is committed: a later one may fail. @throws sql_failed 55P03
+ *  when it would have to wait */
 export async function dropMarked(
   options: PartitionOptions,
   onDropped: (name: string) => void = () => {},
@@ -199,8 +209,9 @@ export async function dropMarked(
 /** Rows of the default partition a transaction. */
 export const SWEPT_CHUNK_ROWS = 1000;
 
-/** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition, which is never dropped, that were marked before the retention;
- *  returns how many, undefined where another process maintains the tables. */
+/** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition, which is never dropped, that were
+ *  marked before the retention; returns how many, undefined where another process maintains the
+ *  tables. */
 export async function sweepDefault(options: PartitionOptions): Promise<number | undefined> {
   const { schema, retentionMs, lookMs = LOOK_MS } = options;
   return asMaintainer(options, async (session) => {

@@ -1,8 +1,9 @@
-/** Finished answers by key, so that a repeat needs no database: a stored answer never changes, so one that was seen is right
- *  for as long as its key is kept.
+/** Finished answers by key, so that a repeat needs no database: a stored answer never changes, so
+ *  one that was seen is right for as long as its key is kept.
  *
- *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the least recently asked goes
- *  first; (3) nothing is answered past its key's expiry, which another process may have carried out.
+ *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the
+ *  least recently asked goes first; (3) nothing is answered past its key's expiry, which another
+ *  process may have carried out.
  */
 import { LruMap } from '../../../core/lru-map.ts';
 

@@ -1,8 +1,10 @@
-/** The orders tables in SQL. One statement writes a whole batch of new orders: the idempotency row first, and order and
- *  outbox row only for the keys it won, so that the three rows of an order are one transaction and one flush.
+/** The orders tables in SQL. One statement writes a whole batch of new orders: the idempotency row
+ *  first, and order and outbox row only for the keys it won, so that the three rows of an order are
+ *  one transaction and one flush.
  *
- *  What has a fixed shape (UUIDs, hex, decimal numbers) needs no escaping on its way into an array literal. The texts of
- *  response and payload are put together in the server, from the same columns; `responseOf` is their twin here.
+ *  What has a fixed shape (UUIDs, hex, decimal numbers) needs no escaping on its way into an array
+ *  literal. The texts of response and payload are put together in the server, from the same
+ *  columns; `responseOf` is their twin here.
  */
 import type {
   SqlRow,
@@ -46,8 +48,9 @@ const payload = (at: string): string =>
   `convert_to('{"order_id":"' || order_id || '","account_id":"' || account_id || '","amount_cents":"' || amount_cents ||
     '","status":"${STATUS_CREATED}","created_at":"' || ${at} || '"}', 'UTF8')`;
 
-/** Keys are inserted in one order everywhere, so two batches that share keys cannot wait for each other in a circle; ids of
- *  the outbox are drawn in the order in which the requests arrived, which is that of msg_id. */
+/** Keys are inserted in one order everywhere, so two batches that share keys cannot wait for each
+ *  other in a circle; ids of the outbox are drawn in the order in which the requests arrived, which
+ *  is that of msg_id. */
 const INSERT: TextStatement = {
   paramCount: 8,
   text: `
@@ -115,8 +118,8 @@ const rowCount = (rows: TextRows): number => rows.rowCount;
 const quoted = (text: string): string =>
   /^[0-9a-f-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`;
 
-/** Writes the orders whose keys are absent; returns the order ids that were written, or `all`. Waits for a transaction that is
- *  writing one of the keys. The keys must be distinct. */
+/** Writes the orders whose keys are absent; returns the order ids that were written, or `all`.
+ *  Waits for a transaction that is writing one of the keys. The keys must be distinct. */
 export function insertOrders(
   session: TextSession,
   orders: readonly NewOrder[],
@@ -185,8 +188,8 @@ export interface PartsWritten {
   readonly refused: ReadonlyMap<string, unknown>;
 }
 
-/** Within an open transaction: writes the orders that can be written, and tells them from those that cannot. What is refused is
- *  rolled back to a savepoint and tried in smaller parts.
+/** Within an open transaction: writes the orders that can be written, and tells them from those
+ *  that cannot. What is refused is rolled back to a savepoint and tried in smaller parts.
  *  @param mayBeOne whether one order alone may be to blame; anything else is thrown */
 export async function insertParts(
   session: TextSession,
@@ -219,7 +222,8 @@ export async function insertParts(
   return { won, refused };
 }
 
-/** Writes the orders and takes them back. The transaction commits all the same, so that its flush is tried as well. */
+/** Writes the orders and takes them back. The transaction commits all the same, so that its flush
+ *  is tried as well. */
 export function tryToInsert(pool: TextPool, orders: readonly NewOrder[], createdAt: string): Promise<void> {
   return pool.transaction(async (session) => {
     await session.execute(SAVEPOINT, [], nothing);

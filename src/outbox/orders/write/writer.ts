@@ -1,11 +1,12 @@
 /** Gathers new orders into transactions, several of which are in flight together (lanes).
  *
- *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every order gets exactly one
- *  outcome; those that were written get theirs before repeats are looked up; (3) a lane waits for another process's key no
- *  longer than BATCH_LOCK_MS a batch; (4) a batch that the database refuses leaves its lane and is sorted on a connection of
- *  its own, until what is refused is alone: a bad order fails by itself, one with a held key waits alone, up to
- *  `inFlightWaitMs`; (5) an outcome that was lost is read back; what is not there is written again under the same ids, which
- *  the keys make safe.
+ *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every
+ *  order gets exactly one outcome; those that were written get theirs before repeats are looked up;
+ *  (3) a lane waits for another process's key no longer than BATCH_LOCK_MS a batch; (4) a batch
+ *  that the database refuses leaves its lane and is sorted on a connection of its own, until what
+ *  is refused is alone: a bad order fails by itself, one with a held key waits alone, up to
+ *  `inFlightWaitMs`; (5) an outcome that was lost is read back; what is not there is written again
+ *  under the same ids, which the keys make safe.
  *
  *      queue ──► lane ──refused──► sorting ──held──► waiting in turns
  */
@@ -32,7 +33,8 @@ import {
 export const BATCH_LOCK_MS = 40;
 /** How long what is sorted waits for a key, to tell the held ones from the free ones. */
 const SORT_LOCK_MS = 2;
-/** Orders that are sorted in one transaction: what is free among them waits for the held ones, SORT_LOCK_MS each. */
+/** Orders that are sorted in one transaction: what is free among them waits for the held ones,
+ *  SORT_LOCK_MS each. */
 const SORT_ROWS = 64;
 /** One turn of an order that waits alone, shared among those that wait, down to the least. */
 const TURN_MS = 500;
@@ -46,7 +48,8 @@ const PATIENT_LANES = 2;
 export const SIDE_CONNECTIONS = PATIENT_LANES + 1;
 const ATTEMPTS_MAX = 5;
 const JITTER_MS = 10;
-/** Looks for a stored answer before it writes, where repeats are more than this share of what arrives. */
+/** Looks for a stored answer before it writes, where repeats are more than this share of what
+ *  arrives. */
 const LOOK_FIRST_SHARE = 0.5;
 const SHARE_WEIGHT = 1 / 16;
 const NONE: ReadonlyMap<string, unknown> = new Map();
@@ -79,7 +82,8 @@ export interface OrderWriterOptions {
   readonly failed: (thrown: unknown) => void;
 }
 
-/** What a transaction does with its orders: write them together, sort them, or wait so many ms for the key of the only one. */
+/** What a transaction does with its orders: write them together, sort them, or wait so many ms for
+ *  the key of the only one. */
 type How = 'together' | 'sorting' | number;
 
 export class OrderWriter {
@@ -175,7 +179,8 @@ export class OrderWriter {
         open = await this.insert(open, how);
         if (open.length === 0) return;
         open = await this.answerStored(open);
-        // A key that was taken and is not there any more: its transaction was rolled back, or it expired.
+        // A key that was taken and is not there any more: its transaction was rolled back, or it
+        // expired.
         if (attempt < ATTEMPTS_MAX) continue;
         for (const job of open) job.fail(unreadable());
         return;
@@ -187,7 +192,8 @@ export class OrderWriter {
     }
   }
 
-  /** What is still to be written, or undefined when every order has its outcome or its place to wait. */
+  /** What is still to be written, or undefined when every order has its outcome or its place to
+   *  wait. */
   private async recover(
     thrown: unknown,
     open: readonly Job[],

@@ -1,8 +1,8 @@
 /** Schemas by id: what every consumer asks first, so it is answered from bytes made before.
  *
- *  Invariants: (1) bytes are kept by what they say (the guid, and the form), so no write can make them wrong; whether
- *  the id still exists is asked each time; (2) an id that is not known here may be a write of a moment ago elsewhere,
- *  so it is looked for again after that was read.
+ *  Invariants: (1) bytes are kept by what they say (the guid, and the form), so no write can make
+ *  them wrong; whether the id still exists is asked each time; (2) an id that is not known here may
+ *  be a write of a moment ago elsewhere, so it is looked for again after that was read.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { StoredSchema, StoredVersion } from '../../store/service.ts';
@@ -11,7 +11,8 @@ import { Ready } from '../answers.ts';
 import { type Form, formOf, idOf, schemaDocument } from '../documents.ts';
 import type { Call } from '../operation.ts';
 
-/** Runs at once where the schema is known, else once more after `fresh`. @throws schema_not_found */
+/** Runs at once where the schema is known, else once more after `fresh`. @throws schema_not_found
+ */
 export function settled<T>(call: Call, find: () => T): T | Promise<T> {
   try {
     return find();
@@ -44,8 +45,9 @@ function withMore(bytes: Uint8Array, more: Readonly<Record<string, unknown>>): U
   return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,${text.slice(1)}`, 'utf8')]);
 }
 
-/** The subject whose context an id is looked up in, or undefined. Of one that may not be read its context alone is
- *  left: the answer is as if that subject did not use the id. @throws schema_not_found */
+/** The subject whose context an id is looked up in, or undefined. Of one that may not be read its
+ *  context alone is left: the answer is as if that subject did not use the id. @throws
+ *  schema_not_found */
 export function contextSubject(call: Call, id: number): string | undefined {
   const subject = call.qualified(call.text('subject') ?? '');
   if (subject === '') return undefined;

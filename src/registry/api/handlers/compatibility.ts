@@ -38,7 +38,8 @@ function check(call: Call, version: string | undefined): unknown {
   }
 }
 
-/** The existing registries say no more than their messages, and there is nothing to say where nothing is lost. */
+/** The existing registries say no more than their messages, and there is nothing to say where
+ *  nothing is lost. */
 const isTold = ({ policy, comparisons }: Judgement): boolean =>
   policy === 'PROVEN' &&
   comparisons.some(({ findings }) => findings.some(({ severity }) => severity !== 'note'));
@@ -50,7 +51,8 @@ function tell(said: object, judgement: Judgement): unknown {
     : { ...said, findings };
 }
 
-/** An error of a registration, as clients know it: a refusal tells all that stands against the schema. */
+/** An error of a registration, as clients know it: a refusal tells all that stands against the
+ *  schema. */
 export function refusalOf(call: Call, thrown: unknown, input: RegisterInput): unknown {
   const error = findMillraceError(thrown);
   if (error?.code !== 'incompatible') return thrown;

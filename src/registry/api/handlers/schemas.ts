@@ -29,7 +29,8 @@ function hasRule(schema: StoredSchema, type: string): boolean {
   );
 }
 
-/** Where a guid is, as far as the caller may read it: what it refers to is another text in another context.
+/** Where a guid is, as far as the caller may read it: what it refers to is another text in another
+ *  context.
  *  @throws schema_not_found, forbidden */
 function idsOfGuid(call: Call): ReturnType<Call['service']['idsOfGuid']> {
   const { guid } = call.service.schemaByGuid(call.param('guid').toLowerCase());

@@ -1,4 +1,5 @@
-/** Compatibility levels and what else is configured, and modes: of everything, of a context, of a subject. */
+/** Compatibility levels and what else is configured, and modes: of everything, of a context, of a
+ *  subject. */
 import { readBody, readConfigBody } from '../bodies.ts';
 import { configDocument, configEcho } from '../documents.ts';
 import { checkSettings } from '../limits.ts';

@@ -5,7 +5,8 @@ export const MESSAGES_MAX = 200;
 /** Characters of the findings of one answer: versions times findings would be megabytes. */
 export const MESSAGES_CHARS_MAX = 256 << 10;
 
-/** What one answer says of findings, bounded in number and characters; the rest is counted, and not made. */
+/** What one answer says of findings, bounded in number and characters; the rest is counted, and not
+ *  made. */
 export class Said {
   private readonly messages: string[] = [];
   private readonly met: Set<string> | undefined;

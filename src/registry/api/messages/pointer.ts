@@ -7,7 +7,8 @@ const isObject = (value: Node): value is Readonly<Record<string, Node>> =>
 
 const NAMED: readonly unknown[] = ['record', 'error', 'enum', 'fixed'];
 
-/** Named types by full and by short name, with where they stand. Iterative: the text may be anything. */
+/** Named types by full and by short name, with where they stand. Iterative: the text may be
+ *  anything. */
 function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
   const names = new Map<string, readonly [Node, string]>();
   const open: Array<readonly [Node, string]> = [[root, '']];
@@ -30,8 +31,8 @@ function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
   return names;
 }
 
-/** `path` as findings write it: `Order.items[].qty`, `{}` for the values of a map. `field`: the place of the field
- *  itself, not of its type. Undefined where the text has no such place. */
+/** `path` as findings write it: `Order.items[].qty`, `{}` for the values of a map. `field`: the
+ *  place of the field itself, not of its type. Undefined where the text has no such place. */
 export function avroPointer(text: string, path: string, field: boolean): string | undefined {
   return avroPointers(text)(path, field);
 }

@@ -1,8 +1,8 @@
 /** Verdicts in the words that clients of the existing registries know.
  *
- *  First all findings, those over all versions too; then each version that refuses and its text; last what the
- *  subject is set to.
- *  Source of the form: messages of Confluent Schema Registry 7 and 8, observed.
+ *  First all findings, those over all versions too; then each version that refuses and its text;
+ *  last what the subject is set to. Source of the form: messages of Confluent Schema Registry 7 and
+ *  8, observed.
  */
 import { type Finding, findingLine, isCompatible } from '../../compatibility/finding.ts';
 import type { Comparison, Verdict, VerdictPolicy } from '../../compatibility/modes.ts';
@@ -49,7 +49,8 @@ export interface Judged {
   readonly proposed: string;
 }
 
-/** Everything that stands against the schema; without that, what is allowed and still worth saying. */
+/** Everything that stands against the schema; without that, what is allowed and still worth saying.
+ */
 export function messagesOf(judged: Judged): string[] {
   const { comparisons, compatible } = judged.verdict;
   const end = `{validateFields: '${judged.validateFields}', compatibility: '${judged.level}'}`;
@@ -72,7 +73,8 @@ export function messagesOf(judged: Judged): string[] {
   for (const comparison of boundedOrder(comparisons, refuses)) {
     const { version } = comparison;
     const text = version === undefined ? undefined : old.get(version)?.content.text;
-    // The path is one of the reader: of the proposed schema, or of the old one where that has to read.
+    // The path is one of the reader: of the proposed schema, or of the old one where that has to
+    // read.
     const reader = comparison.direction === 'BACKWARD' ? judged.proposed : text;
     for (const finding of comparison.findings) {
       if (!refuses(finding)) continue;

@@ -1,9 +1,10 @@
-/** Verdicts of policy STRICT in the very words of the existing registries, so that what parses theirs parses ours.
+/** Verdicts of policy STRICT in the very words of the existing registries, so that what parses
+ *  theirs parses ours.
  *
- *  The newest version that refuses ends the list, with its text behind it; where both directions are asked for, what the
- *  old schema cannot read comes first, and the text follows what the new one cannot.
- *  Source: avro/Difference.java, protobuf/diff/Difference.java and SchemaValidatorBuilder.java of
- *  confluentinc/schema-registry, for the words (facts only).
+ *  The newest version that refuses ends the list, with its text behind it; where both directions
+ *  are asked for, what the old schema cannot read comes first, and the text follows what the new
+ *  one cannot. Source: avro/Difference.java, protobuf/diff/Difference.java and
+ *  SchemaValidatorBuilder.java of confluentinc/schema-registry, for the words (facts only).
  */
 import { type Finding, findingLine, isCompatible } from '../../compatibility/finding.ts';
 import type { Comparison } from '../../compatibility/modes.ts';
@@ -83,7 +84,8 @@ export function oldSchemaLines(version: number, text: string | undefined): strin
 
 /** What stands against a schema.
  *  @param textOf of a version
- *  @param inAnyMode says what is refused in every mode and policy, which the existing registries do not */
+ *  @param inAnyMode says what is refused in every mode and policy, which the existing registries do
+ *  not */
 export function strictMessages(
   comparisons: readonly Comparison[],
   textOf: (version: number) => string | undefined,

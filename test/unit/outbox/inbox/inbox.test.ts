@@ -100,7 +100,8 @@ describe('live horizon', () => {
         });
         const { cutoffMs } = liveHorizon(given, parts, ttlMs, false);
         expect(cutoffMs).toBeLessThanOrEqual(NOW - ttlMs);
-        // A message that a readable record holds was made up to a relay outage before it, by a clock that is off by the skew.
+        // A message that a readable record holds was made up to a relay outage before it, by a
+        // clock that is off by the skew.
         for (const at of [given.oldestRecordMs, given.oldestUncommittedMs])
           if (at !== undefined)
             expect(cutoffMs).toBeLessThanOrEqual(at - parts.relayOutageMs - parts.clockSkewMs);

@@ -1,4 +1,5 @@
-/** An effect that fails by itself is tried again: over the simulated broker, a database in memory and a clock that only they move. */
+/** An effect that fails by itself is tried again: over the simulated broker, a database in memory
+ *  and a clock that only they move. */
 import { describe, expect, it } from 'vitest';
 import type { Random } from '../../../../src/core/clock.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';

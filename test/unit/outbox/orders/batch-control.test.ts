@@ -6,8 +6,9 @@ import { BatchControl } from '../../../../src/outbox/orders/write/batch-control.
 const adaptive = (over: Partial<ConstructorParameters<typeof BatchControl>[0]> = {}): BatchControl =>
   new BatchControl({ lanes: 2, rowsMax: 512, budgetMs: 25, fixed: false, ...over });
 
-/** A queue before lanes whose transactions take `commitMs(rows)`; arrivals are at these times. Returns each order's time from
- *  arrival to the end of its transaction, and the sizes of the transactions. */
+/** A queue before lanes whose transactions take `commitMs(rows)`; arrivals are at these times.
+ *  Returns each order's time from arrival to the end of its transaction, and the sizes of the
+ *  transactions. */
 function simulate(
   control: BatchControl,
   lanes: number,

@@ -1,5 +1,6 @@
-/** The HTTP surface of orders behind each backend that may serve it: what a request may say, what it is answered, and
- *  that every answer is one that /openapi.json describes. The service behind it keeps orders in memory. */
+/** The HTTP surface of orders behind each backend that may serve it: what a request may say, what
+ *  it is answered, and that every answer is one that /openapi.json describes. The service behind it
+ *  keeps orders in memory. */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../../../src/core/log.ts';
@@ -189,7 +190,8 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
         expect((await order(key)).status).toBe(201);
     });
 
-    // The three traps: bytes that a backend drops at the ends of a value, two lines, and requests behind one that waits.
+    // The three traps: bytes that a backend drops at the ends of a value, two lines, and requests
+    // behind one that waits.
     it.each<[string, string]>([
       ['bytes above ASCII before it', `Idempotency-Key: \u00e9${KEY}\r\n`],
       ['bytes above ASCII behind it', `Idempotency-Key: ${KEY}\u00e9\r\n`],

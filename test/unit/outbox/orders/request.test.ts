@@ -1,4 +1,5 @@
-/** Valid and invalid parts of a request for an order: the key, the media type, the body, the hash. */
+/** Valid and invalid parts of a request for an order: the key, the media type, the body, the hash.
+ */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../../../src/core/errors.ts';

@@ -1,4 +1,5 @@
-/** The timers of the orders' write path under virtual time: gathering, retries with jitter, lost replies, deadlines. */
+/** The timers of the orders' write path under virtual time: gathering, retries with jitter, lost
+ *  replies, deadlines. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { Metrics } from '../../../../src/core/metrics.ts';

@@ -97,7 +97,8 @@ it('a member polls once at a time during a database outage, and afterwards takes
   let failures = 0;
   const pool: SqlPool = {
     transaction: async (work) => {
-      // Comes in the pace of the batch before; the second partition gets its records while the member waits.
+      // Comes in the pace of the batch before; the second partition gets its records while the
+      // member waits.
       if (failures < 4) {
         failures++;
         topic.highs[1] = BATCH_ROWS * 2;

@@ -1,4 +1,5 @@
-/** Decisions of payments without a server: reading events, copying deliveries, the redelivery horizon. */
+/** Decisions of payments without a server: reading events, copying deliveries, the redelivery
+ *  horizon. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';

@@ -1,4 +1,5 @@
-/** The writer of payments against a database that refuses, contends, goes away, and loses its answer to COMMIT. */
+/** The writer of payments against a database that refuses, contends, goes away, and loses its
+ *  answer to COMMIT. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -45,13 +46,15 @@ interface State {
   readonly batches: number;
 }
 
-/** Keeps the tables in memory and answers the writer's own statements; a transaction is applied at its commit. */
+/** Keeps the tables in memory and answers the writer's own statements; a transaction is applied at
+ *  its commit. */
 class Tables implements SqlPool {
   state: State = { inbox: new Set(), charges: new Map(), suppressed: [], parked: [], batches: 0 };
   transactions = 0;
   /** Throws to refuse a statement. */
   beforeCharges: (orders: readonly string[]) => void = () => {};
-  /** Decides about the commit: throws, and says by `applied` whether it takes place all the same. */
+  /** Decides about the commit: throws, and says by `applied` whether it takes place all the same.
+   */
   atCommit: () => { readonly error: Error; readonly applied: boolean } | undefined = () => undefined;
   /** Ids below the inbox's floor. */
   readonly forgotten = new Set<string>();
@@ -311,7 +314,8 @@ describe('unanswered COMMIT', () => {
       first = false;
       return { error: unknown(), applied: false };
     };
-    // An xid that was lost in a crash belongs to somebody else's commit: what is in the tables decides.
+    // An xid that was lost in a crash belongs to somebody else's commit: what is in the tables
+    // decides.
     tables.status = 'committed';
     expect(await writer.write([order(1), order(2)])).toBe(true);
     expect(tables.transactions).toBe(2);

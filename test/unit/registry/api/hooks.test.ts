@@ -1,5 +1,5 @@
-/** The layers between a route and its handler: the access gate, the forwarding to the leader, the reading of new
- *  records, and a starting registry. */
+/** The layers between a route and its handler: the access gate, the forwarding to the leader, the
+ *  reading of new records, and a starting registry. */
 import { describe, expect, it, vi } from 'vitest';
 import { withHeaders } from '../../../../src/access/refusal.ts';
 import type { Access, Need, RequestGate } from '../../../../src/access/request.ts';

@@ -1,7 +1,7 @@
 /** Policy STRICT in the very words of the existing registries.
  *
- *  Source of the expected texts: answers of Confluent Schema Registry 7 as users have published them, and its
- *  avro/Difference.java and SchemaValidatorBuilder.java, for facts.
+ *  Source of the expected texts: answers of Confluent Schema Registry 7 as users have published
+ *  them, and its avro/Difference.java and SchemaValidatorBuilder.java, for facts.
  */
 import { describe, expect, it } from 'vitest';
 import { parseSchema } from '../../../../src/formats/schema.ts';

@@ -1,4 +1,5 @@
-/** The registry's file store on a folder of this machine and on a simulated disk, and files as damage leaves them. */
+/** The registry's file store on a folder of this machine and on a simulated disk, and files as
+ *  damage leaves them. */
 import { crc32 } from 'node:zlib';
 import { type Logger, silentLogger } from '../../../../src/core/log.ts';
 import { openDisk } from '../../../../src/io/disk/node.ts';
@@ -38,7 +39,8 @@ export function frameEnds(bytes: Buffer): number[] {
   }
 }
 
-/** A file of format 2, as the release before wrote it; its header is spelled out here, apart from the code that reads it. */
+/** A file of format 2, as the release before wrote it; its header is spelled out here, apart from
+ *  the code that reads it. */
 export function oldFile(batches: readonly (readonly LogRecord[])[]): Buffer {
   const frames = batches.map((records) => {
     const payload = encodeFrame(records, CHAIN_START).frame.subarray(FRAMES.headerBytes);

@@ -56,8 +56,8 @@ async function reopened<T>(work: (registry: Registry) => T): Promise<{ result: T
   return { result: await withFile(work, logger), warnings };
 }
 
-/** A file of format 2, gzipped, as the release before wrote it: versions 1 (deleted) and 2 of `a` at level NONE, and a Protobuf
- *  schema of `p`, deleted for good. */
+/** A file of format 2, gzipped, as the release before wrote it: versions 1 (deleted) and 2 of `a`
+ *  at level NONE, and a Protobuf schema of `p`, deleted for good. */
 const OLD_FILE = gunzipSync(
   Buffer.from(
     [

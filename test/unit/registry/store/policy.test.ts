@@ -1,4 +1,5 @@
-/** The verdict policy in force: the setting, or without a setting the policy of the registry that wrote the log. */
+/** The verdict policy in force: the setting, or without a setting the policy of the registry that
+ *  wrote the log. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import type { LogRecord } from '../../../../src/registry/store/log.ts';

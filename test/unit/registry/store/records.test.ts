@@ -32,8 +32,9 @@ const code = (work: () => unknown): string => {
 
 const NO_REFERENCES = { references: [], deleted: false };
 
-/** Keys and values as the JVM registry writes them. Source: the property orders of its key and value classes
- *  (see records.ts), and the vectors in the tests of the registry of redpanda-data/redpanda. */
+/** Keys and values as the JVM registry writes them. Source: the property orders of its key and
+ *  value classes (see records.ts), and the vectors in the tests of the registry of
+ *  redpanda-data/redpanda. */
 const EXACT: ReadonlyArray<readonly [StoreRecord, string, string | null]> = [
   [
     {

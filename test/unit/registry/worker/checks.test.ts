@@ -1,5 +1,6 @@
-/** Checks of schemas that are made to take long: how much of them runs on the thread that serves requests, what a request
- *  may take in all, and what a registration commits on. Counted in characters and steps, never in time. */
+/** Checks of schemas that are made to take long: how much of them runs on the thread that serves
+ *  requests, what a request may take in all, and what a registration commits on. Counted in
+ *  characters and steps, never in time. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { hostileSchemas } from '../../../../bench/hostile.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -74,7 +75,8 @@ const check = (subject: string, text: string) =>
   );
 
 describe('comparison of JSON Schemas', () => {
-  /** Steps that the comparison of two versions takes; the most is far above any polynomial of these sizes. */
+  /** Steps that the comparison of two versions takes; the most is far above any polynomial of these
+   *  sizes. */
   function stepsOf(text: (count: number, i: number) => string, count: number): number {
     const [reader, writer] = [1, 0].map((i) => parseSchema('JSON', text(count, i)));
     const budget = new StepBudget(1e9);
@@ -112,7 +114,8 @@ describe('comparison of JSON Schemas', () => {
     (_name, join) => {
       const text = chain(join);
       const [short, long] = [stepsOf(text, 10), stepsOf(text, 40)];
-      // Four times the definitions make sixteen times the pairs; an expansion would make 2^30 times as many.
+      // Four times the definitions make sixteen times the pairs; an expansion would make 2^30 times
+      // as many.
       expect(long / short).toBeLessThan(40);
     },
   );
