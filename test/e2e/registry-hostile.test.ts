@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, it } from 'vitest';
 import { bench, hostileSchemas } from '../../bench/hostile.ts';
-import type { Source } from '../../src/registry/worker/source.ts';
+import type { Source } from '../../src/registry/worker/judge.ts';
 import type * as thread from '../../src/registry/worker/thread.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { smokeContext } from '../unit/bench/context.ts';

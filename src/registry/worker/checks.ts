@@ -13,8 +13,15 @@ import type { TextForm } from '../../formats/options.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { CHECK_STEPS_MAX, StepBudget } from '../compatibility/finding.ts';
 import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
-import { judgeSchemas, tooManyChars, tooManySteps, tooMuchTime } from './judge.ts';
-import { charsOf, readSource, type Source } from './source.ts';
+import {
+  charsOf,
+  judgeSchemas,
+  readSource,
+  type Source,
+  tooManyChars,
+  tooManySteps,
+  tooMuchTime,
+} from './judge.ts';
 import {
   errorOf,
   type JudgeResult,

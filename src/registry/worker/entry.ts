@@ -3,7 +3,7 @@
  *  long.
  */
 import { parentPort } from 'node:worker_threads';
-import type { Source } from './source.ts';
+import type { Source } from './judge.ts';
 import { runTask, type Task } from './task.ts';
 
 export type CheckMessage = { readonly source: Source } | { readonly task: Task; readonly steps: number };

@@ -7,8 +7,7 @@ import { type Schema, schemaText } from '../../formats/schema.ts';
 import { StepBudget } from '../compatibility/finding.ts';
 import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
-import { type Against, judgeSchemas } from './judge.ts';
-import { readSource, type Source } from './source.ts';
+import { type Against, judgeSchemas, readSource, type Source } from './judge.ts';
 
 /** Task that parses a text. */
 export interface TextTask {

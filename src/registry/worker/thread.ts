@@ -9,8 +9,7 @@ import { Worker } from 'node:worker_threads';
 import type { Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 import type { CheckMessage } from './entry.ts';
-import { tooMuchMemory, tooMuchTime } from './judge.ts';
-import { charsOf, type Source } from './source.ts';
+import { charsOf, type Source, tooMuchMemory, tooMuchTime } from './judge.ts';
 import type { Reply, Task } from './task.ts';
 
 /** Maximum size of the thread's heap, MiB. */

@@ -15,7 +15,6 @@ import type { VerdictPolicy } from '../../compatibility/modes.ts';
 import type { LogRecord } from '../log.ts';
 import type { RegistryCounts, RegistryMode, StoredSchema, StoredVersion, SubjectConfig } from '../service.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, qualifyWith } from './names.ts';
-import { hasSameText, Packer } from './packed.ts';
 import {
   type BurnedVersion,
   encodeKey,
@@ -24,7 +23,7 @@ import {
   type SchemaFields,
   type StoreRecord,
 } from './records.ts';
-import { BaseTable, ForkTable, type Table } from './table.ts';
+import { BaseTable, ForkTable, hasSameText, Packer, type Table } from './table.ts';
 
 /** One content, shared by every context that has it. */
 export interface Text {

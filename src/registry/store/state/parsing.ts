@@ -14,7 +14,7 @@ import type { ParseOptions, TextForm } from '../../../formats/options.ts';
 import { lookupTextOf, type Schema, schemaText } from '../../../formats/schema.ts';
 import { registryError } from '../../errors.ts';
 import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../../worker/checks.ts';
-import { charsOf, readSource, type Source } from '../../worker/source.ts';
+import { charsOf, readSource, type Source } from '../../worker/judge.ts';
 import type { SchemaInput } from '../service.ts';
 import { isSameContent, type State, type Text } from './model.ts';
 import { qualify, qualifyWith } from './names.ts';

@@ -18,8 +18,7 @@ import {
   type Origin,
   untilDone,
 } from '../../../../src/registry/worker/checks.ts';
-import { judgeSchemas } from '../../../../src/registry/worker/judge.ts';
-import { charsOf, readSource, type Source } from '../../../../src/registry/worker/source.ts';
+import { charsOf, judgeSchemas, readSource, type Source } from '../../../../src/registry/worker/judge.ts';
 import { runTask } from '../../../../src/registry/worker/task.ts';
 import type { Job, Ran, TaskRunner } from '../../../../src/registry/worker/thread.ts';
 import { realClock } from '../../../wait.ts';
