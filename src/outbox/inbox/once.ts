@@ -75,6 +75,10 @@ RETURNING msg_id::text AS msg_id,
     for (const id of undecidable) unseen.delete(id);
     const seen = new Set<string>();
     for (const id of ids) if (!unseen.has(id) && !undecidable.has(id)) seen.add(id);
+    invariant(
+      unseen.size + seen.size + undecidable.size === ids.length,
+      'each claimed id is unseen, seen or undecidable',
+    );
     return { unseen, seen, undecidable };
   }
 

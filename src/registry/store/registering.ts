@@ -1,7 +1,7 @@
 /** Decides a registration: whether the subject has the schema, whether the schema is allowed, and
  *  its id and version.
  */
-import { findMillraceError } from '../../core/errors.ts';
+import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { SchemaContent } from '../../formats/content.ts';
 import { guidOf } from '../../formats/guid.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
@@ -300,7 +300,8 @@ export class Registration {
       if (state.referrers(subject, stored.version).length === 0)
         draft.put({ kind: 'schema', subject, version: stored.version, value: null });
     }
-    const entry = state.version(subject, version) as VersionEntry;
+    const entry = state.version(subject, version);
+    invariant(entry?.stored.id === id, 'a draft has the version that it decided');
     return { version: entry.stored, created: true, comparisons };
   }
 

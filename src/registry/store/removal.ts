@@ -1,4 +1,5 @@
 /** Deletion of versions and subjects: soft, so that ids keep working, and for good. */
+import { invariant } from '../../core/errors.ts';
 import { registryError } from '../errors.ts';
 import type { StoredVersion } from './service.ts';
 import type { State, VersionEntry } from './state/model.ts';
@@ -27,7 +28,12 @@ function removeForGood(draft: Draft, subject: string, versions: readonly Version
   draft.putTombstones(subject, versions);
   for (const { stored } of versions)
     draft.put({ kind: 'schema', subject, version: stored.version, value: null });
-  if (draft.state.versions(subject).length === 0) removeSettings(draft, subject, { mode: true });
+  const left = draft.state.versions(subject);
+  invariant(
+    versions.every(({ stored }) => left.every((one) => one.stored.version !== stored.version)),
+    'a version that was deleted for good is gone',
+  );
+  if (left.length === 0) removeSettings(draft, subject, { mode: true });
 }
 
 function softDelete(draft: Draft, { stored, extra }: VersionEntry): void {

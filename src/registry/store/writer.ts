@@ -11,7 +11,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type Clock, sleep, type Timers } from '../../core/clock.ts';
-import { findMillraceError } from '../../core/errors.ts';
+import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { isLevel } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
@@ -260,6 +260,7 @@ export class Writer {
       return;
     }
     const { draft, requests, outcomes, foreign } = await this.decide();
+    invariant(requests.length === outcomes.length, 'each request of a batch has one outcome');
     if (draft.records.length > 0) {
       try {
         const how = await this.log.append(draft.records);
