@@ -25,7 +25,7 @@ const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
 
 /** What the source needs of it. */
-export interface Lease {
+export interface PartitionLease {
   /** Whether all of the first `partitions` are held. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
@@ -44,7 +44,7 @@ export interface GroupLeaseParts {
   readonly random: () => number;
 }
 
-export class GroupLease implements Lease {
+export class GroupLease implements PartitionLease {
   private readonly parts: GroupLeaseParts;
   private readonly held = new Set<number>();
   private readonly unpaused = new Set<number>();

@@ -2,16 +2,16 @@
  *  ahead stays until then. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
-import type { Lease } from './group.ts';
+import type { PartitionLease } from './group.ts';
 
 export class LeasedSource implements EventSource {
   private readonly source: EventSource;
-  private readonly lease: Lease;
+  private readonly lease: PartitionLease;
   private readonly sleep: (ms: number) => Promise<void>;
   /** Came while the lease went. */
   private kept: EventRows | undefined;
 
-  constructor(source: EventSource, lease: Lease, sleep: (ms: number) => Promise<void>) {
+  constructor(source: EventSource, lease: PartitionLease, sleep: (ms: number) => Promise<void>) {
     this.source = source;
     this.lease = lease;
     this.sleep = sleep;

@@ -3,7 +3,7 @@
 
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import { type Piece, type PieceStore, StandingPiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, type SpilledRun, StandingPiece } from '../durability/spill/pieces.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
@@ -70,7 +70,7 @@ export class SessionPiece extends StandingPiece implements SessionPart {
   readonly cut: number;
 
   /** `leastEnd`: where more is known of it than the piece itself tells. */
-  constructor(store: PieceStore, piece: Piece, gapMs: number, cut: number, leastEnd?: number) {
+  constructor(store: PieceStore, piece: SpilledRun, gapMs: number, cut: number, leastEnd?: number) {
     super(store, piece);
     this.leastEnd = leastEnd ?? piece.leastLast + gapMs;
     this.cut = cut;

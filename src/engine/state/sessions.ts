@@ -15,7 +15,7 @@ import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveSessions } from '../durability/checkpoint/live.ts';
-import { type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -83,7 +83,7 @@ export class SessionsState implements StateBackend, Spillable {
     this.pieces = pieces;
     this.sweeper = pieces && new Sweeper({ kernels, gapMs, pieces });
     this.table = kernels.openSessions(gapMs, shards);
-    const adopt = (piece: Piece): void => {
+    const adopt = (piece: SpilledRun): void => {
       this.parts = [...this.parts, this.held(piece, Number.NEGATIVE_INFINITY)];
     };
     this.live = liveSessions(this.table, pieces === undefined ? refusePiece : adopt);
@@ -193,7 +193,7 @@ export class SessionsState implements StateBackend, Spillable {
     return this.takeTable()?.hold();
   }
 
-  replace(_: number, run: HeldRun<RowRun>, piece: Piece): void {
+  replace(_: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
     this.parts = this.parts.map((part) => ((part as unknown) === run ? this.held(piece, part.cut) : part));
     run.release();
   }
@@ -214,7 +214,7 @@ export class SessionsState implements StateBackend, Spillable {
     return this.nowMs - this.frontierAtMs >= DUE_MS ? 0 : Math.min(DUE_MS, this.grainMs);
   }
 
-  private held(piece: Piece, cut: number, leastEnd?: number): SessionPiece {
+  private held(piece: SpilledRun, cut: number, leastEnd?: number): SessionPiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
     return new SessionPiece(this.pieces, piece, this.gapMs, cut, leastEnd);
   }

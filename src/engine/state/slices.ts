@@ -13,7 +13,7 @@ import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
-import { HeldPiece, type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import { HeldPiece, type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -58,7 +58,7 @@ export class SliceState implements StateBackend, Spillable {
     this.shards = shards;
     this.pieces = pieces;
     this.tables = kernels.open(assigner.sliceMs, shards);
-    const adopt = (piece: Piece): void => {
+    const adopt = (piece: SpilledRun): void => {
       this.settledOf(piece.part).rows.push(this.held(piece));
     };
     this.live = liveWindows(this.tables, assigner, pieces === undefined ? refusePiece : adopt);
@@ -194,7 +194,7 @@ export class SliceState implements StateBackend, Spillable {
     return this.takeTable(part)?.hold();
   }
 
-  replace(part: number, run: HeldRun<RowRun>, piece: Piece): void {
+  replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
     const rows = this.settled.get(part)?.rows ?? [];
     const at = rows.findIndex((one): boolean => (one as unknown) === run);
     // Its last window may have fired meanwhile.
@@ -209,7 +209,7 @@ export class SliceState implements StateBackend, Spillable {
     this.tables.close();
   }
 
-  private held(piece: Piece): HeldPiece {
+  private held(piece: SpilledRun): HeldPiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
     return new HeldPiece(this.pieces, piece);
   }

@@ -4,7 +4,7 @@
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import { floorTo } from '../../core/time.ts';
-import type { Piece, PieceStore, PieceWriter } from '../durability/spill/pieces.ts';
+import type { PieceStore, PieceWriter, SpilledRun } from '../durability/spill/pieces.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import { EndOrderSorter } from './end-order-sorter.ts';
@@ -35,7 +35,7 @@ export interface SweepOrder {
 }
 
 export interface LeftPiece {
-  readonly piece: Piece;
+  readonly piece: SpilledRun;
   /** No session that has a part in it ends before. */
   readonly leastEnd: number;
 }
@@ -71,7 +71,7 @@ class Left implements RowsTaker {
     return this.writer.append(rows);
   }
 
-  async finish(): Promise<Piece | undefined> {
+  async finish(): Promise<SpilledRun | undefined> {
     return this.writer?.finish();
   }
 

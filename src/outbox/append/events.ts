@@ -15,13 +15,13 @@ import { isJsonText } from '../json-text.ts';
 import { systemIds } from '../system.ts';
 
 /** Value that JSON.stringify writes without loss. */
-export type Json =
+export type JsonValue =
   | null
   | boolean
   | number
   | string
-  | readonly Json[]
-  | { readonly [name: string]: Json | undefined };
+  | readonly JsonValue[]
+  | { readonly [name: string]: JsonValue | undefined };
 
 export interface OutboxEvent {
   /** UUID of the aggregate: the key of the record, and the unit of ordering. */
@@ -31,7 +31,7 @@ export interface OutboxEvent {
   /** JSON value, or JSON as UTF-8 bytes; it is copied unchanged into the value of the record. The
    *  type `object` admits types declared as `interface`, which have no index signature. `append`
    *  refuses what JSON cannot hold. */
-  readonly payload: Uint8Array | Json | object;
+  readonly payload: Uint8Array | JsonValue | object;
   /** W3C trace context of the cause of the event. */
   readonly traceparent?: string;
 }

@@ -17,7 +17,7 @@ import {
   charsOf,
   judgeSchemas,
   readSource,
-  type Source,
+  type SchemaSource,
   tooManyChars,
   tooManySteps,
   tooMuchTime,
@@ -72,14 +72,14 @@ export class Deferred extends Error {
   }
 }
 
-type Sourced = { readonly source: Source };
+type Sourced = { readonly source: SchemaSource };
 
 /** Text that can be parsed when its tree is needed. */
 export interface Origin {
   /** Equal exactly where everything that counts for parsing is equal. */
   readonly key: string;
   /** Source, made on access: the texts of a store are packed. */
-  readonly source: Source;
+  readonly source: SchemaSource;
   /** Returns the tree if it is cached. */
   readonly tree: () => Schema | undefined;
   /** Returns the tree, parsed on this thread. Undefined: the text cannot be read, which was
@@ -246,7 +246,7 @@ export class Checks {
 /** Makes the sources of a task.
  *  @throws check_too_long before the texts exceed the limit of one task
  */
-function sourcesOf(origins: readonly Sourced[]): readonly Source[] {
+function sourcesOf(origins: readonly Sourced[]): readonly SchemaSource[] {
   let chars = 0;
   return origins.map(({ source }) => {
     chars += charsOf(source);

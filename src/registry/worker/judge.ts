@@ -20,7 +20,7 @@ import { registryError } from '../errors.ts';
 const TYPE_CHARS_MAX = 40;
 
 /** Schema as plain data, which can be sent to another thread and parsed there. */
-export interface Source extends Pick<ParseOptions, 'unvalidated' | 'looseImports'> {
+export interface SchemaSource extends Pick<ParseOptions, 'unvalidated' | 'looseImports'> {
   readonly format: SchemaFormat;
   readonly text: string;
   readonly references: readonly ResolvedReference[];
@@ -29,12 +29,12 @@ export interface Source extends Pick<ParseOptions, 'unvalidated' | 'looseImports
 }
 
 /** @throws invalid_schema, schema_too_large */
-export function readSource({ format, text, ...options }: Source): Schema {
+export function readSource({ format, text, ...options }: SchemaSource): Schema {
   return parseSchema(format, text, options);
 }
 
 /** Characters of the text and of everything that it refers to, each reference once. */
-export function charsOf({ text, references }: Pick<Source, 'text' | 'references'>): number {
+export function charsOf({ text, references }: Pick<SchemaSource, 'text' | 'references'>): number {
   let chars = text.length;
   const met = new Set<ResolvedReference>();
   const open = [...references];

@@ -79,7 +79,7 @@ export interface Move {
   readonly late?: Uint8Array;
 }
 
-export type LogRecord =
+export type ChangelogRecord =
   | Move
   | { readonly kind: 'fired'; readonly frontier: number }
   | { readonly kind: 'detached'; readonly id: number; readonly part: number }
@@ -187,7 +187,7 @@ export function encodeLateSent(seq: number): Uint8Array {
   return body;
 }
 
-const KINDS = new Map<number, LogRecord['kind']>([
+const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.BATCH, 'batch'],
   [RECORD.IDLE, 'idle'],
   [RECORD.ADDED, 'added'],
@@ -202,7 +202,7 @@ const KINDS = new Map<number, LogRecord['kind']>([
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
 
 /** The record in a body, or why it is none. Total for any bytes. */
-export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<LogRecord> {
+export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<ChangelogRecord> {
   const kind = KINDS.get(kindNumber);
   if (kind === undefined) return { fault: `is of kind ${kindNumber}, which this build does not know` };
   const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
@@ -215,10 +215,10 @@ export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<LogR
 
 function decodeKind(
   kindNumber: number,
-  kind: LogRecord['kind'],
+  kind: ChangelogRecord['kind'],
   body: Uint8Array,
   view: DataView,
-): Decoded<LogRecord> {
+): Decoded<ChangelogRecord> {
   switch (kind) {
     case 'fired':
       return decodeFired(view);
@@ -235,7 +235,7 @@ function decodeKind(
   }
 }
 
-function decodeDetached(view: DataView): Decoded<LogRecord> {
+function decodeDetached(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== DETACHED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const id = Number(view.getBigUint64(8, true));
   const part = view.getFloat64(16, true);
@@ -244,7 +244,7 @@ function decodeDetached(view: DataView): Decoded<LogRecord> {
   return { record: { kind: 'detached', id, part } };
 }
 
-function decodeSpilled(view: DataView): Decoded<LogRecord> {
+function decodeSpilled(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== SPILLED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const id = Number(view.getBigUint64(8, true));
   const part = view.getFloat64(16, true);
@@ -254,7 +254,7 @@ function decodeSpilled(view: DataView): Decoded<LogRecord> {
   return { record: { kind: 'spilled', piece: { id, part, rows, crc32: view.getUint32(4, true) } } };
 }
 
-function decodeSwept(view: DataView): Decoded<LogRecord> {
+function decodeSwept(view: DataView): Decoded<ChangelogRecord> {
   const { byteLength } = view;
   if (byteLength < SWEPT_BYTES) return { fault: `it has ${byteLength} bytes` };
   const [goneCount, leftCount] = [view.getUint32(4, true), view.getUint32(8, true)];
@@ -285,7 +285,7 @@ function decodeSwept(view: DataView): Decoded<LogRecord> {
 const isPiece = (id: number, part: number): boolean =>
   Number.isSafeInteger(id) && id >= 1 && Number.isSafeInteger(part);
 
-function decodeFired(view: DataView): Decoded<LogRecord> {
+function decodeFired(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== FIRED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const frontier = view.getFloat64(8, true);
   if (view.getUint32(4, true) !== 0 || !Number.isSafeInteger(frontier))
@@ -293,7 +293,7 @@ function decodeFired(view: DataView): Decoded<LogRecord> {
   return { record: { kind: 'fired', frontier } };
 }
 
-function decodeLateSent(view: DataView): Decoded<LogRecord> {
+function decodeLateSent(view: DataView): Decoded<ChangelogRecord> {
   const isWhole = view.byteLength === LATE_SENT_BYTES && view.getUint32(4, true) === 0;
   const seq = isWhole ? view.getFloat64(8, true) : Number.NaN;
   return Number.isSafeInteger(seq)

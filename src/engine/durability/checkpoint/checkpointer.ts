@@ -33,7 +33,7 @@ import {
   encodeSwept,
   RECORD,
 } from '../changelog/records.ts';
-import type { Piece, PieceStore } from '../spill/pieces.ts';
+import type { PieceStore, SpilledRun } from '../spill/pieces.ts';
 import type { SpillLog } from '../spill/port.ts';
 import { BaseUnderWay, type SealedSlice } from './base.ts';
 import { keptOf, prune } from './kept.ts';
@@ -319,7 +319,7 @@ export class Checkpointer implements SpillLog {
     return id;
   }
 
-  spilled(piece: Piece): boolean {
+  spilled(piece: SpilledRun): boolean {
     const ledger = this.onDisk;
     // Its results are durable in the sink.
     if (ledger.asideId !== piece.id) return false;

@@ -4,7 +4,7 @@
 import type { RowBytes, RowRun, SessionState, WindowState } from '../../../addon/window-surface.ts';
 import { invariant } from '../../../core/errors.ts';
 import type { WindowAssigner } from '../../window/definition.ts';
-import { type Piece, refusePiece } from '../spill/pieces.ts';
+import { refusePiece, type SpilledRun } from '../spill/pieces.ts';
 
 export interface LiveState {
   /** Parts that hold rows and are not sealed, ascending. */
@@ -32,7 +32,7 @@ export interface LiveState {
   detach(part: number): Promise<RowRun>;
   /** Takes a piece in, as state that is on disk. @throws out_of_range where there is no place for
    *  it */
-  adopt(piece: Piece): void;
+  adopt(piece: SpilledRun): void;
   /** Lets go of all that is of no use once every window that ends by `fired` is durable in the
    *  sink. `isWhole`: nothing of the state is elsewhere. */
   dropEnded(fired: number, isWhole: boolean): Promise<void>;
@@ -42,7 +42,7 @@ export interface LiveState {
 export function liveWindows(
   state: WindowState,
   assigner: Pick<WindowAssigner, 'lastEndOf'>,
-  adopt: (piece: Piece) => void = refusePiece,
+  adopt: (piece: SpilledRun) => void = refusePiece,
 ): LiveState {
   let found = new Float64Array(64);
   const parts = (): Float64Array => {
@@ -73,7 +73,10 @@ export function liveWindows(
 }
 
 /** Sessions are one part, number 0. */
-export function liveSessions(state: SessionState, adopt: (piece: Piece) => void = refusePiece): LiveState {
+export function liveSessions(
+  state: SessionState,
+  adopt: (piece: SpilledRun) => void = refusePiece,
+): LiveState {
   const all = Float64Array.of(0);
   const none = new Float64Array(0);
   return {

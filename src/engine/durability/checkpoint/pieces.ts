@@ -121,7 +121,7 @@ export class PieceFile {
   }
 }
 
-export interface Piece {
+export interface SnapshotPart {
   /** In [0, COVER_RANGES], the last being ALL_RANGES. */
   readonly range: number;
   readonly part: number;
@@ -136,7 +136,7 @@ export interface Piece {
 export async function readPieces(
   disk: Disk,
   entry: FileEntry,
-  take: (piece: Piece) => void,
+  take: (piece: SnapshotPart) => void,
 ): Promise<string | undefined> {
   const size = await sizeFault(disk, entry);
   if (size !== undefined) return size;
@@ -178,7 +178,10 @@ export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise
 function pieceAt(
   bytes: Uint8Array,
   at: number,
-): { readonly piece: Piece; readonly end: number } | { readonly needs: true } | { readonly fault: string } {
+):
+  | { readonly piece: SnapshotPart; readonly end: number }
+  | { readonly needs: true }
+  | { readonly fault: string } {
   if (bytes.length - at < HEAD_BYTES) return { needs: true };
   const view = new DataView(bytes.buffer, bytes.byteOffset + at, HEAD_BYTES);
   if (view.getUint32(0, true) !== MAGIC) return { fault: 'holds no piece' };

@@ -27,16 +27,16 @@ import {
   CHUNK_ROWS,
   chunkKey,
   ID_BYTES,
-  type Piece,
   type PieceEntry,
   type PieceOrder,
   prefixOf,
+  type SpilledRun,
   Tally,
   WRITE_ROWS,
   Writing,
 } from './writing.ts';
 
-export type { Piece, PieceEntry, PieceOrder } from './writing.ts';
+export type { PieceEntry, PieceOrder, SpilledRun } from './writing.ts';
 
 const FAMILY = 'pieces';
 /** Rows on their way to the sink that are nobody's state. */
@@ -53,19 +53,19 @@ const pieceName = ({ id, part }: Pick<PieceEntry, 'id' | 'part'>): string => `pi
 const rangeOf = (id: number): KvRange => ({ from: prefixOf(id), to: prefixOf(id + 1) });
 
 /** A piece that is being written, of rows from elsewhere than a run. */
-export type PieceWriter = Pick<Appended<Piece>, 'append' | 'finish' | 'close'>;
+export type PieceWriter = Pick<Appended<SpilledRun>, 'append' | 'finish' | 'close'>;
 
 /** Rows of a piece from the first on. */
 class PieceRows implements RowStream {
   private readonly scan: KvScan;
-  private readonly piece: Pick<Piece, 'id' | 'part' | 'rows'>;
+  private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
   /** What was read and did not fit. */
   private page = new Uint8Array(0);
   private at = 0;
   private end = 0;
   private read = 0;
 
-  constructor(scan: KvScan, piece: Pick<Piece, 'id' | 'part' | 'rows'>) {
+  constructor(scan: KvScan, piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>) {
     this.scan = scan;
     this.piece = piece;
   }
@@ -156,7 +156,7 @@ export class PieceStore {
     run: RowRun,
     hook: StepHook,
     isStopped: () => boolean,
-  ): Promise<Piece | undefined> {
+  ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
     const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
     const tally = new Tally(this.order);
@@ -199,7 +199,7 @@ export class PieceStore {
   }
 
   /** Reads a piece through: it as it was named, or why it is not the one. */
-  async verify(entry: PieceEntry): Promise<{ readonly piece: Piece } | { readonly fault: string }> {
+  async verify(entry: PieceEntry): Promise<{ readonly piece: SpilledRun } | { readonly fault: string }> {
     this.ids.add(entry.id);
     const tally = new Tally(this.order);
     try {
@@ -227,12 +227,12 @@ export class PieceStore {
     return { piece: tally.piece(entry.id, entry.part) };
   }
 
-  async rows(piece: Piece): Promise<RowStream> {
+  async rows(piece: SpilledRun): Promise<RowStream> {
     return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), SHAPE), piece);
   }
 
   /** Copies the row of a key; whether there is one. */
-  async find(piece: Piece, accountId: bigint, into: Uint8Array): Promise<boolean> {
+  async find(piece: SpilledRun, accountId: bigint, into: Uint8Array): Promise<boolean> {
     const { firsts } = piece;
     const low = chunksTo(firsts, (first) => first <= accountId);
     if (low === 0) return false;
@@ -253,7 +253,7 @@ export class PieceStore {
   }
 
   /** All rows of a key, in their order. The piece stays until they are read. */
-  async ofKey(piece: Piece, accountId: bigint): Promise<Uint8Array> {
+  async ofKey(piece: SpilledRun, accountId: bigint): Promise<Uint8Array> {
     const { id, firsts } = piece;
     const from = Math.max(0, chunksTo(firsts, (first) => first < accountId) - 1);
     const to = chunksTo(firsts, (first) => first <= accountId);
@@ -327,10 +327,10 @@ function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): nu
 
 /** A piece as part of a state. It stays until no checkpoint needs it, so holds are not counted. */
 export abstract class StandingPiece {
-  readonly piece: Piece;
+  readonly piece: SpilledRun;
   protected readonly store: PieceStore;
 
-  constructor(store: PieceStore, piece: Piece) {
+  constructor(store: PieceStore, piece: SpilledRun) {
     this.store = store;
     this.piece = piece;
   }

@@ -1,7 +1,7 @@
 /** State that can be moved out of memory, table by table, and the log that is told of it. */
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { HeldRun } from '../../state/run.ts';
-import type { Piece } from './pieces.ts';
+import type { SpilledRun } from './pieces.ts';
 
 export interface StateMemory {
   /** Bytes of live tables, and of what they left and is kept for the next ones. */
@@ -32,7 +32,7 @@ export interface Spillable {
    *  takes it lets go of it. */
   detach(part: number): HeldRun<RowRun> | undefined;
   /** The piece has the rows of the run from here on. */
-  replace(part: number, run: HeldRun<RowRun>, piece: Piece): void;
+  replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void;
 }
 
 /** Is told of pieces in their order. */
@@ -42,7 +42,7 @@ export interface SpillLog {
   /** Whether the part that was detached may be said to be in its piece. */
   maySpill(): boolean;
   /** The piece is durable; false when it is of no use any more. */
-  spilled(piece: Piece): boolean;
+  spilled(piece: SpilledRun): boolean;
   /** Parts whose rows in memory hold more of the changelog back than this many bytes, the oldest
    *  first. */
   overdue(bytesMax: number): readonly number[];

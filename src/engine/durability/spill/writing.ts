@@ -34,7 +34,7 @@ export interface PieceEntry {
   readonly crc32: number;
 }
 
-export interface Piece extends PieceEntry {
+export interface SpilledRun extends PieceEntry {
   /** First account of each chunk. */
   readonly firsts: BigUint64Array;
   /** Of sessions: least time of a last event, and of a first one. */
@@ -78,7 +78,7 @@ export class Tally {
     }
   }
 
-  piece(id: number, part: number): Piece {
+  piece(id: number, part: number): SpilledRun {
     const { rows, crc, leastLast, leastFirst } = this;
     return { id, part, rows, crc32: crc, leastLast, leastFirst, firsts: BigUint64Array.from(this.firsts) };
   }
