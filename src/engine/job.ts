@@ -30,7 +30,13 @@ export type Job = JobWindows & {
 /** Slices that a sliding window may be made of: what its key costs at most, in accumulators. */
 const WINDOW_SLICES_MAX = 65_536;
 
-/** @throws bad_setting */
+/** Checks the settings of a job: whole milliseconds, and windows of at most 65,536 slices.
+ *  @returns the job
+ *  @throws bad_setting
+ *  @example
+ *  const times = { sizeMs: 60_000, skewMs: 1000, latenessMs: 0 };
+ *  checkJob({ window: 'tumbling', ...times, watermark: 'partition' });
+ */
 export function checkJob(job: Job): Job {
   const whole = (name: string, value: number, least: number): void => {
     if (!Number.isInteger(value) || value < least || value > DURATION_MS_MAX) {
@@ -81,7 +87,12 @@ function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAs
     : new SlidingWindows(job.sizeMs, job.slideMs);
 }
 
-/** State in memory, or on disk where there is a place for pieces. */
+/** Returns the window state of a job: in memory, or also on disk where `pieces` is given.
+ *  @param shards number of threads that fold a batch
+ *  @param pieces store of sorted runs; the caller keeps its ownership
+ *  @example
+ *  const state = stateOf(job, kernels, 2);
+ */
 export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)
@@ -91,6 +102,10 @@ export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces
 /** In which order the pieces of its state are. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
 
+/** Returns the watermark generator of a job, over all partitions of its topic.
+ *  @example
+ *  const watermarks = watermarksOf(job, kernels, 8);
+ */
 export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: number): WatermarkGenerator {
   const { sizeMs, slideMs } = job.window === 'session' ? { sizeMs: 0, slideMs: 0 } : assignerOf(job);
   const times: Omit<WindowTimes, 'mode'> = {

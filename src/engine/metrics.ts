@@ -166,6 +166,10 @@ function outputMetrics(metrics: Metrics) {
   };
 }
 
+/** Registers the metrics of an engine; call it once for each registry of metrics.
+ *  @example
+ *  const metrics = engineMetrics(new Metrics());
+ */
 export function engineMetrics(metrics: Metrics): EngineMetrics {
   const made: EngineMetrics = {
     ...inputMetrics(metrics),

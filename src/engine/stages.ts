@@ -85,6 +85,7 @@ class Account {
 const AT = eachOf(LIMITS, (limit) => LIMITS.indexOf(limit));
 const { sink: SINK, input: INPUT, other: OTHER } = AT;
 
+/** Accounts of the loop's time by stage: wall time, latencies, and what limits the rate. */
 export class Stages implements StageCursor {
   /** Told of each piece of work that has ended. */
   onPiece: (stage: Stage, ms: number) => void = () => {};
@@ -241,8 +242,13 @@ function eachOf<K extends string, T>(keys: readonly K[], make: (key: K) => T): R
   return Object.fromEntries(keys.map((key) => [key, make(key)])) as Record<K, T>;
 }
 
-/** Where the loop spent most between two looks, the first of which may be the beginning; undefined
- *  when no time has passed. */
+/** Finds the stage in which the loop spent most of the time between two snapshots of the stage
+ *  times.
+ *  @param from default: the start
+ *  @returns undefined when no time has passed
+ *  @example
+ *  console.log(limitedText(limitedBy(stages.times())));
+ */
 export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undefined {
   const ofLimit = (limit: Limit): number => until.limitMs[limit] - (from?.limitMs[limit] ?? 0);
   const wallMs = LIMITS.reduce((sum, limit) => sum + ofLimit(limit), 0);

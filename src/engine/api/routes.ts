@@ -185,8 +185,13 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** `engine` answers undefined until there is one; `version` is that of the package, for the
- *  description. */
+/** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
+ *  and health.
+ *  @param engine returns undefined until an engine exists; its routes then answer 503
+ *  @param version version of the package, for the OpenAPI description
+ *  @example
+ *  const routes = engineRoutes(() => engine, '0.1.0');
+ */
 export function engineRoutes(engine: () => EngineAnswers | undefined, version: string): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineAnswers, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>

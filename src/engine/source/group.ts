@@ -44,6 +44,9 @@ export interface GroupLeaseParts {
   readonly random: () => number;
 }
 
+/** Lease on all partitions of a topic through a consumer group, so that two engines of one group
+ *  never read at the same time.
+ */
 export class GroupLease implements PartitionLease {
   private readonly parts: GroupLeaseParts;
   private readonly held = new Set<number>();

@@ -4,6 +4,9 @@
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
 import type { PartitionLease } from './group.ts';
 
+/** Source that returns rows only while the lease on its partitions is complete. Rows that were
+ *  read ahead wait until then.
+ */
 export class LeasedSource implements EventSource {
   private readonly source: EventSource;
   private readonly lease: PartitionLease;

@@ -137,6 +137,9 @@ interface PublishingParts {
   readonly overdue: ProducerWatchdog;
 }
 
+/** Relay of one outbox: publishes its rows to a topic, those of a key in order, at least once.
+ *  Several relays share an outbox by leases on its shards.
+ */
 export class Relay {
   private readonly options: RelayOptions;
   private readonly closers: Array<() => Promise<void> | void> = [];

@@ -66,12 +66,19 @@ export interface Finding {
 
 export type FieldKind = 'text' | 'numeric' | 'scalar' | 'other';
 
-/** True: the reader can be used with the writer's data. */
+/** True if a reader with these findings can be used with the writer's data: each finding is a loss
+ *  that the reader accepts, or a note.
+ *  @example
+ *  const accepted = isCompatible(checkPair(reader, writer));
+ */
 export function isCompatible(findings: readonly Finding[]): boolean {
   return findings.every((finding) => finding.severity === 'lossy' || finding.severity === 'note');
 }
 
-/** Renders a finding as one line. */
+/** Renders a finding as one line: message, place and rule.
+ *  @example
+ *  for (const finding of checkPair(reader, writer)) console.log(findingLine(finding));
+ */
 export function findingLine(finding: Finding): string {
   const word =
     finding.severity === 'unjudged'

@@ -51,7 +51,12 @@ const BATCH_ROW_BYTES = 512;
 const between = (least: number, value: number, most: number): number =>
   Math.floor(Math.min(Math.max(least, value), most));
 
-/** `hasLate`: there is a late topic. @throws bad_setting where it is too small */
+/** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
+ *  @param hasLate true: there is a topic of late events, which needs a share
+ *  @throws bad_setting where the budget is too small; the error names the least budget
+ *  @example
+ *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, false);
+ */
 export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
   const shares = sharesAt(budgetBytes, batch, hasLate);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;

@@ -109,6 +109,7 @@ class PieceRows implements RowStream {
   }
 }
 
+/** Sorted runs of window state on disk, in a key-value store that the caller opens and closes. */
 export class PieceStore {
   private readonly store: KvStore;
   private readonly order: PieceOrder;

@@ -57,6 +57,9 @@ interface FiredOptions {
   readonly retainMs?: number | undefined;
 }
 
+/** Sink of fired windows in a key-value store, for look-ups by key and time. A write is durable
+ *  when it settles; the same rows again change nothing that a reader sees.
+ */
 export class FiredStore implements WindowSink {
   readonly name = 'rocksdb';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -222,7 +225,10 @@ function piecesOf(page: FiredPage): readonly FiredPage[] {
   return pieces;
 }
 
-/** Every row of a store, whatever its windows are. */
+/** Reads every row of a store of fired windows, whatever its windows are.
+ *  @example
+ *  for await (const rows of readFired(store)) console.log(rows.length);
+ */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],

@@ -70,6 +70,9 @@ export interface KafkaSinkParts {
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
 }
 
+/** Sink of results in a compacted Kafka topic, one key for each account and window. A result that
+ *  is written again after a crash appends an equal record, which compaction removes.
+ */
 export class KafkaSink implements WindowSink {
   readonly name = 'kafka';
   readonly writeRowsMax = WRITE_ROWS_MAX;

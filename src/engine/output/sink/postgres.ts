@@ -70,6 +70,9 @@ function toResult(row: ResultRow): WindowResult {
   };
 }
 
+/** Sink of results in a PostgreSQL table, one row for each key and window: an upsert of the same
+ *  result changes nothing.
+ */
 export class PostgresSink implements WindowSink {
   readonly name = 'postgres';
   readonly writeRowsMax = WRITE_ROWS_MAX;

@@ -68,6 +68,9 @@ export interface RetentionReport {
   readonly horizon: LiveHorizon | undefined;
 }
 
+/** Keeps an inbox small: creates its partitions ahead of time and drops those whose messages can
+ *  no longer be redelivered. Several keepers may run on one inbox.
+ */
 export class InboxKeeper {
   private readonly options: InboxKeeperOptions;
   private readonly margin: Gauge;

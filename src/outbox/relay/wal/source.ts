@@ -69,6 +69,9 @@ const PASSING = /^(57|53|55006|08)/;
 /** Errors that no retry can fix before the first stream. */
 const CONFIGURED_WRONG = new Set(['wal_not_possible', 'slot_taken', 'bad_value']);
 
+/** Source of a relay that reads PostgreSQL's write-ahead log through a replication slot, instead
+ *  of polling the table.
+ */
 export class WalSource implements RowSource {
   private readonly parts: SourceParts;
   private readonly options: WalSourceOptions;
