@@ -14,7 +14,7 @@ import type { EngineAnswers, OpenWindows, WatermarkReport } from './api/routes.t
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
   type RecoveryPoint,
 } from './durability/checkpoint/checkpointer.ts';
 import { type Restored, restoreState } from './durability/checkpoint/restore.ts';
@@ -186,7 +186,7 @@ export class Engine implements EngineAnswers {
         'a flag has changed since the checkpoint; its new value holds from here on',
       );
     const state = opened ?? parts.openState();
-    const standing = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
+    const standing = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     demandOffsets(standing.progress, bounds);
     const checkpointer = await Checkpointer.start(
       {
@@ -491,7 +491,7 @@ export class Engine implements EngineAnswers {
     const { watermarks, metrics, log } = this.parts;
     const { checkpointer } = this.made;
     const { consumed } = watermarks.totals();
-    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.goneTo}`;
+    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.durableInSinkTo}`;
     if (saved === this.saved && !checkpointer.isCopying) return;
     this.saved = saved;
     const offsets = watermarks.progress().map(({ offset }) => offset);

@@ -4,9 +4,10 @@ import type { Changelog } from '../changelog/log.ts';
 import { ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
 import { type StepHook, stepped } from './steps.ts';
 
-/** The newest two, and the newest with another base, so that the loss of a base loses nothing; if
- *  all have one base, the newest three. Takes and returns them oldest first. */
-export function keptOf(manifests: readonly StateManifest[]): readonly StateManifest[] {
+/** Returns the newest two checkpoints, and the newest that has another base, so that the loss of
+ *  one base loses nothing; the newest three if all have one base. Input and result are oldest
+ *  first. */
+export function checkpointsToKeep(manifests: readonly StateManifest[]): readonly StateManifest[] {
   const [newest, second, ...older] = [...manifests].reverse();
   if (newest === undefined) return [];
   const isOther = (one: StateManifest): boolean => one.base?.name !== newest.base?.name;
@@ -15,9 +16,9 @@ export function keptOf(manifests: readonly StateManifest[]): readonly StateManif
   return [third, second, newest].filter((one) => one !== undefined);
 }
 
-/** Removes files of ours that belong to no kept checkpoint and are not being written. Manifests go
- *  first, so that none is left without its files; then the segments that no kept checkpoint
- *  replays. */
+/** Removes the checkpoint files that belong to no kept checkpoint and are not being written, and
+ *  then the segments that no kept checkpoint replays. Manifests are removed first, so that no
+ *  manifest is left without its files. */
 export async function prune(
   disk: Disk,
   changelog: Changelog,
