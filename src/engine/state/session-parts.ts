@@ -3,7 +3,7 @@
 
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import { type PieceStore, type SpilledRun, StandingPiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, type SpilledRun, StoredPiece } from '../durability/spill/pieces.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
@@ -65,7 +65,7 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
 }
 
 /** Piece of sessions. */
-export class SessionPiece extends StandingPiece implements SessionPart {
+export class SessionPiece extends StoredPiece implements SessionPart {
   readonly leastEnd: number;
   readonly cut: number;
 

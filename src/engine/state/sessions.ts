@@ -121,7 +121,7 @@ export class SessionsState implements StateBackend, Spillable {
   }
 
   /** The live table goes to disk so that a sweep can fire its ended sessions. */
-  get wanted(): readonly number[] {
+  get mustSpill(): readonly number[] {
     if (this.parts.length === 0 || this.isSweeping || this.table.sessionCount() === 0) return [];
     // Sessions on disk come first, or they would wait forever.
     if (this.isDue(this.nowMs)) return [];

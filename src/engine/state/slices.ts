@@ -12,7 +12,7 @@ import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
-import { HeldPiece, type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
+import { type PieceStore, refusePiece, SlicePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -41,7 +41,7 @@ export class SliceState implements StateBackend, Spillable {
   private readonly assigner: WindowAssigner;
   private readonly pieces: PieceStore | undefined;
   readonly live: LiveState;
-  readonly wanted: readonly number[] = [];
+  readonly mustSpill: readonly number[] = [];
   readonly isBehind = false;
   private readonly tables: WindowState;
   /** Slices by start; slices whose rows are all live are absent. */
@@ -161,7 +161,7 @@ export class SliceState implements StateBackend, Spillable {
     for (const { bytes } of this.runs) runs += bytes;
     for (const { rows } of this.settled.values())
       for (const one of rows) {
-        if (one instanceof HeldPiece) runs += one.bytes;
+        if (one instanceof SlicePiece) runs += one.bytes;
         else count += one.rowCount;
       }
     return { tables: this.tables.bytes(), runs, rows: count };
@@ -174,7 +174,7 @@ export class SliceState implements StateBackend, Spillable {
   pieceBytes(): number {
     let bytes = 0;
     for (const { rows } of this.settled.values())
-      for (const one of rows) if (one instanceof HeldPiece) bytes += one.rowCount * ROW_BYTES;
+      for (const one of rows) if (one instanceof SlicePiece) bytes += one.rowCount * ROW_BYTES;
     return bytes;
   }
 
@@ -207,9 +207,9 @@ export class SliceState implements StateBackend, Spillable {
     this.tables.close();
   }
 
-  private held(piece: SpilledRun): HeldPiece {
+  private held(piece: SpilledRun): SlicePiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
-    return new HeldPiece(this.pieces, piece);
+    return new SlicePiece(this.pieces, piece);
   }
 
   private settledOf(start: number): Settled {

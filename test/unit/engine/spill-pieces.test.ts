@@ -294,7 +294,7 @@ describe('stored run', () => {
       }
       const opened = await piecesAt(copy).catch((thrown: unknown) => {
         expect(thrown).toMatchObject({ code: 'state_corrupt' });
-        outcomes.add('does not open');
+        outcomes.add('cannot be opened');
       });
       if (opened === undefined) continue;
       const found = await opened.store.verify(entry);
@@ -304,10 +304,10 @@ describe('stored run', () => {
         expect(found.piece).toMatchObject(entry);
         continue;
       }
-      expect(found.fault).toMatch(/^piece 1 of part 7 does not read: .*\.sst/);
-      outcomes.add('does not read');
+      expect(found.fault).toMatch(/^piece 1 of part 7 cannot be read: .*\.sst/);
+      outcomes.add('cannot be read');
     }
-    expect([...outcomes].sort()).toEqual(['does not open', 'does not read']);
+    expect([...outcomes].sort()).toEqual(['cannot be opened', 'cannot be read']);
   });
 
   it('a store that does not open is reported as corrupt state', async () => {
@@ -316,7 +316,7 @@ describe('stored run', () => {
     };
     await expect(PieceStore.open(open)).rejects.toMatchObject({
       code: 'state_corrupt',
-      message: 'the spilled state does not open: MANIFEST-000005 is gone',
+      message: 'the spilled state cannot be opened: MANIFEST-000005 is gone',
     });
     const locked = async (): Promise<never> => {
       throw kvError('kv_locked', 'in use');

@@ -13,7 +13,7 @@ import type { Logger } from '../../../core/log.ts';
 import type { Disk } from '../../../io/disk/port.ts';
 import { engineError } from '../../errors.ts';
 import { segmentSeq } from '../changelog/log.ts';
-import { mendTail, Replay, type ReplayEnd } from '../changelog/replay.ts';
+import { Replay, type ReplayEnd, truncateTornTail } from '../changelog/replay.ts';
 import type { PieceStore } from '../spill/pieces.ts';
 import type { RecoveryPoint } from './checkpointer.ts';
 import { checkpointsToKeep } from './kept.ts';
@@ -81,7 +81,7 @@ export async function restoreState(parts: RestoreParts): Promise<Restored | unde
       continue;
     }
     const { state, replayer, end, replayed, cutBytes } = attempt;
-    await mendTail(disk, end);
+    await truncateTornTail(disk, end);
     if (cutBytes > 0)
       log.info({ record: end.lastSeq + 1, bytes: cutBytes }, 'torn record cut off the changelog');
     const { progress, frontier, maxSeen, fired, late, bytes, ledger } = replayer;
