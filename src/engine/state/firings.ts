@@ -13,10 +13,10 @@ import type { HeldRows, HeldStream } from './run.ts';
 
 type Merge = Pick<WindowKernels, 'merge'>;
 
-/** Rows that a search reads between two checks whether the firing is still open. */
+/** Rows that a search reads between two checks that the firing is still open. */
 const SEARCH_ROWS = 4096;
 
-/** Firing that owns a hold of each of its inputs. */
+/** Firing that owns one hold of each of its inputs. */
 abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -85,7 +85,7 @@ export class WindowFiring extends RowsFiring<HeldRows> {
   }
 }
 
-/** Rows of a key, one from each input that has it, in the order of the inputs. */
+/** Returns the rows of a key, one from each input that has it, in the order of the inputs. */
 export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): Promise<Uint8Array[]> {
   const rows = await Promise.all(
     held.map(async (one) => {
@@ -97,7 +97,7 @@ export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): P
 }
 
 export class SessionFiring extends RowsFiring<HeldStream> {
-  /** Scans all rows, because they are in the order of their ends. */
+  /** Scans all rows, because they are not in the order of keys. */
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
     if (this.isClosed) return [];
     const found: WindowResult[] = [];

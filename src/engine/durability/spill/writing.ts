@@ -5,7 +5,7 @@ import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import type { SpanRows } from '../../../core/rows.ts';
 import { fromWords } from '../../../core/time.ts';
 import type { KvRun, KvStore } from '../../../io/rocksdb/port.ts';
-import type { RowsTaker } from '../../state/sweep.ts';
+import type { RowSink } from '../../state/sweep.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import { type StepHook, stepped } from '../checkpoint/steps.ts';
 
@@ -161,7 +161,7 @@ export function chunkKey(prefix: Uint8Array, number: number | bigint): Uint8Arra
 }
 
 /** Gathers rows into whole chunks and writes them: as a piece, or as temporary rows. */
-export class BufferedChunkWriter<K> implements RowsTaker {
+export class BufferedChunkWriter<K> implements RowSink {
   private readonly writer: ChunkWriter;
   private readonly summary: PieceSummary | undefined;
   private readonly end: (rows: number, summary: PieceSummary | undefined) => K;
