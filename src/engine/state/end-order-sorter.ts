@@ -82,11 +82,11 @@ export class EndOrderSorter {
     this.rowsIn += rows.length / ROW_BYTES;
     for (let from = 0; from < rows.length; ) {
       const room = this.chunkRows * ROW_BYTES - this.used;
-      const some = rows.subarray(from, from + room);
-      this.makeRoom(this.used + some.length);
-      this.filling.set(some, this.used);
-      this.used += some.length;
-      from += some.length;
+      const portion = rows.subarray(from, from + room);
+      this.makeRoom(this.used + portion.length);
+      this.filling.set(portion, this.used);
+      this.used += portion.length;
+      from += portion.length;
       if (this.used === this.chunkRows * ROW_BYTES) await this.storeChunk();
     }
   }
@@ -148,10 +148,10 @@ export class MemoryRows implements StoredRows {
     let at = 0;
     return {
       next: async (into) => {
-        const some = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
-        into.set(some);
-        at += some.length;
-        return some.length / ROW_BYTES;
+        const portion = bytes.subarray(at, at + into.length - (into.length % ROW_BYTES));
+        into.set(portion);
+        at += portion.length;
+        return portion.length / ROW_BYTES;
       },
       close: () => {},
     };

@@ -102,7 +102,7 @@ export function pageRowsOf(streams: number): number {
 /** Merges streams in groups until there are no more streams than the kernel merges. */
 export function inGroups(
   inputs: readonly RowStream[],
-  merged: (some: readonly RowStream[]) => RowStream,
+  merged: (group: readonly RowStream[]) => RowStream,
 ): readonly RowStream[] {
   let streams = inputs;
   while (streams.length > FAN_IN) {
@@ -119,8 +119,8 @@ export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
 /** Merges streams by key, and folds rows of equal keys into one. A key occurs at most once in a
  *  stream. */
 export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
-  const merged = (some: readonly RowStream[]): RowStream =>
-    new PagedMerge(some, (...pages) => kernels.merge(...pages));
+  const merged = (group: readonly RowStream[]): RowStream =>
+    new PagedMerge(group, (...pages) => kernels.merge(...pages));
   const streams = inGroups(inputs, merged);
   const [only] = streams;
   return only !== undefined && streams.length === 1 ? only : merged(streams);

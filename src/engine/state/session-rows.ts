@@ -14,12 +14,12 @@ export function mergedSessions(
   gapMs: number,
   inputs: readonly RowStream[],
 ): RowStream {
-  const merged = (some: readonly RowStream[]): RowStream => {
+  const merged = (group: readonly RowStream[]): RowStream => {
     // Session that may continue in later pages.
     const open = new Uint8Array(ROW_BYTES);
     const count = new BigUint64Array(open.buffer, ACCUMULATOR.COUNT, 1);
     return new PagedMerge(
-      some,
+      group,
       (pages, cursors, into) => kernels.mergeSessions(gapMs, pages, cursors, open, into),
       () => count[0] !== 0n,
     );

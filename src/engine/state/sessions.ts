@@ -34,11 +34,11 @@ import {
   SweptFiring,
 } from './sweeper.ts';
 
-/** A sweep starts when the least end is this far behind the frontier in event time, or when the
- *  frontier has not advanced for this time and a session has ended. */
+/** Event time after the least end at which a sweep starts. A sweep also starts when the frontier
+ *  has not advanced for this time and a session has ended. */
 const DUE_MS = 400;
-/** After a sweep, the next one waits longer for this multiple of the sweep's duration, so that
- *  sweeps take at most about half of the time. */
+/** Multiple of the last sweep's duration during which the next sweep waits longer, so that sweeps
+ *  take at most about half of the time. */
 const REST_FACTOR = 1;
 /** Longer waits in a gap. A longer wait is event time after the least end, like DUE_MS, and it is
  *  the upper limit of both. */

@@ -86,7 +86,7 @@ export class SliceState implements StateBackend, Spillable {
       for (; sealedTo < to; sealedTo++) this.seal(starts[sealedTo] as number, frontier, journal);
       const held: HeldRows[] = [];
       for (const start of starts.subarray(from, to))
-        for (const one of this.rowsOf(start).rows) held.push(one.hold());
+        for (const input of this.rowsOf(start).rows) held.push(input.hold());
       const bounds = { kind: 'window', start: end - assigner.sizeMs, end } as const;
       firings.push(new WindowFiring(this.kernels, bounds, held, atMs));
     }
@@ -94,7 +94,7 @@ export class SliceState implements StateBackend, Spillable {
     for (const [start, { rows }] of this.sliceRows) {
       if (assigner.lastEndOf(start) > this.firedTo) continue;
       this.sliceRows.delete(start);
-      for (const one of rows) one.release();
+      for (const input of rows) input.release();
     }
     return firings;
   }
@@ -114,7 +114,7 @@ export class SliceState implements StateBackend, Spillable {
     const slices = Array.from(this.allStarts(), (start) => {
       const live = new Uint8Array(ROW_BYTES);
       const isLive = this.tables.find(start, accountId, live) === 1;
-      const held = this.sliceRows.get(start)?.rows.map((one) => one.hold()) ?? [];
+      const held = this.sliceRows.get(start)?.rows.map((input) => input.hold()) ?? [];
       return { start, live: isLive ? [live] : [], held };
     });
     const found: Array<{ readonly start: number; readonly rows: readonly Uint8Array[] }> = [];
@@ -124,7 +124,7 @@ export class SliceState implements StateBackend, Spillable {
         if (rows.length > 0) found.push({ start, rows });
       }
     } finally {
-      for (const { held } of slices) for (const one of held) one.release();
+      for (const { held } of slices) for (const input of held) input.release();
     }
     const starts = found.map(({ start }) => start);
     const results: WindowResult[] = [];
@@ -152,7 +152,7 @@ export class SliceState implements StateBackend, Spillable {
 
   bytes(): number {
     let bytes = this.tables.bytes();
-    for (const { rows } of this.sliceRows.values()) for (const one of rows) bytes += one.bytes;
+    for (const { rows } of this.sliceRows.values()) for (const input of rows) bytes += input.bytes;
     return bytes;
   }
 
@@ -161,9 +161,9 @@ export class SliceState implements StateBackend, Spillable {
     let count = this.tables.keyCount();
     for (const { bytes } of this.runs) runs += bytes;
     for (const { rows } of this.sliceRows.values())
-      for (const one of rows) {
-        if (one instanceof SlicePiece) runs += one.bytes;
-        else count += one.rowCount;
+      for (const input of rows) {
+        if (input instanceof SlicePiece) runs += input.bytes;
+        else count += input.rowCount;
       }
     return { tables: this.tables.bytes(), runs, rows: count };
   }
@@ -175,14 +175,16 @@ export class SliceState implements StateBackend, Spillable {
   pieceBytes(): number {
     let bytes = 0;
     for (const { rows } of this.sliceRows.values())
-      for (const one of rows) if (one instanceof SlicePiece) bytes += one.rowCount * ROW_BYTES;
+      for (const input of rows) if (input instanceof SlicePiece) bytes += input.rowCount * ROW_BYTES;
     return bytes;
   }
 
   /** Sealed runs first, the run that is needed longest first; then live tables, the oldest first.
    */
   spillOrder(): readonly number[] {
-    const sealed = [...this.sliceRows].filter(([, one]) => runOf(one) !== undefined).map(([start]) => start);
+    const sealed = [...this.sliceRows]
+      .filter(([, input]) => runOf(input) !== undefined)
+      .map(([start]) => start);
     return [...sealed.sort((a, b) => b - a), ...this.liveStarts()];
   }
 
@@ -196,7 +198,7 @@ export class SliceState implements StateBackend, Spillable {
 
   replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
     const rows = this.sliceRows.get(part)?.rows ?? [];
-    const at = rows.findIndex((one): boolean => (one as unknown) === run);
+    const at = rows.findIndex((input): boolean => (input as unknown) === run);
     // The last window of the slice may have fired meanwhile.
     if (at < 0) return;
     rows[at] = this.pieceOf(piece);
@@ -204,7 +206,7 @@ export class SliceState implements StateBackend, Spillable {
   }
 
   close(): void {
-    for (const { rows } of this.sliceRows.values()) for (const one of rows) one.release();
+    for (const { rows } of this.sliceRows.values()) for (const input of rows) input.release();
     this.sliceRows.clear();
     this.tables.close();
   }
@@ -271,4 +273,4 @@ export class SliceState implements StateBackend, Spillable {
 }
 
 const runOf = ({ isSealed, rows }: SliceRows): HeldSlice | undefined =>
-  isSealed ? rows.find((one) => one instanceof HeldSlice) : undefined;
+  isSealed ? rows.find((input) => input instanceof HeldSlice) : undefined;

@@ -1,7 +1,7 @@
 /** Sweep of sessions that are divided among several streams. Sessions that ended by the frontier go
  *  to one receiver; the others go to receivers by their ends.
  *
- *  No event that is accepted at a frontier can join a session that ended by it, so a session may be
+ *  No event that is accepted at a frontier can join a session that ended by it. So a session may be
  *  swept at any time after its end. Streams in which no session ends by the frontier are not
  *  rewritten, but searched for continuations.
  */
@@ -58,7 +58,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
   const { kernels, gapMs, inputs, unswept, frontier, ended, remaining, endBounds, signal } = parts;
   const sessions = mergedSessions(kernels, gapMs, inputs);
   const pageRows = pageRowsOf(inputs.length + unswept.length);
-  const scans = unswept.map((one) => new ContinuationScan(one, pageRows));
+  const scans = unswept.map((part) => new ContinuationScan(part, pageRows));
   const page = new Uint8Array(PAGE_ROWS * ROW_BYTES);
   const words = new Int32Array(page.buffer);
   const ends = new Float64Array(PAGE_ROWS);
@@ -69,14 +69,14 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
     for (let rows = await sessions.next(page); rows > 0; rows = await sessions.next(page)) {
       signal.throwIfAborted();
       for (let row = 0; row < rows; row++) ends[row] = endAt(words, row, gapMs);
-      await Promise.all(scans.map((one) => one.raiseEnds(words, ends, rows, frontier, gapMs)));
+      await Promise.all(scans.map((scan) => scan.raiseEnds(words, ends, rows, frontier, gapMs)));
       for (let row = 0; row < rows; row++) {
         const end = ends[row] as number;
         let output = 0;
         while (end > (upTo[output] as number)) output++;
         (outputs[output] as SinkBuffer).put(words, row, end);
       }
-      await Promise.all(outputs.map((one) => one.flush()));
+      await Promise.all(outputs.map((buffer) => buffer.flush()));
       await new Promise((resolve) => setImmediate(resolve));
     }
   } finally {

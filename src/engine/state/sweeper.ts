@@ -93,7 +93,7 @@ export class Sweeper {
   /** Bytes of a sweep in progress, and of ended sessions that are not released. */
   get bytes(): number {
     let bytes = this.pageBytes;
-    for (const one of this.ended) bytes += one.bytes;
+    for (const sorter of this.ended) bytes += sorter.bytes;
     return bytes;
   }
 
@@ -153,7 +153,7 @@ export class Sweeper {
       return ended;
     } finally {
       for (const stream of streams) stream.close();
-      for (const one of remaining) one.close();
+      for (const piece of remaining) piece.close();
       this.pageBytes = 0;
       if (!isDone) this.release(ended);
     }

@@ -5,8 +5,8 @@
  *  appended before the call are on disk. Segments are files named by the number of their first
  *  record. Whole segments are removed once no checkpoint replays them. Invariants: (1) record
  *  numbers ascend by one, across segments too; (2) a record is durable only if all earlier records
- *  are; (3) one write is in progress at a time, so a crash leaves a prefix of the records, and at
- *  most a torn rest that was not durable.
+ *  are; (3) writes do not overlap, so a crash leaves a prefix of the records, and at most a torn
+ *  rest that was not durable.
  */
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { frameBytes, writeFrame } from './frame.ts';

@@ -124,9 +124,9 @@ export function encodeMove(
 export function arrivalsOf(partition: Int32Array, from: number, to: number): Uint32Array {
   const pairs: number[] = [];
   for (let row = from; row < to; row++) {
-    const one = partition[row] as number;
-    if (row > from && partition[row - 1] === one) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
-    else pairs.push(one, 1);
+    const current = partition[row] as number;
+    if (row > from && partition[row - 1] === current) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
+    else pairs.push(current, 1);
   }
   return Uint32Array.from(pairs);
 }

@@ -1,15 +1,15 @@
 /** Keeps the state of a run durable beside its loop: a write-ahead log (the changelog) of every
  *  mutation, and checkpoints that name the position where a restart resumes.
  *
- *  The loop calls, on its thread: `afterBatch` after each part of a batch that admission accepted,
- *  `idle` and `added` after each decision, `sealed` or `tookOut` when a firing takes rows out of
- *  the state, `fired` when these rows are durable in the sink, and `advance` between batches.
- *  Results may leave once `durable()` has settled. A state on disk has no base: the changelog
- *  rebuilds the rows that are in no piece, as the ledger records. Invariants: (1) a checkpoint
- *  names only durable data; (2) rows that a base lacks are durable in the sink or in a file of
- *  their own before the base is used; (3) a new base starts only when the changelog since the last
- *  base is longer than the state, so the bytes that a checkpoint writes follow the rate of change;
- *  (4) none of the calls waits for the disk.
+ *  The loop calls these methods on its thread. `afterBatch` follows each part of a batch that
+ *  admission accepted, and `idle` and `added` follow each decision. `sealed` or `tookOut` runs when
+ *  a firing takes rows out of the state, and `fired` when these rows are durable in the sink.
+ *  `advance` runs between batches. Results may leave once `durable()` has settled. A state on disk
+ *  has no base: the changelog rebuilds the rows that are in no piece, as the ledger records.
+ *  Invariants: (1) a checkpoint names only durable data; (2) rows that a base lacks are durable in
+ *  the sink or in a file of their own before the base is used; (3) a new base starts only when the
+ *  changelog since the last base is longer than the state, so bytes written follow the rate of
+ *  change; (4) none of the calls waits for the disk.
  *
  *  The frontier is the least watermark of the partitions, less the lateness: windows that end at or
  *  before it are final.
@@ -231,7 +231,7 @@ export class Checkpointer implements SpillLog {
   /** Records that the late topic has acknowledged the copies in all records up to `seq`. */
   lateSent(seq: number): void {
     this.appendRecord(RECORD.LATE_SENT, [encodeLateSent(seq)]);
-    this.lateSeqs = this.lateSeqs.filter((one) => one > seq);
+    this.lateSeqs = this.lateSeqs.filter((lateSeq) => lateSeq > seq);
   }
 
   /** Appends the decision that a partition is idle, which its cell in `progress` already shows.
@@ -263,16 +263,16 @@ export class Checkpointer implements SpillLog {
     const entry = this.savedSlices.get(slice);
     const lastEnd = state.lastEndOf(slice);
     const seq = this.changelog.lastSeq;
-    const one: SealedSlice = { slice, lastEnd, seq, run: undefined, isGone: false, entry };
-    this.sealedSlices.add(one);
-    this.current?.base.sealed(one);
+    const sealedSlice: SealedSlice = { slice, lastEnd, seq, run: undefined, isGone: false, entry };
+    this.sealedSlices.add(sealedSlice);
+    this.current?.base.sealed(sealedSlice);
     run.then(
       (sorted) => {
-        one.run = sorted;
+        sealedSlice.run = sorted;
       },
       // The code that awaits the run reports the failure.
       () => {
-        one.isGone = true;
+        sealedSlice.isGone = true;
       },
     );
   }
@@ -310,7 +310,8 @@ export class Checkpointer implements SpillLog {
     this.firedTo = frontier;
     this.frontier = Math.max(this.frontier, frontier);
     this.ledger?.fired(frontier, (part) => this.parts.state.lastEndOf(part));
-    for (const one of this.sealedSlices) if (one.lastEnd <= frontier) this.sealedSlices.delete(one);
+    for (const sealedSlice of this.sealedSlices)
+      if (sealedSlice.lastEnd <= frontier) this.sealedSlices.delete(sealedSlice);
     for (const slice of this.savedSlices.keys())
       if (this.parts.state.lastEndOf(slice) <= frontier) this.savedSlices.delete(slice);
   }

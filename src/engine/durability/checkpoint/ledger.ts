@@ -19,9 +19,11 @@ interface TableStart {
  *  the other sessions are in new pieces. */
 export interface SweepEntry {
   readonly frontier: number;
+  /** Ids of the swept pieces. */
   readonly gone: readonly number[];
   /** Greatest id that was reserved for the remaining rows. */
   readonly lastId: number;
+  /** Pieces with the remaining rows. */
   readonly left: readonly PieceEntry[];
 }
 
@@ -76,7 +78,7 @@ export class Ledger {
 
   /** Replaces swept pieces by the new pieces. Sweeps must be applied in the order of their ids. */
   swept({ gone, lastId, left }: SweepEntry): void {
-    for (const one of gone) this.pieceById.delete(one);
+    for (const id of gone) this.pieceById.delete(id);
     for (const id of this.reserved) if (id <= lastId) this.reserved.delete(id);
     for (const piece of left) this.pieceById.set(piece.id, piece);
     this.last = Math.max(this.last, lastId);

@@ -66,7 +66,7 @@ export function liveWindows(
     detach: (part) => state.seal(part),
     adopt,
     dropEnded: async (fired) => {
-      for (const part of parts().filter((one) => assigner.lastEndOf(one) <= fired)) state.drop(part);
+      for (const part of parts().filter((start) => assigner.lastEndOf(start) <= fired)) state.drop(part);
     },
     close: () => state.close(),
   };

@@ -1,10 +1,10 @@
 /** Restores the state of a run from its newest valid checkpoint.
  *
  *  A checkpoint is valid if its manifest can be read, every file that it names matches, and the
- *  changelog can be read from the first record to replay to its end. The changelog must not end
- *  before a record that any manifest calls durable. Each refused checkpoint is logged. A torn last
- *  record, which a crash leaves, is cut off. If the folder has state files but no valid checkpoint,
- *  the restore refuses: an empty start would lose results silently.
+ *  changelog after it can be replayed. The changelog must not end before a record that any manifest
+ *  calls durable. Each refused checkpoint is logged. A torn last record, which a crash leaves, is
+ *  cut off. If the folder has state files but no valid checkpoint, the restore refuses: an empty
+ *  start would lose results silently.
  */
 
 import { COVER_RANGES } from '../../../addon/window-surface.ts';

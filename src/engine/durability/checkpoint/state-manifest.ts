@@ -3,9 +3,9 @@
  *
  *  The file is `{…}\ncrc32 xxxxxxxx\n`. Its fields are checkpoint_id, ts, watermark, source_offsets
  *  (by partition) and state_snapshot_ptr, among others. The pointer names the base files with size
- *  and CRC-32, or the pieces of a state on disk, and the first record of the changelog to replay
- *  after them. A checkpoint is complete if its manifest is, every file it names matches, and the
- *  changelog reaches from that record to `durable`. */
+ *  and CRC-32, or the pieces of a state on disk. It also names the first record of the changelog to
+ *  replay after them. A checkpoint is complete if its manifest is, every file it names matches, and
+ *  the changelog reaches from that record to `durable`. */
 import { crc32 } from 'node:zlib';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Job } from '../../job.ts';
@@ -222,9 +222,9 @@ function spillOf(read: unknown): SpillEntry | { readonly fault: string } {
   if (!isObject(read) || !Array.isArray(read['pieces']) || !isCount(read['last_id'])) return fault;
   const lastId = read['last_id'];
   const pieces: PieceEntry[] = [];
-  for (const one of read['pieces'] as readonly unknown[]) {
-    if (!isObject(one)) return fault;
-    const { id, part, rows, crc32: crc } = one;
+  for (const item of read['pieces'] as readonly unknown[]) {
+    if (!isObject(item)) return fault;
+    const { id, part, rows, crc32: crc } = item;
     const isSound = isCount(id) && id >= 1 && id <= lastId && Number.isSafeInteger(part);
     if (!isSound || !isCount(rows) || rows < 1 || !isCount(crc) || crc > 0xffff_ffff) return fault;
     pieces.push({ id, part: part as number, rows, crc32: crc });
@@ -241,12 +241,12 @@ function progressOf(
   if (!Array.isArray(offsets) || offsets.length !== read.length)
     return { fault: 'does not have one offset for each partition' };
   const cells = createProgress(read.length);
-  for (const [partition, one] of read.entries()) {
-    if (!isObject(one)) return { fault: `has no partition ${partition}` };
+  for (const [partition, item] of read.entries()) {
+    if (!isObject(item)) return { fault: `has no partition ${partition}` };
     const offset: unknown = offsets[partition];
     cells[partition * PROGRESS_CELLS + OFFSET_CELL] = typeof offset === 'number' ? offset : Number.NaN;
     for (const [name, cell] of COUNTED_CELLS) {
-      const value = one[name];
+      const value = item[name];
       if (value !== null && typeof value !== 'number')
         return { fault: `has no ${name} of partition ${partition}` };
       cells[partition * PROGRESS_CELLS + cell] = timeOf(value);
@@ -271,17 +271,17 @@ function baseOf(read: unknown): BaseEntry | { readonly fault: string } {
   const { covered, parts, runs } = read;
   const file = fileOf(read, 'base');
   if (file === undefined || !isCount(covered) || !Array.isArray(parts) || !Array.isArray(runs)) return fault;
-  const isPart = (one: unknown): one is { part: number; rows: number } =>
-    isObject(one) && Number.isSafeInteger(one['part']) && isCount(one['rows']);
+  const isPart = (item: unknown): item is { part: number; rows: number } =>
+    isObject(item) && Number.isSafeInteger(item['part']) && isCount(item['rows']);
   if (!parts.every(isPart)) return fault;
   const rowCount = parts.reduce((sum, part) => sum + part.rows, 0);
   if (rowCount * ROW_BYTES > file.bytes)
     return { fault: `has a base of ${rowCount} rows in ${file.bytes} bytes` };
   const entries: RunEntry[] = [];
-  for (const one of runs as readonly unknown[]) {
-    const run = isObject(one) ? fileOf(one, 'run') : undefined;
-    if (run === undefined || !isObject(one)) return fault;
-    const { slice, rows } = one;
+  for (const item of runs as readonly unknown[]) {
+    const run = isObject(item) ? fileOf(item, 'run') : undefined;
+    if (run === undefined || !isObject(item)) return fault;
+    const { slice, rows } = item;
     if (!Number.isSafeInteger(slice) || !isCount(rows) || rows * ROW_BYTES > run.bytes) return fault;
     entries.push({ ...run, slice: slice as number, rows });
   }

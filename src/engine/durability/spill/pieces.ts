@@ -1,10 +1,10 @@
 /** Spilled state in pieces. A piece is a sorted run of rows in an embedded key-value store.
  *
  *  A piece has the rows of one table. It is written once, under an id that is used once, and never
- *  changes. Its rows are stored in chunks, keyed by the piece and by their first key, or by the
- *  chunk's number if a key may have several rows. A list of the first keys in memory finds a row
- *  with one look-up. The changelog names the pieces that are state; a crash left every other piece,
- *  and it is removed.
+ *  changes. Its rows are stored in chunks. The key of a chunk is the piece and the first key of the
+ *  rows, or the chunk's number if a key may have several rows. A list of the first keys in memory
+ *  finds a row with one look-up. The changelog names the pieces that are state; a crash left every
+ *  other piece, and it is removed.
  */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
@@ -76,10 +76,10 @@ class PieceRows implements RowStream {
     let rows = 0;
     while (rows < room && (this.at < this.end || this.read < this.piece.rows)) {
       if (this.at < this.end) {
-        const some = Math.min(room - rows, this.end - this.at);
-        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + some) * ROW_BYTES), rows * ROW_BYTES);
-        this.at += some;
-        rows += some;
+        const count = Math.min(room - rows, this.end - this.at);
+        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + count) * ROW_BYTES), rows * ROW_BYTES);
+        this.at += count;
+        rows += count;
         continue;
       }
       // Reads whole chunks directly into the destination.
@@ -291,10 +291,10 @@ export class PieceStore {
    *  which makes durable that they are not needed. A later call removes a piece that is being
    *  looked up. */
   async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
-    const goes = [...this.ids].filter((id) => !isKept(id));
-    if (goes.length === 0) return;
+    const unneeded = [...this.ids].filter((id) => !isKept(id));
+    if (unneeded.length === 0) return;
     await forGood();
-    for (const id of goes) if (!this.lookups.has(id)) await this.drop(id);
+    for (const id of unneeded) if (!this.lookups.has(id)) await this.drop(id);
   }
 
   /** Removes a piece. The removal is durable when this settles, so the id may be used again. */

@@ -111,11 +111,11 @@ export class ChunkWriter {
     this.run ??= this.store.openRun(this.family);
     const { run, prefix } = this;
     const records = { shape: 'records', recordBytes: ROW_BYTES, wordAt: 0, perValue: CHUNK_ROWS } as const;
-    const some =
+    const portion =
       this.order === 'key' ? { ...records, prefix, bytes: rows, count } : this.keyedByNumber(rows, count);
     this.rows += count;
     this.inRun += count;
-    await stepped(this.hook, 'spill write', () => run.append(some));
+    await stepped(this.hook, 'spill write', () => run.append(portion));
     if (this.inRun >= RUN_ROWS_MAX) await this.ingest();
   }
 
@@ -142,11 +142,11 @@ export class ChunkWriter {
     let to = 0;
     for (let chunk = 0; chunk < chunks; chunk++) {
       const from = chunk * CHUNK_BYTES;
-      const some = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
+      const portion = rows.subarray(from, Math.min(from + CHUNK_BYTES, count * ROW_BYTES));
       this.keyed.set(chunkKey(this.prefix, this.rows / CHUNK_ROWS + chunk), to);
-      this.keyed.set(some, to + 2 * ID_BYTES);
+      this.keyed.set(portion, to + 2 * ID_BYTES);
       ends[2 * chunk] = to + 2 * ID_BYTES;
-      to += 2 * ID_BYTES + some.length;
+      to += 2 * ID_BYTES + portion.length;
       ends[2 * chunk + 1] = to;
     }
     return { shape: 'spans', count: chunks, bytes: this.keyed.subarray(0, to), ends };
@@ -181,10 +181,10 @@ export class BufferedChunkWriter<K> implements RowSink {
   async append(rows: Uint8Array): Promise<void> {
     if (this.page.length === 0) this.page = new Uint8Array(APPEND_ROWS * ROW_BYTES);
     for (let from = 0; from < rows.length; ) {
-      const some = rows.subarray(from, from + this.page.length - this.used);
-      this.page.set(some, this.used);
-      this.used += some.length;
-      from += some.length;
+      const portion = rows.subarray(from, from + this.page.length - this.used);
+      this.page.set(portion, this.used);
+      this.used += portion.length;
+      from += portion.length;
       if (this.used === this.page.length) await this.flush();
     }
   }
