@@ -18,9 +18,13 @@ const REATTACH_ROWS = 4096;
 
 /** Reports that the manifest is of a state in memory, and a later move to disk was interrupted. */
 const diskStateError = (seq: number): Error =>
-  engineError('job_changed', `record ${seq} of the changelog belongs to a state on disk, but -state is mem`, {
-    next: 'start with -state=disk, or give another -state-dir',
-  });
+  engineError(
+    'job_changed',
+    `record ${seq} of the changelog belongs to a state on disk: -state was disk, is mem`,
+    {
+      next: 'start with -state=disk, or give another -state-dir',
+    },
+  );
 
 export class Replayer {
   /** Values after the last applied record; at least those of the manifest. */
