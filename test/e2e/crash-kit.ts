@@ -55,7 +55,7 @@ export async function killAtPoint(victim: Victim, point: string, after: number):
     void one.ended.then((how) => {
       exit = how;
     });
-    const how = await until(`the death of ${name}`, (over) => async () => (exit) => over, DIES_WITHIN_MS);
+    const how = await until(`the death of ${name}`, async () => exit, DIES_WITHIN_MS);
     const crash = crashLine(one.logPath);
     if (how.signal !== 'SIGKILL' || crash?.point !== point)
       throw new Error(`${name} ended by itself: ${one.log().slice(-2000)}`);
