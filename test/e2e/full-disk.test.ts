@@ -1,6 +1,6 @@
 /** A database that answers every query and refuses new rows, like one with a full disk. /ready of
  *  each writing service fails with the reason, nothing is lost, and writes resume when there is
- *  room. A trigger simulates the untilCheckFails with the SQLSTATE of a full disk. */
+ *  room. A trigger simulates the refusal with the SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { startPayments } from '../fixtures/payments.ts';
@@ -21,7 +21,7 @@ const payments = await paymentsKit(own, stack);
 
 const DISK_FULL_MESSAGE = 'could not extend file "base/5/16384": No space left on device';
 
-/** Makes the table refuse writes. Returns a function that ends the untilCheckFails. */
+/** Makes the table refuse writes. Returns a function that ends the refusal. */
 async function fill(
   pool: SqlPool,
   table: string,
