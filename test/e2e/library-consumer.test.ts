@@ -260,9 +260,7 @@ describe('faults', () => {
           [world.schema],
         )
         .catch(() => {});
-      await until('effects', async () =>
-        (await effectsOf(ids)).length > (cut + 1) * 140 ? true : undefined,
-      );
+      await until('rows', async () => ((await effectsOf(ids)).length > (cut + 1) * 140 ? true : undefined));
     }
     await first.stop();
     await until('all effects', async () => ((await effectsOf(ids)).length >= ids.length ? true : undefined));

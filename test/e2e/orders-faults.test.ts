@@ -12,6 +12,7 @@ import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 import {
   createdOf,
+  LONG_LIMITS,
   leftOpen,
   lockTable,
   logOf,
@@ -19,7 +20,6 @@ import {
   newKey,
   ORDER,
   ordersKit,
-  PATIENT,
   problemOf,
   type Reply,
   rowCounts,
@@ -90,7 +90,7 @@ async function fresh(
 
 describeFull('held key', () => {
   it('a request whose key another process writes gets the stored answer byte for byte when that commits', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = [service.order(key), service.order(key), service.order(key, { ...ORDER, amount_cents: 1 })];
@@ -107,7 +107,7 @@ describeFull('held key', () => {
   });
 
   it('a request whose key another process writes creates the order when that rolls back', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
@@ -154,7 +154,7 @@ describeFull('opposite key orders', () => {
     await pool.query(`CREATE DATABASE ${schema}`);
     const url = new URL(stack.postgres);
     url.pathname = `/${schema}`;
-    const flags = ['-connections=1', ...PATIENT];
+    const flags = ['-connections=1', ...LONG_LIMITS];
     const [one, two] = await Promise.all([
       kit.serve(schema, flags, url.toString()),
       kit.serve(schema, flags, url.toString()),
@@ -188,7 +188,7 @@ describeFull('opposite key orders', () => {
 
 describeFull('overload', () => {
   it('orders above the limit get 429 before any work, and reads continue', async () => {
-    const { schema, pool, service } = await fresh(['-in-flight-max=1', ...PATIENT]);
+    const { schema, pool, service } = await fresh(['-in-flight-max=1', ...LONG_LIMITS]);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
@@ -207,7 +207,7 @@ describeFull('overload', () => {
   });
 
   it('reads above the limit get 429, and answers from memory continue', async () => {
-    const { pool, service } = await fresh(['-reads-max=1', ...PATIENT]);
+    const { pool, service } = await fresh(['-reads-max=1', ...LONG_LIMITS]);
     const key = newKey();
     const path = `/orders/${createdOf(await service.order(key), false)}`;
     const release = await lockTable(pool, 'orders');
@@ -233,7 +233,7 @@ describeFull('overload', () => {
 
 describe('signals', () => {
   itFull('SIGTERM lets requests in flight finish, and the service accepts no new ones', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
