@@ -1,4 +1,4 @@
-/** The security settings that an operator may get wrong, and the command that makes lines of the
+/** Security settings that an operator may get wrong, and the command that prints lines of the
  *  password file. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
