@@ -245,7 +245,7 @@ function textOf(request: HttpRequest): string {
 
 function failed(url: string, thrown: MillraceError): MillraceError {
   return registryError('forwarding_failed', `the leader at ${url} did not answer: ${thrown.message}`, {
-    next: 'it is not known whether the write was stored; read it back before you repeat the write',
+    next: 'read the data back before you repeat the write: whether it was stored is not known',
     cause: thrown,
   });
 }
@@ -263,7 +263,7 @@ function misdirected(url: string, reply: HttpClientReply): MillraceError {
     `${who} answers at ${url}, the address that the leader announces (HTTP ${reply.status})`,
     {
       next: mayBeRegistry(reply)
-        ? 'it is not known whether the write was stored; read it back before you repeat the write'
+        ? 'read the data back before you repeat the write: whether it was stored is not known'
         : 'nothing was written; give the leader an -advertise at which the other instances reach it',
     },
   );
@@ -330,7 +330,7 @@ async function sendWhileLeading(
       if (!role.leader && (role.url === undefined || role.url === url)) return;
       resolve(
         registryError('forwarding_failed', `the leader at ${url} was replaced before it answered`, {
-          next: 'it is not known whether the write was stored; read it back before you repeat the write',
+          next: 'read the data back before you repeat the write: whether it was stored is not known',
         }),
       );
     });
