@@ -19,7 +19,7 @@ describe('invalid security settings', () => {
   it.each([
     [['-auth-basic=x'], '-auth-basic without -auth-rules would let nobody in'],
     [['-auth-rules=/nowhere'], '/nowhere cannot be read (ENOENT)'],
-    [[`-auth-rules=${file('bad-rules', '# first\nalice read *')}`], 'bad-rules:2: "alice" is no principal'],
+    [[`-auth-rules=${file('bad-rules', '# first\nalice read *')}`], 'bad-rules:2: "alice" is not a principal'],
     [
       [`-auth-rules=${rulesPath}`, `-auth-basic=${file('bad-users', 'alice:hunter2')}`],
       'bad-users:1: the hash of alice',
