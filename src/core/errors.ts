@@ -56,7 +56,7 @@ const KIND_DEFAULTS: Readonly<Record<ErrorKind, Pick<ErrorRow, 'http' | 'grpc' |
   internal: { http: 500, grpc: 13, exit: EXIT.internal },
 };
 
-/** Makes a row from its kind; `over` replaces defaults of the kind. */
+/** Creates a row from its kind; `over` replaces defaults of the kind. */
 export function errorRow(kind: ErrorKind, over: Partial<Omit<ErrorRow, 'kind'>> = {}): ErrorRow {
   return { kind, ...KIND_DEFAULTS[kind], ...over };
 }
@@ -125,8 +125,8 @@ export const CORE_ERRORS = {
 
 export const coreError = errorsOf(CORE_ERRORS);
 
-/** The nearest MillraceError in a chain of causes, or undefined for a foreign error. Total for any
- *  value thrown. */
+/** Returns the first MillraceError in a chain of causes; undefined for a foreign error. Accepts any
+ *  thrown value. */
 export function findMillraceError(thrown: unknown): MillraceError | undefined {
   let at: unknown = thrown;
   for (let depth = 0; depth < 16 && at instanceof Error; depth++) {
