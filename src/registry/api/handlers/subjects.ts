@@ -39,7 +39,7 @@ function metadataOf(call: Call): ReadonlyMap<string, string> {
   if (keys.length === 0 || keys.length !== values.length) {
     throw registryError(
       'malformed_request',
-      `${keys.length} keys and ${values.length} values: send a value for each key`,
+      `${keys.length} keys and ${values.length} values: send them in pairs`,
     );
   }
   return new Map(keys.map((key, i) => [key, values[i] as string]));
