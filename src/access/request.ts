@@ -20,10 +20,10 @@ export interface Caller {
 
 /** `admin`: change configs and modes; unused by a service without those. */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
-export type Operation = (typeof OPERATIONS)[number];
+export type AccessOperation = (typeof OPERATIONS)[number];
 
 export interface Need {
-  readonly operation: Operation;
+  readonly operation: AccessOperation;
   /** Subject that the operation concerns. Absent, without `anyOf`: the registry as a whole. Reading
    *  that (lists, global config and mode) needs any rule; changing it needs a rule over all
    *  subjects of all contexts, `:*:*`. `:.context:` is a whole context: reading it needs any rule

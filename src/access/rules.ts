@@ -9,7 +9,7 @@
 import { coreError } from '../core/errors.ts';
 import { parseSubject } from '../core/subject.ts';
 import { Glob } from './glob.ts';
-import { type Access, type Need, OPERATIONS, type Operation } from './request.ts';
+import { type Access, type AccessOperation, type Need, OPERATIONS } from './request.ts';
 
 export const ANONYMOUS = 'anonymous';
 
@@ -21,7 +21,7 @@ const PRINCIPALS_CACHED_MAX = 10_000;
 
 interface Rule {
   readonly who: 'anonymous' | 'authenticated' | Glob;
-  readonly operations: ReadonlySet<Operation>;
+  readonly operations: ReadonlySet<AccessOperation>;
   /** Pattern of the context's name; `.` is the default context. */
   readonly context: Glob;
   readonly subject: Glob;
@@ -55,7 +55,7 @@ export class Principal implements Access {
     return this.rules.some((rule) => rule.context.matches(context));
   }
 
-  private mayOn(operation: Operation, qualified: string): boolean {
+  private mayOn(operation: AccessOperation, qualified: string): boolean {
     const { context, name } = parseSubject(qualified);
     // A context's setting affects every subject in it, so changing it needs a rule over all of
     // them. Any rule in the context allows reading it, or a list.
@@ -69,7 +69,7 @@ export class Principal implements Access {
     );
   }
 
-  private mayEverywhere(operation: Operation): boolean {
+  private mayEverywhere(operation: AccessOperation): boolean {
     return this.rules.some(
       (rule) => rule.operations.has(operation) && rule.context.everything && rule.subject.everything,
     );
@@ -148,7 +148,7 @@ function whoOf(text: string, bad: Bad): Rule['who'] {
   return globOf(text, bad);
 }
 
-function operationsOf(text: string, bad: Bad): ReadonlySet<Operation> {
+function operationsOf(text: string, bad: Bad): ReadonlySet<AccessOperation> {
   if (text === 'all') return new Set(OPERATIONS);
   const operations = text.split(',');
   for (const one of operations) {
@@ -159,7 +159,7 @@ function operationsOf(text: string, bad: Bad): ReadonlySet<Operation> {
       );
     }
   }
-  return new Set(operations as Operation[]);
+  return new Set(operations as AccessOperation[]);
 }
 
 function subjectsOf(text: string, bad: Bad): Pick<Rule, 'context' | 'subject'> {

@@ -56,7 +56,7 @@ const KIND_DEFAULTS: Readonly<Record<ErrorKind, Pick<ErrorRow, 'http' | 'grpc' |
   internal: { http: 500, grpc: 13, exit: EXIT.internal },
 };
 
-/** Creates a row from its kind; `over` replaces defaults of the kind. */
+/** Makes a row from its kind; `over` replaces defaults of the kind. */
 export function errorRow(kind: ErrorKind, over: Partial<Omit<ErrorRow, 'kind'>> = {}): ErrorRow {
   return { kind, ...KIND_DEFAULTS[kind], ...over };
 }
@@ -125,8 +125,11 @@ export const CORE_ERRORS = {
 
 export const coreError = errorsOf(CORE_ERRORS);
 
-/** Returns the first MillraceError in a chain of causes; undefined for a foreign error. Accepts any
- *  thrown value. */
+/** Returns the nearest MillraceError in a chain of causes; undefined for a foreign error. Accepts
+ *  any thrown value.
+ *  @example
+ *  if (findMillraceError(thrown)?.code === 'unreachable') scheduleRetry();
+ */
 export function findMillraceError(thrown: unknown): MillraceError | undefined {
   let at: unknown = thrown;
   for (let depth = 0; depth < 16 && at instanceof Error; depth++) {

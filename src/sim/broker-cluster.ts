@@ -40,7 +40,7 @@ export interface SimOptions {
 }
 
 /** Member of a group, as the group sees it. */
-export interface Member {
+export interface SimMember {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
   /** Time in ms without a poll after which a member is evicted; infinite without the property
@@ -52,7 +52,7 @@ export interface Member {
 
 export interface Group {
   readonly committed: Map<string, bigint>;
-  readonly members: Member[];
+  readonly members: SimMember[];
 }
 
 const SIM_ERRORS = {
@@ -189,15 +189,15 @@ export class SimCluster {
 
   /** Computes the assignment: balanced over the members, and sticky, so a partition stays with its
    *  owner if the balance allows it. */
-  target(group: Group): Map<Member, Map<string, TopicPartition>> {
-    const out = new Map<Member, Map<string, TopicPartition>>(
+  target(group: Group): Map<SimMember, Map<string, TopicPartition>> {
+    const out = new Map<SimMember, Map<string, TopicPartition>>(
       group.members.map((member) => [member, new Map()]),
     );
     for (const topic of new Set(group.members.flatMap((member) => member.topics))) {
       const members = group.members.filter((member) => member.topics.includes(topic));
       const partitions = (this.topics.get(topic) ?? []).map((_, partition) => ({ topic, partition }));
       const most = Math.ceil(partitions.length / members.length);
-      const share = (member: Member): number =>
+      const share = (member: SimMember): number =>
         [...(out.get(member) as Map<string, TopicPartition>).values()].filter((one) => one.topic === topic)
           .length;
       const unassigned: TopicPartition[] = [];

@@ -6,7 +6,7 @@
 import { sleep, type Timers } from '../core/clock.ts';
 import type { SimCluster } from './broker-cluster.ts';
 
-export interface LinkOptions {
+export interface BrokerLinkOptions {
   /** Clock of the process. Default: the clock of the cluster. */
   readonly clock?: Timers;
   /** Longest latency of each direction in ms. Default 0. */
@@ -20,7 +20,7 @@ export class SimLink {
   private up = true;
   private waiting: Array<() => void> = [];
 
-  constructor(cluster: SimCluster, { clock, latencyMs }: LinkOptions = {}) {
+  constructor(cluster: SimCluster, { clock, latencyMs }: BrokerLinkOptions = {}) {
     this.cluster = cluster;
     this.clock = clock ?? cluster.timers;
     this.latencyMs = latencyMs ?? 0;

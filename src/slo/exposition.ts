@@ -9,7 +9,7 @@ export interface Sample {
   readonly value: number;
 }
 
-export interface Exposition {
+export interface ScrapedPage {
   /** Kinds of the served families, including those without a sample. */
   readonly kinds: ReadonlyMap<string, string>;
   readonly samples: ReadonlyMap<string, readonly Sample[]>;
@@ -62,7 +62,7 @@ function sampleOf(line: string): Sample | undefined {
 /** Parses a metrics page.
  *  @param keep names of the families whose samples are kept; absent: all
  *  @throws wrong_server if the text is not a metrics page */
-export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): Exposition {
+export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): ScrapedPage {
   const bad = (why: string): Error =>
     coreError('wrong_server', `${where} is not a Prometheus metrics page: ${why}`, {
       next: 'give -scrape=http://host:port of a process that serves /metrics',
@@ -87,6 +87,6 @@ export function parseExposition(text: string, where: string, keep?: ReadonlySet<
   return { kinds, samples };
 }
 
-export function serves({ kinds, samples }: Exposition, metric: string): boolean {
+export function serves({ kinds, samples }: ScrapedPage, metric: string): boolean {
   return kinds.has(metric) || samples.has(metric) || samples.has(`${metric}_bucket`);
 }

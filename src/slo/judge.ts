@@ -3,17 +3,17 @@
  *  histogram proves only what its buckets show: a quantile lies between two bounds, and meets a
  *  limit if the upper bound does. (3) A counter that decreased belongs to a restarted process, so
  *  its new value is added isHistogram. */
-import { type Exposition, type Sample, serves } from './exposition.ts';
-import type { Bound, Rule, Selection } from './rules.ts';
+import { type Sample, type ScrapedPage, serves } from './exposition.ts';
+import type { Bound, Selection, SloRule } from './rules.ts';
 
 /** Scrapes of one process, in order of time. */
 export interface Scraped {
   readonly target: string;
-  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: Exposition }>;
+  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: ScrapedPage }>;
 }
 
-export interface Verdict {
-  readonly rule: Rule;
+export interface RuleVerdict {
+  readonly rule: SloRule;
   readonly verdict: 'met' | 'missed' | 'no_data';
   /** Measured value; for a quantile the upper bound of its bucket. Absent without data. */
   readonly value: number | undefined;
@@ -37,10 +37,10 @@ const meets: Readonly<Record<Bound, (value: number, limit: number) => boolean>> 
 
 /** Evaluates all rules. With a single scrape, every rule is evaluated over the life of the
  *  processes, except ratios between two processes. */
-export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): readonly Verdict[] {
+export function judge(rules: readonly SloRule[], scraped: readonly Scraped[]): readonly RuleVerdict[] {
   const isSingleScrape = scraped.every(({ scrapes }) => scrapes.length <= 1);
   return rules.map((given) => {
-    const rule: Rule = isSingleScrape ? { ...given, over: 'life' } : given;
+    const rule: SloRule = isSingleScrape ? { ...given, over: 'life' } : given;
     const unserved = [...rule.of, ...rule.to]
       .map(({ metric }) => metric)
       .filter((metric) => !scraped.some(({ scrapes }) => scrapes.some(({ page }) => serves(page, metric))));
@@ -60,7 +60,7 @@ export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): read
   });
 }
 
-function measure(rule: Rule, scraped: readonly Scraped[]): Measured {
+function measure(rule: SloRule, scraped: readonly Scraped[]): Measured {
   switch (rule.measure) {
     case 'total':
       return { value: sum(scraped.map((one) => totalOf(one, rule.of, rule.over))) };
@@ -81,7 +81,7 @@ function matches({ where }: Selection, sample: Sample): boolean {
   return Object.entries(where).every(([label, values]) => values.includes(sample.labels[label] ?? ''));
 }
 
-function seriesOf(page: Exposition, selection: Selection, name: string): Series {
+function seriesOf(page: ScrapedPage, selection: Selection, name: string): Series {
   const series = new Map<string, number>();
   for (const sample of page.samples.get(name) ?? []) {
     if (matches(selection, sample))
@@ -95,7 +95,7 @@ function growthOf(
   { scrapes }: Scraped,
   selection: Selection,
   name: string,
-  over: Rule['over'],
+  over: SloRule['over'],
 ): Map<string, number> {
   const pages = over === 'life' ? scrapes.slice(-1) : scrapes;
   const growth = new Map<string, number>();
@@ -112,7 +112,7 @@ function growthOf(
   return growth;
 }
 
-function totalOf(scraped: Scraped, selections: readonly Selection[], over: Rule['over']): number {
+function totalOf(scraped: Scraped, selections: readonly Selection[], over: SloRule['over']): number {
   return sum(selections.flatMap((one) => [...growthOf(scraped, one, one.metric, over).values()]));
 }
 
@@ -120,7 +120,7 @@ function secondsOf({ scrapes }: Scraped): number {
   return ((scrapes.at(-1)?.atMs ?? 0) - (scrapes[0]?.atMs ?? 0)) / 1000;
 }
 
-function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function rateOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const seconds = Math.max(...scraped.map(secondsOf));
   if (seconds <= 0) return { missing: 'a rate needs two scrapes; give -for' };
   // All processes share one duration: a process that ended early counted nothing afterwards.
@@ -130,7 +130,7 @@ function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
 /** True if different processes count the two sides of a ratio. Each counts since its own start, so
  *  the totals of a single scrape are not comparable: a restarted relay has published less than
  *  orders has created, although it keeps up. */
-function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly Scraped[]): boolean {
+function spansProcesses({ measure: kind, each, of, to }: SloRule, scraped: readonly Scraped[]): boolean {
   if (kind !== 'ratio' || each === 'process') return false;
   const servers = (side: readonly Selection[]): string =>
     scraped
@@ -140,7 +140,7 @@ function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly
   return servers(of) !== servers(to);
 }
 
-function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function ratioOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const parts = scraped.map((one) => ({
     target: one.target,
     of: totalOf(one, rule.of, rule.over),
@@ -169,7 +169,7 @@ function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
 /** Least number of scrapes from which a rise is computed. */
 const RISE_SCRAPES_MIN = 6;
 
-function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function riseOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const rounds = Math.max(...scraped.map(({ scrapes }) => scrapes.length));
   if (rounds < RISE_SCRAPES_MIN)
     return {
@@ -194,7 +194,7 @@ function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   };
 }
 
-function quantileOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function quantileOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   /** Cumulative counts by upper bound. */
   const buckets = new Map<number, number>();
   const shapes = new Set<string>();

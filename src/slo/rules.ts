@@ -25,7 +25,7 @@ export interface Selection {
   readonly where: Readonly<Record<string, readonly string[]>>;
 }
 
-export interface Rule {
+export interface SloRule {
   readonly id: string;
   /** Limit in the words of the requirements. */
   readonly says: string;
@@ -45,7 +45,7 @@ export interface Rule {
 export interface RuleSet {
   readonly name: string;
   readonly source: string;
-  readonly rules: readonly Rule[];
+  readonly rules: readonly SloRule[];
 }
 
 const RULES_BYTES_MAX = 1 << 20;
@@ -114,9 +114,9 @@ const isDocument = (value: unknown): value is Document =>
 const KNOWN = ['id', 'says', 'measure', 'of', 'to', 'q', 'each', 'over', 'unit', ...BOUNDS];
 
 /** Returns the rule, or the reason why it is invalid. */
-function ruleOf(document: Document): Rule | string {
+function ruleOf(document: Document): SloRule | string {
   const unknown = Object.keys(document).find((name) => !KNOWN.includes(name));
-  if (unknown !== undefined) return `has a property ${JSON.stringify(unknown)} that is not known`;
+  if (unknown !== undefined) return `has a property ${JSON.stringify(unknown)} that means nothing`;
   const { id, says, measure, q, each, over, unit } = document;
   if (typeof id !== 'string' || !/^[a-z0-9_]{1,64}$/.test(id))
     return 'has no id of letters, digits and underscores';

@@ -1,7 +1,7 @@
 /** One operation of the registry's HTTP interface. Its route and its description are derived from
  *  it. */
 
-import type { Access, Need, RequestGate, Operation as Right } from '../../access/request.ts';
+import type { Access, Need, RequestGate, AccessOperation as Right } from '../../access/request.ts';
 import { invariant } from '../../core/errors.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
@@ -11,7 +11,7 @@ import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
 import type { ByteCache } from './byte-cache.ts';
 import { checkLimits, type SchemaLimits } from './limits.ts';
-import { flagOf, type JsonSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
+import { flagOf, type OpenApiSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
 
 export type RegistryErrorCode = keyof typeof REGISTRY_ERRORS;
 
@@ -49,7 +49,7 @@ export interface Operation {
   /** Name of a schema of the description. */
   readonly body?: string;
   /** `text`: the body is the text itself. */
-  readonly answer: JsonSchema | 'text' | ((wire: Wire) => JsonSchema);
+  readonly answer: OpenApiSchema | 'text' | ((wire: Wire) => OpenApiSchema);
   readonly errors: readonly RegistryErrorCode[];
   /** Absent below `/contexts/{context}`. */
   readonly everywhere?: true;
