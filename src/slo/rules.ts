@@ -116,7 +116,7 @@ const KNOWN = ['id', 'says', 'measure', 'of', 'to', 'q', 'each', 'over', 'unit',
 /** Returns the rule, or the reason why it is invalid. */
 function ruleOf(document: Document): SloRule | string {
   const unknown = Object.keys(document).find((name) => !KNOWN.includes(name));
-  if (unknown !== undefined) return `has a property ${JSON.stringify(unknown)} that means nothing`;
+  if (unknown !== undefined) return `has a property ${JSON.stringify(unknown)} that is not known`;
   const { id, says, measure, q, each, over, unit } = document;
   if (typeof id !== 'string' || !/^[a-z0-9_]{1,64}$/.test(id))
     return 'has no id of letters, digits and underscores';
