@@ -103,7 +103,7 @@ describe('exit codes', () => {
     const path = file('order.avsc', record(NOTE));
     const { code, stdout } = await ask('orders-value', path);
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^orders-value: INCOMPATIBLE under BACKWARD: 1 finding stands against it$/m);
+    expect(stdout).toMatch(/^orders-value: INCOMPATIBLE under BACKWARD: 1 refusing finding$/m);
     expect(stdout).toContain(`1. ${path}:9:5: field "note" has no default`);
     expect(stdout).toContain('rule     AVRO_READER_FIELD_WITHOUT_DEFAULT at Order.note');
     expect(stdout).toMatch(/bytes +[0-9a-f]+ \(\d+ bytes?; decoding breaks at byte \d+\)/);

@@ -336,7 +336,7 @@ describe('registry with access rules', () => {
   it('the registry keeps its rules and logs a line when the file is invalid, and SIGHUP reloads immediately', async () => {
     file('rules', `${RULES}\nbasic:alice reads *`);
     await until('the line in the log', async () =>
-      /rules:7: .*reads.* is no operation/.test(child.log()) ? true : undefined,
+      /rules:7: .*reads.* is not an operation/.test(child.log()) ? true : undefined,
     );
     expect(
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status,

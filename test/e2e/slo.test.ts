@@ -191,7 +191,7 @@ describe('millrace slo', () => {
     writeFileSync(rules, '{"rules":[{"id":"a"}]}');
     for (const [flags, code, message] of [
       [[], 2, '-scrape is required'],
-      [['-scrape=nowhere'], 2, 'is no address'],
+      [['-scrape=nowhere'], 2, 'is not an address'],
       [['-scrape=127.0.0.1:1', `-rules=${rules}`], 2, 'rule 1 does not say what it demands'],
       [['-scrape=127.0.0.1:1', '-only=no_such'], 2, '-only=no_such is no rule'],
       [[`-scrape=127.0.0.1:${await freePort()}`], 3, '/metrics cannot be read: ECONNREFUSED'],
@@ -203,7 +203,7 @@ describe('millrace slo', () => {
     const server = createServer((_request, response) => response.end('<html>'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const page = await slo(`-scrape=127.0.0.1:${(server.address() as AddressInfo).port}`);
-    expect([page.code, page.stderr]).toEqual([3, expect.stringContaining('is no metrics page')]);
+    expect([page.code, page.stderr]).toEqual([3, expect.stringContaining('is not a Prometheus metrics page')]);
     server.close();
   });
 
