@@ -84,7 +84,7 @@ export class PaymentsConsumer {
     this.member = new Member({
       ...options,
       topics: [options.topic],
-      underWay: () => this.processing,
+      inFlight: () => this.processing,
       onMoved: (kind, partitions) => this.moved(kind, partitions),
       onCommit: async () => {
         const ahead = this.recordsAhead;
@@ -104,11 +104,11 @@ export class PaymentsConsumer {
         }),
       log: options.log,
       idle: (ms) => this.idle(ms),
-      givenUp: () => options.drain.aborted,
+      shouldStop: () => options.drain.aborted,
       isOurs: (delivery) => !this.writing.left.has(delivery.partition),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
-        this.member.trust();
+        this.member.noteCommitted();
         countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
         options.onCommitted(outcome);
       },

@@ -55,7 +55,7 @@ export async function redrive(options: PaymentsRedriveOptions): Promise<Payments
       }),
     log: options.log,
     idle: (ms) => sleep(clock, ms, drain),
-    givenUp: () => drain.aborted,
+    shouldStop: () => drain.aborted,
     isOurs: () => true,
     onCommitted: (outcome) => {
       batches++;

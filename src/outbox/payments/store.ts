@@ -2,7 +2,7 @@
  *  caller's transaction. */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
-import { keptOf, recordDigest } from '../inbox/parked.ts';
+import { recordDigest, truncate } from '../inbox/parked.ts';
 import type { CommitState, InboxPort } from '../inbox/port.ts';
 import type { Delivery } from './duplicates.ts';
 import type { OrderEvent } from './event.ts';
@@ -165,8 +165,8 @@ async function insertRecord(
     parked.map((record) => record.offset),
     parked.map((record) => record.reason),
     parked.map((record) => record.detail),
-    parked.map((record) => keptOf(record.key)),
-    parked.map((record) => keptOf(record.value)),
+    parked.map((record) => truncate(record.key)),
+    parked.map((record) => truncate(record.value)),
     parked.map((record) => record.digest),
   ]);
   return rows[0] as { id: bigint; xid: string };

@@ -33,7 +33,7 @@ export interface PaymentWriterOptions {
   /** Waits between two attempts; resolves early when the attempts are to be looked at again. */
   readonly idle: (ms: number) => Promise<void>;
   /** True: leave what is not committed; its next owner reads it again. */
-  readonly givenUp: () => boolean;
+  readonly shouldStop: () => boolean;
   /** Whether a delivery is still ours. */
   readonly isOurs: (delivery: Delivery) => boolean;
   /** Called after each commit. */
@@ -60,7 +60,7 @@ export class PaymentWriter {
 
   constructor(options: PaymentWriterOptions) {
     this.options = options;
-    const { log, idle, givenUp, isOurs, onWait, onCommitted, monotonicMs } = options;
+    const { log, idle, shouldStop, isOurs, onWait, onCommitted, monotonicMs } = options;
     this.settler = new BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>({
       commit: (work) => this.commit(work),
       faultOf,
@@ -70,7 +70,7 @@ export class PaymentWriter {
       attempts: 1,
       log,
       idle,
-      givenUp,
+      shouldStop,
       onWait,
       onCommitted,
       monotonicMs,
@@ -112,7 +112,7 @@ export class PaymentWriter {
         const fault = faultOf(thrown);
         if (fault !== 'away' && fault !== 'contention') throw thrown;
         await this.settler.startWait(thrown);
-        if (this.options.givenUp()) return false;
+        if (this.options.shouldStop()) return false;
       }
       await this.options.idle(retryMs(failures));
     }
