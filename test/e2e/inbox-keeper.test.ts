@@ -304,7 +304,7 @@ describe('expiry', () => {
     });
     await keeper.run();
     expect(turns).toBe(3);
-    expect(said.warnings).toEqual(['the inbox was not kept; tried again']);
+    expect(said.warnings).toEqual(['inbox retention failed; it will be retried']);
   });
 });
 

@@ -1,8 +1,8 @@
 /** Health: is this consumer connected and a member of its group?
  *
- *  Membership begins with the first assignment and ends when the session is lost; a rebalance
+ *  Membership begins with the first assignment and ends when the session is lost; a rebalance in
  *  between does not end it. A health query also sends a request to a broker. The answer can queue
- *  behind an offset commit that waits for a rebalance, so only a silenceReason of SILENCE_MS counts as
+ *  behind an offset commit that waits for a rebalance, so only a silence of SILENCE_MS counts as
  *  unhealthy.
  */
 import { afterAwake } from '../../core/awake.ts';

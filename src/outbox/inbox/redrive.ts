@@ -18,7 +18,8 @@ export interface RedriveOptions {
   readonly reasons: readonly ParkReason[];
   /** The consumer's own handler. A record that fails again stays parked, with the new error. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
-  /** Required to redrive undecidable records: confirms that their effects are known to be missing. */
+  /** Required to redrive undecidable records: confirms that their effects are known to be missing.
+   */
   readonly undecidableAreMissing?: boolean;
   readonly log: Logger;
 }

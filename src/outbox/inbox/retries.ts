@@ -153,7 +153,8 @@ export class Retries {
     return lowest;
   }
 
-  /** Drops the queues of a partition that was revoked or is read again from its committed offset. */
+  /** Drops the queues of a partition that was revoked or is read again from its committed offset.
+   */
   forget(at: Pick<RecordPlace, 'topic' | 'partition'>): void {
     const place = placeKey(at);
     for (const [name, queue] of this.queues) {
