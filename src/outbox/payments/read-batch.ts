@@ -7,7 +7,7 @@ import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { ConsumeResult, TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { Delivery } from './duplicates.ts';
 import { type PaymentEvent, readPaymentEvent } from './event.ts';
-import { readUsualEvent } from './usual-event.ts';
+import { readEventFast } from './fast-event.ts';
 
 /** Delivery whose bytes are in the buffer of its batch. */
 class RecordDelivery implements Delivery {
@@ -93,6 +93,6 @@ function bytesOf({ columns: { arena } }: RecordBatch): Buffer {
 function eventOf(records: RecordBatch, bytes: Buffer, row: number): PaymentEvent {
   const start = records.columns.valueStart[row] as number;
   const length = records.columns.valueLength[row] as number;
-  const usual = length < 0 ? undefined : readUsualEvent(bytes, start, start + length);
-  return usual ?? readPaymentEvent(records.value(row));
+  const fast = length < 0 ? undefined : readEventFast(bytes, start, start + length);
+  return fast ?? readPaymentEvent(records.value(row));
 }

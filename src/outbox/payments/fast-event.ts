@@ -65,7 +65,7 @@ function digitsEnd(bytes: Uint8Array, at: number): number {
 /** Parses the value; undefined if it has another form.
  *  @param bytes the buffer that holds the value from `start` to `end`; bytes behind `end` never
  *  count as part of it */
-export function readUsualEvent(bytes: Buffer, start: number, end: number): OrderEvent | undefined {
+export function readEventFast(bytes: Buffer, start: number, end: number): OrderEvent | undefined {
   let at = start;
   if (!follows(bytes, at, BEFORE_MSG_ID)) return undefined;
   const msgAt = at + BEFORE_MSG_ID.length;
