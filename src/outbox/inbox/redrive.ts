@@ -123,7 +123,7 @@ async function redriveOne(
   const effective = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;
   const once = await effective.once(session, record.msgId, () => handle(session, record));
   if (once.kind === 'undecidable')
-    throw outboxError('poison_record', 'the id is older than what the inbox remembers');
+    throw outboxError('poison_record', 'the id is older than the floor of the inbox');
   return once.kind;
 }
 
