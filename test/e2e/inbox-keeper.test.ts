@@ -304,7 +304,7 @@ describe('expiry', () => {
     });
     await keeper.run();
     expect(turns).toBe(3);
-    expect(inputs.warnings).toEqual(['the inbox was not kept; tried again']);
+    expect(inputs.warnings).toEqual(['inbox retention failed; it will be retried']);
   });
 });
 

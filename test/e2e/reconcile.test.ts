@@ -603,7 +603,7 @@ describe('millrace reconcile', () => {
   it('millrace reconcile prints the counts of a clean run and ends with 0', async () => {
     const { code, stdout } = await run(`-ledger=${ledger}`);
     expect(stdout).toMatch(
-      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\njudged +rows up to /,
+      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\ncompared +rows up to /,
     );
     expect(code).toBe(0);
   });
