@@ -19,7 +19,10 @@ describe('invalid security settings', () => {
   it.each([
     [['-auth-basic=x'], '-auth-basic without -auth-rules would refuse every request'],
     [['-auth-rules=/nowhere'], '/nowhere cannot be read (ENOENT)'],
-    [[`-auth-rules=${file('bad-rules', '# first\nalice read *')}`], 'bad-rules:2: "alice" is not a principal'],
+    [
+      [`-auth-rules=${file('bad-rules', '# first\nalice read *')}`],
+      'bad-rules:2: "alice" is not a principal',
+    ],
     [
       [`-auth-rules=${rulesPath}`, `-auth-basic=${file('bad-users', 'alice:hunter2')}`],
       'bad-users:1: the hash of alice',

@@ -203,7 +203,10 @@ describe('millrace slo', () => {
     const server = createServer((_request, response) => response.end('<html>'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const page = await slo(`-scrape=127.0.0.1:${(server.address() as AddressInfo).port}`);
-    expect([page.code, page.stderr]).toEqual([3, expect.stringContaining('is not a Prometheus metrics page')]);
+    expect([page.code, page.stderr]).toEqual([
+      3,
+      expect.stringContaining('is not a Prometheus metrics page'),
+    ]);
     server.close();
   });
 
