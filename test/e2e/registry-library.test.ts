@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { beforeAll, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { openMetricsPage } from '../../src/drivers.ts';
 import { SchemaRegistry } from '../../src/registry/index.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
@@ -195,11 +196,18 @@ test('ten thousand concurrent misses of one id are one request', async () => {
     .prefetch();
   const proxy = await counted();
   try {
-    const deserializer = new SchemaRegistry({ url: proxy.url }).deserializer<Parcel>();
+    const registry = new SchemaRegistry({ url: proxy.url });
+    const deserializer = registry.deserializer<Parcel>();
     const bytes = serializer.serialize(parcel);
     const values = await Promise.all(Array.from({ length: 10_000 }, () => deserializer.deserialize(bytes)));
     expect(values.every((value) => value?.id === parcel.id)).toBe(true);
     expect(proxy.paths).toEqual([`GET /schemas/ids/${serializer.schemaId}`]);
+    const page = await (await openMetricsPage(registry.metrics, { process: false })).text();
+    expect(page).toContain('serde_seconds_count{operation="deserialize"} 10000');
+    expect(page).toContain('schema_cache_lookups_total{cache="id_to_schema",result="miss"} 10000');
+    await deserializer.deserialize(bytes);
+    const next = await (await openMetricsPage(registry.metrics, { process: false })).text();
+    expect(next).toContain('schema_cache_lookups_total{cache="id_to_schema",result="hit"} 1');
   } finally {
     proxy.close();
   }

@@ -18,6 +18,7 @@ import {
 } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
 import { readerCodec } from '../proof/reader.ts';
+import type { SerdeTimes } from './serde-metrics.ts';
 
 export interface DeserializerOptions {
   /** True: records are keys. Default false. */
@@ -62,13 +63,15 @@ interface Writer {
 export class Deserializer<T = unknown> {
   private readonly client: RegistryClient;
   private readonly options: DeserializerOptions;
+  private readonly times: SerdeTimes;
   private readonly writers = new Map<number | string, Writer>();
   private reader: Schema | undefined;
   private loading: Promise<void> | undefined;
 
   /** @throws bad_option */
-  constructor(client: RegistryClient, options: DeserializerOptions) {
+  constructor(client: RegistryClient, options: DeserializerOptions, times: SerdeTimes) {
     this.client = client;
+    this.times = times;
     this.options = options;
     if (options.readerSchema !== undefined && options.readerVersion !== undefined)
       throw registryError('bad_option', 'a deserializer has one reader schema', {
@@ -99,7 +102,8 @@ export class Deserializer<T = unknown> {
     if (bytes === null || bytes === undefined) return null;
     await this.loadReader();
     const frame = this.frameOf(bytes, headers);
-    if (!this.writers.has(frame.id)) await this.loadWriter(frame.id);
+    if (this.writers.has(frame.id)) this.client.countHits(1);
+    else await this.loadWriter(frame.id);
     return this.decode(bytes, headers);
   }
 
@@ -232,6 +236,7 @@ export class Deserializer<T = unknown> {
   }
 
   private decode(bytes: Uint8Array, headers: RecordHeaders | undefined): T {
+    const startMs = this.times.nowMs();
     const { id } = this.frameOf(bytes, headers);
     const writer = this.writers.get(id);
     if (writer === undefined) throw notCached(`the schema ${id}`);
@@ -242,7 +247,9 @@ export class Deserializer<T = unknown> {
           : this.frameOf(bytes, headers);
       const decode = this.codecOf(writer, frame.path);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      return decode(buffer, frame.payloadStart, buffer.length) as T;
+      const value = decode(buffer, frame.payloadStart, buffer.length) as T;
+      this.times.deserialized(startMs);
+      return value;
     } catch (thrown) {
       throw withSchema(thrown, id);
     }

@@ -6,6 +6,7 @@ import { type RegistryTls, urlsTransport } from '../../serde/urls-transport.ts';
 import { registryError } from '../errors.ts';
 import { systemClock, systemRandom } from '../system.ts';
 import { Deserializer, type DeserializerOptions } from './deserializer.ts';
+import { type SerdeTimes, serdeTimes } from './serde-metrics.ts';
 import { Serializer, type SerializerOptions } from './serializer.ts';
 
 export type RegistryAuth =
@@ -49,6 +50,7 @@ export class SchemaRegistry {
   readonly metrics: Metrics;
   /** Client with the calls of the registry's HTTP interface. */
   readonly client: RegistryClient;
+  private readonly times: SerdeTimes;
 
   /** @throws bad_option */
   constructor(options: SchemaRegistryOptions) {
@@ -58,6 +60,7 @@ export class SchemaRegistry {
         next: 'give one of them',
       });
     this.metrics = options.metrics ?? new Metrics();
+    this.times = serdeTimes(this.metrics, clock);
     const authorization = auth === undefined ? undefined : authorizationOf(auth);
     this.client = new RegistryClient({
       transport: urlsTransport({
@@ -80,12 +83,12 @@ export class SchemaRegistry {
    *  @throws bad_option
    */
   serializer<T = unknown>(options: SerializerOptions): Serializer<T> {
-    return new Serializer<T>(this.client, options);
+    return new Serializer<T>(this.client, options, this.times);
   }
 
   /** Makes a deserializer; no request is sent before its first record. @throws bad_option */
   deserializer<T = unknown>(options: DeserializerOptions = {}): Deserializer<T> {
-    return new Deserializer<T>(this.client, options);
+    return new Deserializer<T>(this.client, options, this.times);
   }
 }
 

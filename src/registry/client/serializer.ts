@@ -11,6 +11,7 @@ import type { RegistryClient } from '../../serde/client.ts';
 import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
 import { idHeaderOf, KEY_ID_HEADER, prefixOf, VALUE_ID_HEADER } from '../../serde/frame.ts';
 import { registryError } from '../errors.ts';
+import type { SerdeTimes } from './serde-metrics.ts';
 import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
 
 export interface SerializerOptions {
@@ -53,13 +54,15 @@ interface Loaded {
 export class Serializer<T = unknown> {
   private readonly client: RegistryClient;
   private readonly options: SerializerOptions;
+  private readonly times: SerdeTimes;
   private readonly payloads = new Payloads(1, BUFFER_BYTES);
   private loading: Promise<Loaded> | undefined;
   private loaded: Loaded | undefined;
 
   /** @throws bad_option */
-  constructor(client: RegistryClient, options: SerializerOptions) {
+  constructor(client: RegistryClient, options: SerializerOptions, times: SerdeTimes) {
     this.client = client;
+    this.times = times;
     this.options = options;
     const { schema, version, autoRegister } = options;
     if ((schema === undefined) === (version === undefined))
@@ -105,13 +108,15 @@ export class Serializer<T = unknown> {
    */
   serialize(value: T): Buffer {
     const { codec, prefix } = this.ready();
-    const { payloads } = this;
+    const { payloads, times } = this;
+    const startMs = times.nowMs();
     payloads.clear();
     codec.encode(value, payloads);
     const length = payloads.length[0] as number;
     const record = Buffer.allocUnsafe(prefix.length + length);
     record.set(prefix, 0);
     payloads.bytes.copy(record, prefix.length, 0, length);
+    times.serialized(startMs);
     return record;
   }
 
