@@ -11,7 +11,7 @@ import { type Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
 import type { Stream, StreamOptions } from './streams.ts';
 
 /** Record of the log with its offset. */
-export interface LogRecord {
+export interface InputRecord {
   readonly entry: Extract<LogEntry, { readonly partition: number }>;
   readonly offset: number;
 }
@@ -29,7 +29,7 @@ export interface JobUnderTest {
 export interface EngineRun {
   /** Processes one batch of records in arrival order, without decisions.
    *  @returns the results that fired, in firing order */
-  feed(batch: readonly LogRecord[]): Promise<readonly OracleRow[]>;
+  feed(batch: readonly InputRecord[]): Promise<readonly OracleRow[]>;
   /** Declares the partition idle until its next record. */
   idle(partition: number): Promise<readonly OracleRow[]>;
   /** Adds one partition. */
@@ -160,7 +160,7 @@ export async function runCourse(
         continue;
       }
       const rows = course.batchRows[Math.min(batches, course.batchRows.length - 1)] ?? 1;
-      const batch: LogRecord[] = [];
+      const batch: InputRecord[] = [];
       for (; at < log.length && batch.length < rows; at++) {
         const one = log[at] as LogEntry;
         if (one.kind === 'idle' || one.kind === 'added') break;

@@ -27,7 +27,7 @@ import { type Journal, WindowOperator } from '../../src/engine/window/operator.t
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
-import type { EngineRun, EngineUnderTest, JobUnderTest, LogRecord } from './engine-under-test.ts';
+import type { EngineRun, EngineUnderTest, InputRecord, JobUnderTest } from './engine-under-test.ts';
 import { rowsOfFirings } from './fired-rows.ts';
 
 /** Least number of rows that a batch has room for. */
@@ -70,7 +70,7 @@ function jobOf(rules: OracleRules): Job {
   });
 }
 
-function batchOf(batch: readonly LogRecord[]): {
+function batchOf(batch: readonly InputRecord[]): {
   readonly records: RecordBatch;
   readonly events: EventBatch;
 } {
@@ -178,7 +178,7 @@ class OperatorRun implements EngineRun {
     this.again = opened.again;
   }
 
-  async feed(batch: readonly LogRecord[]): Promise<readonly OracleRow[]> {
+  async feed(batch: readonly InputRecord[]): Promise<readonly OracleRow[]> {
     const { records, events } = batchOf(batch);
     return this.handOut(this.opened.operator.step(records, events, AT_MS));
   }

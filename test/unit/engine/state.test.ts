@@ -17,7 +17,7 @@ import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
 import { UNLOGGED, WindowOperator } from '../../../src/engine/window/operator.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../src/sim/kv.ts';
-import { batchOf, jobs, rulesOf, streams, type TestEvent, tell } from '../../property/engine-kit.ts';
+import { batchOf, feedOracle, jobs, rulesOf, streams, type TestEvent } from '../../property/engine-kit.ts';
 import { rowsOfFirings } from '../../windows/fired-rows.ts';
 
 const MODES: readonly NativeMode[] = ['native', 'reference'];
@@ -102,7 +102,7 @@ describe.each([
         const { state, operator, feed } = runOf(mode, job, shards, pieces);
         const spiller = pieces && spillerOf(state, pieces, 0).spiller;
         const oracle = new Oracle(rulesOf(job), 1);
-        tell(oracle, events);
+        feedOracle(oracle, events);
         const accounts = [...new Set(events.map(({ accountId }) => accountId)), 77n];
         const found = new Map<bigint, string[]>(accounts.map((id) => [id, []]));
         for (let at = 0; at < events.length; at += 11) {
@@ -139,7 +139,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     const { state, operator, feed } = runOf(mode, job, 2);
     const events = Array.from({ length: 2000 }, (_, i) => event(i, BigInt(i % 3), BigInt(i)));
     const oracle = new Oracle(rulesOf(job), 1);
-    tell(oracle, events);
+    feedOracle(oracle, events);
     const rows = await rowsOfFirings([...feed(events), ...operator.drain(0)], 2);
     expect(rows.map(rowText)).toEqual([...oracle.rows()].map(rowText));
     expect(state.keyCount()).toBe(0);
