@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
 import { packageRoot } from '../../src/shell/package.ts';
-import { datumOf, spending } from '../property/registry-avro-decoder-kit.ts';
+import { datumOf, drawingFrom } from '../property/registry-avro-decoder-kit.ts';
 import { readerSchema, writerSchema } from '../property/registry-avro-pairs-kit.ts';
 import { avscAnswers, type Case, javaAnswers, parse, testedAnswers } from './registry-avro-say.ts';
 
@@ -45,7 +45,7 @@ function randomCases(): Case[] {
   const cases: Case[] = [];
   const numbers = fc.array(fc.nat(1_000_000), { minLength: 200, maxLength: 200 });
   for (const drawn of fc.sample(numbers, PAIRS * 2)) {
-    const next = spending(drawn);
+    const next = drawingFrom(drawn);
     const json = writerSchema(next);
     const reader = JSON.stringify(readerSchema(json, next));
     if (!isSchema(JSON.stringify(json)) || !isSchema(reader)) continue;

@@ -9,7 +9,7 @@ import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import { stepsOf } from '../steps.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
-import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';
+import { datumOf, drawingFrom, hasProto, numbers, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 /** Ten times the steps of the widest of these schemas for six short payloads. */
@@ -26,7 +26,7 @@ describe('Avro decoder against avsc', () => {
         const type = avscOf(text);
         if (type === undefined) return;
         const decode = avroDecoder(tree, parse(json).tree);
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         for (let i = 0; i < 5; i++) {
           const bytes = encodeAvro(tree, datumOf(tree, next));
           if (hasProto(bytes)) continue;
@@ -44,7 +44,7 @@ describe('Avro decoder against avsc', () => {
     let changed = 0;
     fc.assert(
       fc.property(avroSchema, numbers, (json, drawn) => {
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         const writer = parse(json);
         const reader = parse(widened(JSON.parse(writer.text), next));
         const writerType = avscOf(writer.text);
@@ -96,7 +96,7 @@ describe('random bytes', () => {
     let refused = 0;
     fc.assert(
       fc.property(avroSchema, numbers, fc.uint8Array({ maxLength: 120 }), (json, drawn, random) => {
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         const writer = parse(json);
         const reader = parse(widened(JSON.parse(writer.text), next));
         const good = encodeAvro(writer.tree, datumOf(writer.tree, next));
@@ -123,7 +123,7 @@ describe('random bytes', () => {
     fc.assert(
       fc.property(avroSchema, avroSchema, numbers, (one, other, drawn) => {
         const writer = parse(one).tree;
-        const bytes = encodeAvro(writer, datumOf(writer, spending(drawn)));
+        const bytes = encodeAvro(writer, datumOf(writer, drawingFrom(drawn)));
         const said = outcome(parse(other).tree, writer, bytes);
         if (said.startsWith('incompatible_schema')) seen.incompatible_schema++;
         else if (said.startsWith('malformed_payload')) seen.malformed_payload++;

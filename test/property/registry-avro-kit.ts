@@ -52,7 +52,7 @@ const merged = (...parts: ReadonlyArray<fc.Arbitrary<Json>>): fc.Arbitrary<Json>
 const NAMESPACES = ['', 'n', 'n.sub', 'm'];
 const alias = fc.constantFrom('Old', 'n.Old', 'm.Older', 'map', 'n.map');
 
-/** State of a schema under construction; named types are used after they are defined. */
+/** State of a schema under construction. A named type is used only after its definition. */
 interface World {
   count: number;
   readonly names: string[];
@@ -199,7 +199,7 @@ export const avroSchema: fc.Arbitrary<unknown> = fc
       fieldProps: pool(some, choices),
     };
     const world: World = { count: 0, names: [] };
-    // Numbers repeat when they are used up, so the depth limits the recursion.
+    // The drawn numbers repeat when they are used up, so the depth limits the recursion.
     return choices.next(4) === 0
       ? build(world, choices, parts, 0, '')
       : named(world, { next: choices.next }, parts, 0, '');

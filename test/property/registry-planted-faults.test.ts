@@ -1,5 +1,5 @@
-/** Tests the property tests: each of these faults is planted into the compiled rules, one at a
- *  time, and the random pairs must find it. Without a fault they must find nothing. */
+/** Tests the property tests: plants each fault into the compiled rules, one at a time, and expects
+ *  the random pairs to detect it. Without a fault the pairs must detect nothing. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';

@@ -15,7 +15,7 @@ const PAIRS = 450;
 
 interface Fault {
   readonly name: string;
-  /** Findings of a checker with the fault. */
+  /** Changes the findings as a checker with the fault would. */
   readonly plant: (findings: readonly Finding[]) => readonly Finding[];
 }
 
