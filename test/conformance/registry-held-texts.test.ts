@@ -1,4 +1,4 @@
-/** A migrated registry holds texts that a stricter parser refuses. Producers register their text
+/** A migrated registry contains texts that a stricter parser refuses. Producers register their text
  *  again at each start, so registration, lookup and check must find every such text. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
@@ -223,7 +223,7 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
 
 describe('unknown text', () => {
   it.each(HELD.filter(({ title }) => !/second union branch/.test(title)))(
-    'a text that no version holds is refused where it resembles $title',
+    'a text that no version has is refused if it resembles $title',
     async ({ schema, schemaType }) => {
       const other = schema
         .replace('"R"', '"S"')

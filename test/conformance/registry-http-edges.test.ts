@@ -1,4 +1,4 @@
-/** Bodies, names and numbers at the limits of the accepted ones. Each answer is validated against
+/** Bodies, names and numbers at the limits of the accepted ranges. Each answer is validated against
  *  the served description. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { guidOf } from '../../src/formats/guid.ts';

@@ -1,5 +1,5 @@
-/** JSON Schema verdicts for tuples, `not` and `propertyNames`, compared with the existing
- *  registries under BACKWARD. PROVEN gives the same verdict if it is proven as well. */
+/** Compares JSON Schema verdicts for tuples, `not` and `propertyNames` with the existing registries
+ *  under BACKWARD. PROVEN gives the same verdict where that verdict is proven. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Conformance } from './registry-http-kit.ts';
 

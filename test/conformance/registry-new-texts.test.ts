@@ -1,5 +1,5 @@
-/** New Avro texts that releases of the existing registries accept: always, or under STRICT, -wire=7
- *  and the setting. */
+/** New Avro texts that releases of the existing registries accept: always, or under STRICT, with
+ *  -wire=7 and with the setting. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { realClock } from '../wait.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
@@ -11,7 +11,7 @@ const union = (type: readonly unknown[], value: unknown): string =>
   record('R', field('a', type, { default: value }));
 const named = (namespace: string): object => ({ type: 'record', name: 'R', namespace, fields: [] });
 
-/** Accepted by Avro 1.12 as well. */
+/** Texts that Avro 1.12 accepts too. */
 const ANY_BRANCH: readonly Row[] = [
   ['a string behind null', union(['null', 'string'], '')],
   ['a number behind null', union(['null', 'int'], 0)],
@@ -31,7 +31,7 @@ const ANY_BRANCH: readonly Row[] = [
   ['a boolean behind a string', union(['string', 'boolean'], false)],
 ];
 
-/** Accepted up to release 7.9. */
+/** Texts that releases up to 7.9 accept. */
 const UNVALIDATED: readonly Row[] = [
   ['an int with a text as default', record('R', field('a', 'int', { default: 'x' }))],
   ['a string with null as default', record('R', field('a', 'string', { default: null }))],
@@ -67,7 +67,7 @@ const UNVALIDATED: readonly Row[] = [
   ],
 ];
 
-/** Accepted by no release. */
+/** Texts that no release accepts. */
 const REFUSED: readonly Row[] = [
   ['a dash in a name', record('R-1')],
   ['a dash in a field', record('R', field('a-b', 'int'))],

@@ -1,5 +1,5 @@
-/** Protobuf numbers that are used again, on a running registry: a removed number is accepted only
- *  for the same field. */
+/** Reuse of Protobuf numbers on a running registry: a removed number is accepted only for the same
+ *  field. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LEVELS, VERDICT_POLICIES } from '../../src/registry/compatibility/modes.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -19,7 +19,7 @@ const proto2 = (fields: string, more = ''): string =>
 type Removal = 'kept' | 'softly deleted' | 'deleted for good';
 interface Case {
   readonly title: string;
-  /** Version that had the field. The next version lacks it. */
+  /** Version that had the field; the next version lacks it. */
   readonly had: string;
   readonly without?: string;
   readonly proposed: string;
@@ -232,7 +232,7 @@ const CASES: readonly Case[] = [
 const set = (subject: string, body: object): Promise<unknown> =>
   api.call('PUT', `/config/${subject}`, { body });
 
-/** Registers the field, then removes it, then deletes the version that had it. */
+/** Registers the field, removes it, and deletes the version that had it. */
 async function history(
   subject: string,
   { had, without = proto3(''), removal = 'kept' }: Case,

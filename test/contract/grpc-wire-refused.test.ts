@@ -229,7 +229,7 @@ describe('stream errors', () => {
     ['WINDOW_UPDATE of nothing', PROTOCOL, [frame(WINDOW_UPDATE, 0, 1, number(0))]],
     ['WINDOW_UPDATE beyond 2^31', FLOW_CONTROL, [frame(WINDOW_UPDATE, 0, 1, number(2 ** 31 - 1))]],
   ])('only the stream is reset for %s with code %i while its handler runs', async (_what, code, parts) => {
-    const gate = kit.gate();
+    const gate = kit.holdCalls();
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE), ...parts);
     expect((await client.answer(1)).reset).toBe(code);
     expect(kit.server.inFlight()).toBe(1);
@@ -255,7 +255,7 @@ describe('stream errors', () => {
   });
 
   it('only the stream is reset for a call above the limit, also while handlers of reset calls still run', async () => {
-    const gate = kit.gate();
+    const gate = kit.holdCalls();
     await kit.listen({ streamsMax: 3 });
     const client = await kit.open(PREFACE);
     for (let i = 0; i < 20; i++)

@@ -1,5 +1,5 @@
 /** Contract of every HTTP driver with many simultaneous clients, some of them slow or hostile. The
- *  clients run in a process of their own. */
+ *  clients run in a separate process. */
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';

@@ -1,5 +1,5 @@
 /** Contract of every HTTP driver against clients that exhaust memory or connections, or send
- *  requests of another site. */
+ *  cross-site requests. */
 import { describe, expect, test } from 'vitest';
 import type { ConnectionLimit } from '../../src/core/connections.ts';
 import type { HttpAdmission, HttpDriver, HttpRequest, HttpRoute } from '../../src/io/http/port.ts';
@@ -24,8 +24,8 @@ const REFUSED: HttpAdmission = {
 export function httpGuardsContract(driver: HttpDriver): void {
   const { can, start, open, ask } = httpHarness(driver);
 
-  /** Most bytes that the server counted as held while `work` ran, and the growth of this process.
-   */
+  /** Returns the most bytes that the server held while `work` ran, and the growth of this
+   *  process. */
   async function watch(heldBytes: () => number, work: () => Promise<void>) {
     const before = process.memoryUsage.rss();
     let held = 0;

@@ -183,7 +183,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       }
     });
 
-    test('bytes behind a body in malformed chunks are never treated as a request', async () => {
+    test('bytes after a body in malformed chunks are never treated as a request', async () => {
       let smuggled = 0;
       const server = await start([
         { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: 'read' }) },
@@ -210,7 +210,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(smuggled).toBe(0);
     });
 
-    test('bytes behind a body in chunks are the next request, or are never handled', async () => {
+    test('bytes after a body in chunks are the next request, or are never handled', async () => {
       let handled = 0;
       const server = await start([
         { method: 'POST', path: '/now', handler: () => ({ status: 200, body: 'read' }) },
@@ -263,7 +263,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a client that sends all of a refused body first still gets a clean answer', async () => {
+    test('a client that first sends all of a refused body still gets a complete answer', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       client.socket.pause();

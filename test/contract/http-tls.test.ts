@@ -1,4 +1,4 @@
-/** TLS and client certificates, over real sockets with certificates made here. */
+/** TLS and client certificates, over real sockets with generated certificates. */
 import { connect as connectPlain } from 'node:net';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

@@ -1,4 +1,5 @@
-/** Contract of the key-value drivers; the driver in memory keeps it through crashes too. */
+/** Contract of the key-value drivers. The driver in memory also keeps the contract through
+ *  crashes. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -41,7 +42,7 @@ it('a crash of the in-memory store keeps what a log, a run or a flush made durab
   await after.close();
 });
 
-it('a store opens through the requested driver, and a folder only by the driver that created it', async () => {
+it('a store opens through the requested driver, and a folder opens only with the driver that created it', async () => {
   expect([await openKv(), await openKv('on'), await openKv('off')]).toEqual([
     rocksdbDriver,
     rocksdbDriver,

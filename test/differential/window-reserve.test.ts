@@ -1,5 +1,5 @@
-/** Space reserved before a load: rows in the order of their ranges give the same rows, in a table
- *  that does not grow. */
+/** Space reserved before a load: rows loaded in the order of their ranges give the same state, in a
+ *  table that does not grow. */
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../src/addon/window-surface.ts';
 import { admitAll, batchesOf, deltasOf, emptied, outcome, ROW_BYTES, SIDES } from './window-kit.ts';
@@ -27,7 +27,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     return { rows, count };
   };
 
-  it('reserved room changes only the places of rows', async () => {
+  it('reserved room changes only the positions of rows', async () => {
     const { rows, count } = rowsOf();
     expect(count).toBe(KEYS);
     const plain = kernels.open(10, 3);
