@@ -292,7 +292,7 @@ export function groupContract(subject: BrokerSubject): void {
       const consumer = await world.consumer({
         group: fresh('group'),
         onRebalance: () => {
-          throw new Error('the callback fails');
+          throw new Error('no');
         },
       });
       await consumer.subscribe([topic]);
