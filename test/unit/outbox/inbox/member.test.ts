@@ -1,4 +1,4 @@
-/** A member of a group between two reads, over a broker client that answers as it is told. */
+/** A member of a consumer group, over a scripted broker client. */
 import { expect, it } from 'vitest';
 import type { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -73,12 +73,12 @@ async function joined(options: Partial<MemberOptions> = {}) {
   return { client, member, moved };
 }
 
-it('a member commits again what a rebalance refused, and reports it once it is committed', async () => {
-  const told: string[] = [];
+it('a member commits the offsets again that a rebalance refused, and reports them once they are committed', async () => {
+  const events: string[] = [];
   const { client, member } = await joined({
     onCommit: async () => {
-      told.push('asked');
-      return () => void told.push('done');
+      events.push('asked');
+      return () => void events.push('done');
     },
   });
   await member.commit();
@@ -91,10 +91,10 @@ it('a member commits again what a rebalance refused, and reports it once it is c
   await member.commit();
   await member.commit();
   expect(client.commits).toEqual(['t=7', 't=7,u=3']);
-  expect(told).toEqual(['asked', 'asked', 'done']);
+  expect(events).toEqual(['asked', 'asked', 'done']);
 });
 
-it('a member hands over partitions with their finished offsets, and forgets them', async () => {
+it('a member commits the finished offsets of revoked partitions before they leave, and drops them', async () => {
   let end = (_: unknown): void => {};
   const underWay = new Promise((resolve) => {
     end = resolve;
@@ -112,7 +112,7 @@ it('a member hands over partitions with their finished offsets, and forgets them
   expect(member.doneOf(A)).toBeUndefined();
 });
 
-it('a member does not wait for a batch that waits for the database, nor for the first one after it', async () => {
+it('a rebalance does not wait for a batch that waits for the database, nor for the next batch', async () => {
   const { client, member } = await joined({ underWay: () => new Promise(() => {}) });
   await member.wait(true);
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
@@ -121,7 +121,7 @@ it('a member does not wait for a batch that waits for the database, nor for the 
   expect(member.isWaiting).toBe(false);
 });
 
-it('a member waits for a first record up to its limit in parts, and a drain ends the wait', async () => {
+it('a member waits for a first record in several reads up to its limit, and a drain ends the wait', async () => {
   const stop = new AbortController();
   let nowMs = 0;
   const waits: number[] = [];
@@ -146,7 +146,7 @@ it('a member waits for a first record up to its limit in parts, and a drain ends
   expect(waits.slice(3)).toEqual([250, 250]);
 });
 
-it('a member pauses the partitions whose position it knows, and resumes there', async () => {
+it('a member pauses the partitions whose position it knows, and resumes at these positions', async () => {
   const { client, member } = await joined();
   member.took(A, 12n);
   await member.wait(true);

@@ -1,4 +1,5 @@
-/** The one-pass reader of our own events never says anything else than the careful one. */
+/** The one-pass reader of our own events agrees with the general reader or leaves the event to
+ *  it. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { orderCreatedPayload } from '../../../../src/outbox/orders/event.ts';
@@ -49,7 +50,7 @@ describe('one-pass event reader', () => {
     );
   });
 
-  it('the one-pass reader agrees with the careful one or defers to it, whatever bytes are replaced', () => {
+  it('the one-pass reader agrees with the general reader or defers to it, for any replaced bytes', () => {
     const pieces = fc.oneof(
       fc.string({ maxLength: 3 }),
       fc.constantFrom('"', '\\', '0', '-', '9', '00', '-1', 'A', '}', ',"msg_id":"', ' ', '\u00e9', '1e3'),
@@ -74,7 +75,7 @@ describe('one-pass event reader', () => {
       }),
       { numRuns: 3000 },
     );
-    // Digits put in place of digits are still of the usual form.
+    // Digits replaced by digits keep the usual form.
     expect(left).toBeGreaterThan(100);
     expect(read).toBeGreaterThan(20);
   });
@@ -88,7 +89,7 @@ describe('one-pass event reader', () => {
     ['05', false],
     ['-5', false],
     ['', false],
-  ])('the one-pass reader judges an amount of %s: %s', (amount, taken) => {
+  ])('the one-pass reader handles an amount of %s: %s', (amount, taken) => {
     const id = '01890a5d-ac96-774b-bcce-b302099a8057';
     const text = valueBytes(id, id, 7n, 5n, new Date(0)).toString();
     const value = Buffer.from(text.replace('"amount_cents":"5"', `"amount_cents":"${amount}"`));

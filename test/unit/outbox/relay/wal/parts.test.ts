@@ -1,5 +1,5 @@
-/** Decisions of wal mode: positions, confirmed progress, the verdict on an existing slot, and rows
- *  from cells. */
+/** Single decisions of wal mode: positions, confirmed progress, the check of an existing slot, and
+ *  rows from cells. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formatLsn, parseLsn } from '../../../../../src/outbox/relay/wal/lsn.ts';
@@ -256,7 +256,7 @@ describe('row from cells', () => {
     expect(read(cells, oids)).toMatchObject({ id: 7n, payload: Buffer.from('{}') });
   });
 
-  it('a row is read with times that no clock shows', () => {
+  it('a row is read with timestamps out of the usual range', () => {
     const far = (value: wire.WireCell): Date => read({ ...inText, created_at: value }).createdAt;
     expect(far(binary(int8(2n ** 63n - 1n))).getTime()).toBe(8.64e15);
     expect(far(text('-infinity')).getTime()).toBe(-8.64e15);
@@ -281,7 +281,7 @@ describe('row from cells', () => {
     expect(() => read({ ...inText, [name]: cell })).toThrow(new RegExp(`column ${name} `));
   });
 
-  it('a row names the columns that the publication does not show', () => {
+  it('an unreadable row reports the columns that the publication omits', () => {
     const { payload: _, msg_id: __, ...less } = inText;
     expect(() => read(less)).toThrow(/lacks columns of .*: msg_id, payload/);
   });
