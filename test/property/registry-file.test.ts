@@ -157,14 +157,14 @@ describe('registry file of the previous format', () => {
         }
         const old = oldFile(all.map(recordsOf));
         const { keyed, disk } = await opened(Buffer.concat([old, Buffer.alloc(600)]));
-        expect(keyed.held).toEqual(wanted);
+        expect(keyed.values).toEqual(wanted);
         expect(disk.names()).toEqual([REGISTRY_LOG_FILE]);
         await keyed.put('later', '1');
         await keyed.log.close();
         const bytes = Buffer.from(disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array);
         expect(bytes.subarray(0, 8)).toEqual(FRAMES.magic);
         const again = await opened(bytes);
-        expect(again.keyed.held).toEqual(wanted.set('later', '1'));
+        expect(again.keyed.values).toEqual(wanted.set('later', '1'));
       }),
     );
   });
@@ -174,7 +174,7 @@ describe('registry file of the previous format', () => {
     const two = oldFile([[recordOf('a', '1')], [recordOf('b', '2')]]).length;
     for (let cut = two + 1; cut < old.length; cut++) {
       const { keyed } = await opened(Buffer.concat([old.subarray(0, cut), Buffer.alloc(600)]));
-      expect([...keyed.held.keys()], `written up to ${cut}`).toEqual(['a', 'b']);
+      expect([...keyed.values.keys()], `written up to ${cut}`).toEqual(['a', 'b']);
     }
     const flipped = Buffer.from(old);
     flipped[two - 5] = (flipped[two - 5] as number) ^ 1;
@@ -196,7 +196,7 @@ describe('registry file of the previous format', () => {
       disk.changesLeft = Number.POSITIVE_INFINITY;
       const again = new KeyedLog(simulatedLog(disk));
       await again.open();
-      expect(again.held.size, `crash at change ${changes}`).toBe(6);
+      expect(again.values.size, `crash at change ${changes}`).toBe(6);
       expect(disk.names()).toEqual([REGISTRY_LOG_FILE]);
       if (done) expect(changes).toBeGreaterThan(4);
     }
@@ -223,12 +223,12 @@ describe('compaction of a registry file', () => {
       await turns(10);
     }
     expect(told).toEqual([['compacted the registry log', expect.anything()]]);
-    const wanted = new Map(keyed.held);
+    const wanted = new Map(keyed.values);
     await keyed.log.close();
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(30 * 800);
     const again = new KeyedLog(simulatedLog(disk, MIN));
     await again.open();
-    expect(again.held).toEqual(wanted);
+    expect(again.values).toEqual(wanted);
     await again.log.close();
   });
 
@@ -283,11 +283,11 @@ describe('compaction of a registry file', () => {
     }
     // Compaction reads the file twice, in pieces of at most 1 MiB.
     expect(waited).toBeGreaterThan(2 * 16);
-    const wanted = new Map(keyed.held);
+    const wanted = new Map(keyed.values);
     await keyed.log.close();
     const again = new KeyedLog(simulatedLog(disk));
     await again.open();
-    expect(again.held).toEqual(wanted);
+    expect(again.values).toEqual(wanted);
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(9 * lump.length);
     await again.log.close();
   });
@@ -313,7 +313,7 @@ describe('compaction of a registry file', () => {
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(3 * MIN);
     const again = new KeyedLog(simulatedLog(disk));
     await again.open();
-    expect([...again.held]).toEqual([['k', big(19)]]);
+    expect([...again.values]).toEqual([['k', big(19)]]);
   });
 
   it.each(['sync', 'rename'])(
@@ -356,7 +356,7 @@ describe('compaction of a registry file', () => {
       });
       const again = new KeyedLog(simulatedLog(disk));
       await again.open();
-      expect(again.held).toEqual(keyed.held);
+      expect(again.values).toEqual(keyed.values);
     },
   );
 
@@ -396,7 +396,7 @@ describe('compaction of a registry file', () => {
         // The simulated power failure ends the run.
       }
       await turns(20);
-      return { held: keyed.held, open };
+      return { held: keyed.values, open };
     }
     const whole = new SimDisk();
     whole.changesLeft = 100_000;
@@ -420,13 +420,13 @@ describe('compaction of a registry file', () => {
         if (open !== undefined) also.set(...open);
         const wanted = [held, also].map((one) => Object.fromEntries(one));
         expect(wanted, `crash at change ${changes}, seed ${seed}`).toContainEqual(
-          Object.fromEntries(again.held),
+          Object.fromEntries(again.values),
         );
         await again.put('after', 'the crash');
         await again.log.close();
         const third = new KeyedLog(simulatedLog(disk));
         await third.open();
-        expect(third.held).toEqual(again.held);
+        expect(third.values).toEqual(again.values);
       }
     }
   });

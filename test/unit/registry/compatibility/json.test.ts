@@ -1,4 +1,4 @@
-/** Verdicts on JSON Schemas in both directions, with the place of each finding. */
+/** Verdicts on JSON Schemas in both directions, with the position of each finding. */
 
 import { describe, expect, it } from 'vitest';
 import { positionOf } from '../../../../src/formats/json/text.ts';
@@ -9,7 +9,7 @@ import { worked } from '../../../work.ts';
 
 const parsed = (schema: unknown) =>
   parseSchema('JSON', typeof schema === 'string' ? schema : JSON.stringify(schema));
-/** Returns refusing rules with their paths; empty: compatible. */
+/** Returns refusing rules with their paths; empty if compatible. */
 const refused = (reader: unknown, writer: unknown): string[] =>
   checkPair(parsed(reader), parsed(writer))
     .filter((one) => !isCompatible([one]))
@@ -80,7 +80,7 @@ describe('JSON Schema changes in both directions', () => {
       object({ a: int }, { additionalProperties: int }),
       object({ a: int, b: text }, { additionalProperties: int }),
       ['JSON_PROPERTY_NOT_TAKEN b'],
-      // `b` may be an integer by the new schema's `additionalProperties`.
+      // By the new schema's `additionalProperties`, `b` may be an integer.
       ['JSON_TYPE_NARROWED b'],
     ],
     [
@@ -150,12 +150,12 @@ describe('references', () => {
     expect(refused(tree({ type: 'number' }), tree(int))).toEqual([]);
     expect(refused(tree(int), tree({ type: 'number' }))).toEqual(['JSON_TYPE_NARROWED leaf']);
   });
-  it('unchanged references mean what they resolve to', () => {
+  it('unchanged references are compared by their targets', () => {
     const one = (a: object): object => ({ not: { $ref: '#/$defs/a' }, $defs: { a } });
     expect(refused(one(text), one(text))).toEqual([]);
     expect(refused(one(text), one(int))).toEqual(['JSON_KEYWORD_NOT_JUDGED']);
   });
-  it('references that resolve to nothing or to themselves are not judged', () => {
+  it('references without a target or to themselves get no verdict', () => {
     expect(refused({ $ref: '#/$defs/none' }, text)).toEqual(['JSON_REFERENCE_UNRESOLVED']);
     expect(refused({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/a' } } }, text)).toEqual([
       'JSON_REFERENCE_UNRESOLVED',
@@ -165,7 +165,7 @@ describe('references', () => {
       'JSON_KEYWORD_NOT_JUDGED',
     ]);
   });
-  it('references into a part with its own identifier are not judged', () => {
+  it('references into a part with its own identifier get no verdict', () => {
     const inner = (a: object): object => ({
       properties: { x: { $id: 'x', $ref: '#/$defs/a' } },
       $defs: { a },
