@@ -1,4 +1,4 @@
-/** Bearer tokens, hostile ones above all, and the keys they are checked with. */
+/** Bearer tokens, above all hostile ones, and the keys that verify them. */
 import { createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { fileKeys, parseKeySet, RemoteKeys } from '../../../src/access/jwks.ts';
@@ -22,7 +22,7 @@ const jwk = (key: KeyObject, kid: string, over: object = {}): object => ({
 });
 const setOf = (...keys: readonly object[]): string => JSON.stringify({ keys });
 
-/** A token with any header and payload, signed as `RS256` with `key`. */
+/** Token with any header and payload, signed as `RS256` with `key`. */
 function token(claims: object, header: object = {}, key: KeyObject = rsa.privateKey): string {
   const text = `${part({ alg: 'RS256', kid: 'one', ...header })}.${part(claims)}`;
   return `${text}.${sign('sha256', Buffer.from(text), key).toString('base64url')}`;
@@ -286,7 +286,7 @@ describe('remote key set', () => {
     expect(await refusal(jwt, text)).toMatch(/not known/);
   });
 
-  it('the last keys stay in force while their address is unreachable, with occasional retries', async () => {
+  it('the last keys stay valid while their address is unreachable, with occasional retries', async () => {
     const { jwt, asked, log } = remote([first, new Error('ECONNREFUSED'), new Error('ECONNREFUSED'), first]);
     expect(await nameOf(jwt, token(good({ exp: nowS() + 90_000 })))).toBe('svc');
     for (let minute = 0; minute < 30; minute++) {

@@ -1,4 +1,4 @@
-/** The reference pages say what the tables say. */
+/** The reference pages agree with the tables of the sources. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -39,7 +39,7 @@ test('the page omits no error table of the sources', () => {
     .filter(
       (path) =>
         path.endsWith('.ts') &&
-        // A table that only joins others has no codes of its own.
+        // A table that only combines other tables has no codes of its own.
         /^export const [A-Z_]*ERRORS = \{(?! \.\.\.)/m.test(readFileSync(join(source, path), 'utf8')),
     )
     .map((path) => `src/${path}`)

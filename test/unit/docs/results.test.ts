@@ -1,4 +1,4 @@
-/** The page of results says what the JSON beside it says, misses included. */
+/** The page of results agrees with its JSON files, including missed goals. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -14,7 +14,7 @@ test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (p
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
-test('the compatibility table equals what its own runs report', () => {
+test('the compatibility table equals the reports of its own runs', () => {
   for (const [path, text] of generateCompatibility())
     expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(text);
 });

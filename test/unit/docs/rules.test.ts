@@ -1,4 +1,4 @@
-/** The pages of the rules say what the catalogue says. */
+/** The pages of the rules agree with the catalogue. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

@@ -16,7 +16,7 @@ function encode(schema: Schema, value: unknown, message?: string): Buffer {
   return Buffer.from(payloads.bytes.subarray(0, payloads.used));
 }
 
-/** Decodes a payload between other bytes, which must not matter. */
+/** Decodes a payload that is surrounded by other bytes, which must not matter. */
 function decode(reader: Schema, writer: Schema, payload: Buffer, path: readonly number[] = [0]): unknown {
   const around = Buffer.concat([Buffer.alloc(3, 0x7f), payload, Buffer.alloc(20, 0x01)]);
   return readerCodec(reader, writer, path)(around, 3, 3 + payload.length);

@@ -86,7 +86,7 @@ describe('Avro encoder', () => {
     expect(errorOf(() => hexOf(schema, nested(257))).message).toMatch(/nested deeper than 256/);
   });
 
-  it('the output grows beyond any first buffer', () => {
+  it('the output grows beyond its first buffer', () => {
     const text = 'x'.repeat(100_000);
     expect(
       read({ type: 'array', items: 'string' }, { type: 'array', items: 'string' }, [text, text]),

@@ -1,5 +1,5 @@
-/** Hostile texts: each is refused or read within a bounded number of steps, and causes no error
- *  except those of Millrace. */
+/** Hostile texts: each is refused or read within a bounded number of steps, and causes only errors
+ *  of Millrace. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
@@ -8,8 +8,8 @@ import { parseSchema, type Schema, schemaText } from '../../../../src/formats/sc
 import { readerCodec } from '../../../../src/registry/proof/reader.ts';
 import { stepsOf } from '../../../steps.ts';
 
-/** Four times the steps of the longest of these texts, far below those of a quadratic walk over its
- *  items. */
+/** Four times the steps of the longest of these texts, far below the steps of a quadratic walk over
+ *  its items. */
 const STEPS_MAX = 20_000_000;
 
 interface Outcome {
@@ -174,7 +174,7 @@ describe('wide schemas', () => {
     ['comments', `${'// x\n'.repeat(80_000)}"int"`, /accepted/],
   ])('a wide schema is accepted or refused as stated: %s', (_what, text, why) => {
     expect(text.length).toBeLessThan(512 * 1024);
-    // A tree has a limit of its own, so that the stored data has one.
+    // A parsed schema has its own limit, because the stored schema has that limit.
     expect(attempt(text).why).toMatch(new RegExp(`${why.source}|makes more than 20000 types`));
     attempt(text, { normalize: true, lenient: true });
   });
@@ -331,7 +331,7 @@ describe('references', () => {
     expect(attempt('"n.L29_1"', { references: layer }).why).toBe('accepted');
   });
 
-  it('references may define a type twice only where both definitions are equal', () => {
+  it('references may define a type twice only if both definitions are equal', () => {
     const one = '{"type":"record","name":"n.P","fields":[{"name":"a","type":"int"}]}';
     const same = '{"name":"P","namespace":"n","type":"record","fields":[{"type":{"type":"int"},"name":"a"}]}';
     const other = one.replace('int', 'long');

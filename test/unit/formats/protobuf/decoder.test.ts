@@ -381,7 +381,7 @@ describe('message sets', () => {
     'message M { optional S s = 1; } message S { option message_set_wire_format = true; extensions 4 to max; } message A { extend S { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; optional M m = 2; }';
   const empty = { '[A.b]': null, '[A.a]': null };
   all([
-    // Written by protoc 35.1.
+    // Bytes written by protoc 35.1.
     [
       'are items of a number and a message',
       2,

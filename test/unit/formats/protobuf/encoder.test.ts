@@ -266,7 +266,7 @@ describe('exact values', () => {
       ],
       '0a04080210010a04080110000a0408021000',
     ],
-    // As protoc 35.1 writes it.
+    // Bytes as protoc 35.1 writes them.
     [
       'a message set',
       `${P2} message M { option message_set_wire_format = true; extensions 4 to max; } message A { extend M { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; }`,

@@ -7,8 +7,8 @@ import { parseSchema, schemaText } from '../../../../src/formats/schema.ts';
 import { stepsOf } from '../../../steps.ts';
 
 const CHARS = 500_000;
-/** Three times the steps of the worst of these, a thousand public imports; the longest texts take 9
- *  million. */
+/** Three times the steps of the worst of these texts, a thousand public imports. The longest texts
+ *  take 9 million steps. */
 const STEPS_MAX = 100_000_000;
 
 function outcome(text: string, references: readonly ResolvedReference[] = [], normalize = true): string {
@@ -25,7 +25,7 @@ function outcome(text: string, references: readonly ResolvedReference[] = [], no
   return said;
 }
 
-/** Outcome of a text of any length, with its steps counted. */
+/** Outcome of a text of any length, with a bound on its steps. */
 function counted(text: string, references: readonly ResolvedReference[] = []): string {
   let said = '';
   const steps = stepsOf(() => {
