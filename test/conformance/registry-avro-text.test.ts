@@ -74,7 +74,7 @@ describe('normalised Avro text', () => {
 
 /** Texts that Millrace refuses and Java accepts, with the reason. */
 const STRICTER: ReadonlyMap<string, string> = new Map([
-  ['repeated key', 'two readers of the text may take different ones'],
+  ['repeated key', 'two readers of the text may use different values'],
   ['use before definition', 'the specification forbids it, and most readers refuse it'],
   ['same enum twice', 'the specification forbids it'],
   ['empty union', 'it has no value'],
@@ -82,7 +82,7 @@ const STRICTER: ReadonlyMap<string, string> = new Map([
   ['size 0', 'it has no value'],
 ]);
 const LOOSER: ReadonlyMap<string, string> = new Map([
-  ['unquoted', 'a text of one word can mean nothing else'],
+  ['unquoted', 'a text of one word has only one meaning'],
 ]);
 /** Texts that even a lenient reader refuses although Java accepts them. Java prints none of these
  *  itself. */

@@ -34,12 +34,12 @@ const DESCRIPTORS: ReadonlyArray<readonly [title: string, plain: string, kept: s
   ['an optional field', message('optional int32 n = 1;'), message('optional int32 n = 1 [json_name = "n"];')],
   ['a list', message('repeated string tags = 1;'), message('repeated string tags = 1 [json_name = "tags"];')],
   [
-    'an option beside it',
+    'an additional option',
     message('string id = 1 [deprecated = true];'),
     message('string id = 1 [', '  deprecated = true,', '  json_name = "id"', '];'),
   ],
   [
-    'a name that is stated and does not follow',
+    'a stated name that differs from the derived name',
     message('string id = 1 [json_name = "key"];', 'string a = 2;'),
     message('string id = 1 [json_name = "key"];', 'string a = 2 [json_name = "a"];'),
   ],

@@ -55,7 +55,7 @@ const HELD: readonly Held[] = [
   },
   { title: 'an Avro text with a dash in a field name', schema: record('R', field('order-id', 'string')) },
   {
-    title: 'an Avro text whose enum has a symbol that is no name',
+    title: 'an Avro text whose enum has a symbol that is not a valid name',
     schema: avro({ type: 'enum', name: 'E', symbols: ['A-1'] }),
   },
   {
@@ -65,11 +65,11 @@ const HELD: readonly Held[] = [
   { title: 'an Avro text with a fixed of no bytes', schema: avro({ type: 'fixed', name: 'F', size: 0 }) },
   { title: 'an Avro text with an empty union', schema: record('R', field('a', [])) },
   {
-    title: 'an Avro text with an alias that is no name',
+    title: 'an Avro text with an alias that is not a valid name',
     schema: avro({ type: 'record', name: 'R', fields: [], aliases: ['a-b'] }),
   },
   {
-    title: 'an Avro text with a property that stands twice',
+    title: 'an Avro text with a repeated property',
     schema: '{"type":"record","name":"R","fields":[],"owner":"b"}',
     respelled: '{"type":"record","name":"R","fields":[],"owner":"a","owner":"b"}',
   },

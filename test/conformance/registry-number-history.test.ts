@@ -16,7 +16,7 @@ const proto3 = (fields: string, more = ''): string =>
 const proto2 = (fields: string, more = ''): string =>
   `syntax = "proto2"; message Order { optional ${KEPT} ${fields} } ${more}`;
 
-type Removal = 'kept' | 'softly deleted' | 'deleted for good';
+type Removal = 'kept' | 'softly deleted' | 'permanently deleted';
 interface Case {
   readonly title: string;
   /** Version that had the field; the next version lacks it. */
@@ -40,7 +40,7 @@ const CASES: readonly Case[] = [
     status: 200,
   },
   {
-    title: 'the identical field beside a new one',
+    title: 'the identical field with an additional new field',
     had: proto3('string phone = 2;'),
     proposed: proto3('string phone = 2; string mail = 3;'),
     status: 200,
@@ -211,7 +211,7 @@ const CASES: readonly Case[] = [
     proposed: proto2('extensions 9;', 'extend Order { optional string memo = 9; }'),
     status: 409,
   },
-  ...(['softly deleted', 'deleted for good'] as const).flatMap((removal): Case[] => [
+  ...(['softly deleted', 'permanently deleted'] as const).flatMap((removal): Case[] => [
     {
       title: 'the identical field',
       had: proto3('string phone = 2;'),
@@ -242,7 +242,7 @@ async function history(
   await api.register(subject, without, { schemaType: 'PROTOBUF' });
   if (removal === 'kept') return;
   await api.call('DELETE', `/subjects/${subject}/versions/1`);
-  if (removal === 'deleted for good')
+  if (removal === 'permanently deleted')
     await api.call('DELETE', `/subjects/${subject}/versions/1?permanent=true`);
 }
 

@@ -111,7 +111,7 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
     ['another host', JSON.stringify({ pid: 1, host: 'another-machine', start: '' })],
     ['an earlier release of the stack', '1 boot/1 abc\n'],
     ['a hostile process', `{"pid":1e9,"host":"${'x'.repeat(5000)}`],
-  ])('a folder lock is free where %s left a lock file', async (_who, text) => {
+  ])('a folder lock is free if %s left a lock file', async (_who, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
     held(await locks.tryLock(at)).release();
@@ -126,7 +126,7 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
 });
 
 describe('folder lock through flock(1)', () => {
-  it('a folder lock is held on the file in the folder, although the file was replaced while it was locked', async () => {
+  it('a folder lock applies to the file in the folder, although the file was replaced while it was locked', async () => {
     const at = folder();
     const program = join(root, 'late-flock');
     const first = join(root, 'first');

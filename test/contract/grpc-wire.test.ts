@@ -56,7 +56,7 @@ describe('accepted frames', () => {
     expect(kit.handled).toEqual(['hello']);
   });
 
-  it('padding opens the flow-control window again, however long it continues', async () => {
+  it('padding reopens the flow-control window, however long it continues', async () => {
     const client = await kit.open(PREFACE, frame(HEADERS, END_HEADERS, 1, HEAD));
     const byte = (one: number): Buffer =>
       frame(DATA, PADDED, 1, Buffer.concat([Buffer.of(255, one), Buffer.alloc(255)]));
@@ -127,7 +127,7 @@ describe('flow control', () => {
     await kit.clean();
   });
 
-  it('the connection ends where SETTINGS open a window beyond 2^31', async () => {
+  it('the connection ends if SETTINGS open a window beyond 2^31', async () => {
     kit.answer = () => new Promise(() => {});
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     client.send(
@@ -253,7 +253,7 @@ describe('cheap floods', () => {
     expect(await client.goneAway()).toBe(CALM);
   });
 
-  it('a PING with each call is not counted, however many calls there are', async () => {
+  it('a PING with each call is not counted, for any number of calls', async () => {
     const client = await kit.open(PREFACE);
     const calls = 4000;
     const perChunk = 50;

@@ -120,7 +120,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       if (can('own_timeouts')) await client.closed();
     });
 
-    test('pipelined requests are answered in their order, however long each takes', async () => {
+    test('pipelined requests are answered in order, however long each handler takes', async () => {
       const waits = can('pipeline_waits') ? [20, 0, 10, 0] : [0, 0, 0, 0];
       const server = await start([
         {

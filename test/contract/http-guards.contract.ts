@@ -248,7 +248,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       }
     });
 
-    test('a client that disconnects during admission leaves nothing held', async () => {
+    test('a client that disconnects during admission leaves no memory allocated', async () => {
       const door = gate();
       const begun = gate();
       const server = await start(
@@ -380,7 +380,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
 
   describe('methods', () => {
     test.each(['QUERY', 'BREW', 'X-MADE_UP'])(
-      'the unlisted method %s is answered with 405 and Allow, or ends its connection where the backend cannot answer',
+      'the unlisted method %s is answered with 405 and Allow, or ends its connection if the backend cannot answer',
       async (method) => {
         const seen: string[] = [];
         const handler = (request: HttpRequest) => {

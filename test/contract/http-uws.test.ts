@@ -42,7 +42,7 @@ describe(uwsDriver.name, () => {
       }
     });
   } else
-    test('the uWebSockets.js driver names an alternative where it has no binary for this machine and Node', async () => {
+    test('the uWebSockets.js driver names an alternative if it has no binary for this machine and Node.js', async () => {
       const options: HttpServerOptions = {
         host: '127.0.0.1',
         port: 0,

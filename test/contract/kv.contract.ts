@@ -170,7 +170,7 @@ export function kvContract(world: KvWorld): void {
   });
 
   describe(`${driver.name}: run`, () => {
-    it('a run is visible whole once it is finished, and never before or after it is closed unfinished', async () => {
+    it('a run becomes visible as a whole when it is finished, and never if it is closed unfinished', async () => {
       await opened(async (store) => {
         const run = store.openRun('runs');
         await run.append(spans([pair('a', '1'), pair('b', '2')]));
@@ -327,7 +327,7 @@ export function kvContract(world: KvWorld): void {
   });
 
   describe(`${driver.name}: scan`, () => {
-    it('a scan sees the rows of its beginning, whatever is written later', async () => {
+    it('a scan sees the rows that existed at its beginning, whatever is written later', async () => {
       await opened(async (store) => {
         for (const family of ['rows', 'runs']) {
           const pairs = Array.from({ length: 50 }, (_, i) => pair(`k${10 + i}`, `v${i}`));

@@ -60,7 +60,7 @@ it('a store opens through the requested driver, and a folder opens only with the
   }
 });
 
-it('the package rocksdb is refused where it would abort the process', async () => {
+it('the package rocksdb is refused if it would abort the process', async () => {
   expect(npmObstacle('20.19.0')).toBeUndefined();
   expect(npmObstacle('22.23.2')).toBe('it aborts the process on Node.js 22.23.2');
   if (npmObstacle() === undefined) return;

@@ -328,7 +328,7 @@ describe('writeFrames', () => {
   });
 
   it.each([reference, native])(
-    'writeFrames accepts whole payloads that fit and no part of the next: $name',
+    'writeFrames accepts complete payloads that fit and no part of the next payload: $name',
     (kernels) => {
       const { bytes, start, length } = joined([new Uint8Array(10), new Uint8Array(10), new Uint8Array(10)]);
       const write = (into: RecordBatch): number =>
@@ -347,7 +347,7 @@ describe('writeFrames', () => {
   );
 
   it.each([reference, native])(
-    'writeFrames frames payloads that already lie in the arena: $name',
+    'writeFrames frames payloads that are already in the arena: $name',
     (kernels) => {
       const into = RecordBatch.create(4, 100);
       into.append({ value: Uint8Array.of(9, 8, 7) });

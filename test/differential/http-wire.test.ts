@@ -100,10 +100,7 @@ const BARE = /(^|[^\r])\n|\r(?!\n)/;
 const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
   ['a line feed or a carriage return by itself', BARE],
   ['more than one blank in the request line', /[A-Z] {2}| {2}HTTP\//],
-  [
-    'HTTP/1.0 that asks to keep its connection and to end it',
-    /HTTP\/1\.0\r\n(?:.+\r\n)*connection:[^\r]*close/i,
-  ],
+  ['HTTP/1.0 that requests keep-alive and close', /HTTP\/1\.0\r\n(?:.+\r\n)*connection:[^\r]*close/i],
   ['a chunk size of more than 8 digits', /^[0-9a-f]{9}/im],
   ['a chunk extension without the value it announces', /;[^;=\r]*=(?=[;\r])/],
 ];
@@ -351,7 +348,7 @@ describe('HTTP parsers of Millrace and Node', () => {
       'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 00000000000000000001\r\n\r\na',
     ],
     [
-      'an expectation beside 100-continue',
+      'an expectation in addition to 100-continue',
       'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue, x\r\n\r\na',
     ],
   ])('both parsers refuse %s', async (_reason, text) => {

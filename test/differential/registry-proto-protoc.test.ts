@@ -183,7 +183,7 @@ const DIFFERENT_VERDICTS: ReadonlyMap<string, string> = new Map([
   ['', 'a schema declares something'],
   [
     'import "google/protobuf/any.proto"; import "google/protobuf/any.proto"; message M {}',
-    'existing registries take an import twice',
+    'existing registries accept a repeated import',
   ],
 ]);
 
@@ -213,7 +213,7 @@ describe('verdicts', () => {
     expect(differing).toEqual([]);
   });
 
-  it('our parser names the line that protoc names', () => {
+  it('our parser reports the same line as protoc', () => {
     const elsewhere: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       const line = /^(\d+):\d+:/.exec(says)?.[1];

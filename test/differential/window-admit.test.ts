@@ -371,7 +371,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     expect(field(progress, 1, PARTITION_PROGRESS.DROPPED_LATE)).toBe(1);
   });
 
-  it('an idle partition holds nothing back and returns behind the watermark, which does not fall', () => {
+  it('an idle partition does not hold the watermark back, and the watermark does not fall when the partition returns behind it', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     progress[PROGRESS_CELLS + cell(PARTITION_PROGRESS.IDLE)] = 1;

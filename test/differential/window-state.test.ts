@@ -160,7 +160,7 @@ describe('keyed state', () => {
         const { state } = filled(kernels, 10, 3, [many(0n, 5000)]);
         const sizes = [state.bytes()];
         (await state.seal(0)).close();
-        // The following slice, one far ahead, one behind, and another slice that follows the first.
+        // The next slice, a slice far ahead, a slice far back, and another slice after the first.
         for (const start of [10n, 10_000n, -50n, 20n]) {
           const batch = batchesOf(many(start, 1));
           admitAll(batch, 10n);

@@ -55,7 +55,7 @@ async function write(disk: SimDisk, plan: Plan, nextSeq = 1) {
 }
 
 describe('changelog', () => {
-  it('a closed changelog is read back whole, across segments, from any record on', async () => {
+  it('a closed changelog is read back completely, across segments, from any record on', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.nat(40), async (plan, from) => {
         const disk = new SimDisk();
@@ -68,7 +68,7 @@ describe('changelog', () => {
     );
   });
 
-  it('a changelog holds what was durable and a prefix of the rest after a crash, and resumes from there', async () => {
+  it('a changelog has the durable records and a prefix of the others after a crash, and resumes from there', async () => {
     await fc.assert(
       fc.asyncProperty(steps, steps, fc.nat(), async (plan, later, seed) => {
         const disk = new SimDisk();

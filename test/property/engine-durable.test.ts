@@ -133,7 +133,7 @@ function indexesOf(steps: readonly CheckpointStep[]): number[] {
 }
 
 describe.each(SIDES)('run state over the $name kernels', (kernels) => {
-  it('a run ends in the same state wherever its lives end and whatever the number of shards of the next life', async () => {
+  it('a run ends in the same state for any ends of its lives and any numbers of shards', async () => {
     const lives = fc.array(
       fc.oneof(fc.record({ beforeRow: fc.nat({ max: 90 }) }), fc.record({ atStep: fc.nat({ max: 120 }) })),
       { maxLength: 4 },

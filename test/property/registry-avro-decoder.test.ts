@@ -1,4 +1,5 @@
-/** The decoder against avsc, where avsc follows the specification, and against random bytes. */
+/** Compares the decoder with avsc in cases in which avsc follows the specification, and tests it
+ *  with random bytes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';

@@ -106,8 +106,8 @@ describe('normalized Avro text', () => {
   });
 });
 
-describe('places in Avro texts', () => {
-  it('the place of a node is where its JSON begins', () => {
+describe('positions in Avro texts', () => {
+  it('the position of a node is the beginning of its JSON', () => {
     fc.assert(
       fc.property(avroSchema, fc.integer({ min: 0, max: 4 }), (schema, indent) => {
         const source = JSON.stringify(schema, null, indent);
@@ -129,7 +129,7 @@ describe('places in Avro texts', () => {
     );
   });
 
-  it('the place of an error is where its cause is', () => {
+  it('the position of an error is the position of its cause', () => {
     /** Paths of all types in the JSON of a schema. */
     const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
       if (typeof schema === 'string') return [path];

@@ -168,7 +168,7 @@ describe('registries on one topic', () => {
     expect(fenced).toBeGreaterThan(0);
   });
 
-  it('the oracle detects lost and duplicate writes where the broker fences no old leader', async () => {
+  it('the oracle detects lost and duplicate writes if the broker fences no old leader', async () => {
     const steps: Step[] = Array.from({ length: 6 }, () => [
       { do: 'pass' as const, ms: LEASE_MS },
       { do: 'stopLeader' as const, ms: 2 * LEASE_MS },

@@ -317,7 +317,7 @@ describe('compaction of a registry file', () => {
   });
 
   it.each(['sync', 'rename'])(
-    'compaction stops all writes where its %s fails, because the disk may hold either file, and loses nothing',
+    'compaction stops all writes if its %s fails, because the disk may have either file, and loses nothing',
     async (which) => {
       const disk = new SimDisk();
       let failing = false;

@@ -92,7 +92,7 @@ describe('secrets', () => {
     await always(({ text }) => written([], probe(), { MILLRACE_BROKER_PROPERTY: `ssl.key.pem=${text}` }));
   });
 
-  it('a secret is not written where the setting that holds it cannot be parsed', async () => {
+  it('a secret is not written if the setting that contains it cannot be parsed', async () => {
     await always(({ text }) => written([`-broker-property=${text}`, '-broker-property=.']));
     // Unquoted blanks separate words, and words that begin with a dash are flags.
     await always(({ text }) => written(['-broker-property', ...`sasl.password=${text}`.split(' '), 'zq']));
@@ -109,7 +109,7 @@ describe('secrets', () => {
     await always(({ text }) => written([`-postgres=${text}`, '-help']), 10);
   });
 
-  it('a secret is not written where a library quotes it in an error or a stack, whole, escaped or cut off', async () => {
+  it('a secret is not written if a library quotes it in an error or a stack, completely, escaped or truncated', async () => {
     const quoted = (text: string) =>
       probe(() => Promise.reject(new Error(`refused: "${text}" at ${JSON.stringify(text)}`)));
     await always(({ text }) => written([`-broker-property=sasl.password=${text}`], quoted(text)));
@@ -131,7 +131,7 @@ describe('secrets', () => {
     expect(seen).toContain('error: database "no_such_database" at db.internal does not exist for ***');
   });
 
-  it('the parts that read a database address hide its password, however the password spoils the address', async () => {
+  it('the parts that read a database address hide its password, even if the password makes the address invalid', async () => {
     await always(({ text }) => {
       const url = `postgres://me:${text}@127.0.0.1:1/shop`;
       try {

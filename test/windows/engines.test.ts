@@ -38,7 +38,7 @@ const OFTEN: Course = {
   shards: [1, 7, 2],
 };
 const VARIANTS: Readonly<Record<string, Course>> = {
-  'one row a batch': { ...PLAIN, batchRows: [1] },
+  'one row per batch': { ...PLAIN, batchRows: [1] },
   'all rows in a batch': { ...PLAIN, batchRows: [100] },
   'two shards': { ...PLAIN, shards: [2] },
   'seven shards': { ...PLAIN, shards: [7] },
@@ -223,7 +223,7 @@ describe('detection by the proofs', () => {
     expect(await oracleDifference(reference, stream, OFTEN)).toBe('');
   });
 
-  it('the proofs accept the reference engine where a partition is idle when the engine dies', async () => {
+  it('the proofs accept the reference engine if a partition is idle when the engine dies', async () => {
     const one = (partition: number, eventTs: bigint): LogEntry => ({ ...event(7n, eventTs), partition });
     const resting: Stream = {
       rules: { sizeMs: 1n, skewMs: 0n, latenessMs: 0n },

@@ -42,7 +42,7 @@ describe('late-tail report', () => {
     });
   });
 
-  it('the late-tail report states the share of sessions that survives where a drop cuts a session in two', () => {
+  it('the late-tail report states the share of sessions that survive when a drop splits a session', () => {
     const rules = { window: 'session', gapMs: 10n, skewMs: 5n, latenessMs: 0n } as const;
     // The complete session is [0, 26). Without the late event 8 there are two: [0, 10) and [16,
     // 26).
@@ -106,7 +106,7 @@ describe('late-tail report', () => {
     },
   );
 
-  it('the late-tail bench covers the required watermarks and is exact where no event is late', async () => {
+  it('the late-tail bench covers the required watermarks and is exact if no event is late', async () => {
     const results = await bench.run(smokeContext());
     const value = (metric: string): number =>
       results.find((one) => one.metric === metric)?.value ?? Number.NaN;

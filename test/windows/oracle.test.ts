@@ -40,7 +40,7 @@ describe('oracle windows', () => {
     expect(() => new Oracle({ ...rules, slideMs: 6n }, 1)).toThrow('longer than the size');
   });
 
-  it('a session ends a gap behind its last event, a distance of the gap makes two sessions, and a bridging event makes one', () => {
+  it('a session ends a gap after its last event, a distance of the gap makes two sessions, and a bridging event merges them', () => {
     const rules = { ...EXACT, skewMs: 100n, window: 'session', gapMs: 10n } as const;
     expect(whole(rules, [at(0n), at(9n)])).toBe('0..19:2');
     expect(whole(rules, [at(0n), at(10n)])).toBe('0..10:1 10..20:1');
@@ -50,7 +50,7 @@ describe('oracle windows', () => {
     expect(whole(rules, [at(0n, 0, 1n), at(5n, 0, 2n)])).toBe('0..10:1 5..15:1');
   });
 
-  it('window sums are exact and report an overflow of 64 bits, and rows come in the order of unsigned keys', () => {
+  it('window sums are exact and report an overflow of 64 bits, and rows are in the order of unsigned keys', () => {
     const max = (1n << 63n) - 1n;
     const log = [
       at(0n, 0, 1n << 63n, max),

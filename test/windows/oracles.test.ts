@@ -176,7 +176,7 @@ function violationIn(scope: Scope): string | undefined {
 describe('fired windows', () => {
   const session = { window: 'session', gapMs: 2n, skewMs: 1n, latenessMs: 0n } as const;
 
-  it('an accepted event meets a fired window only where sessions that touch merge', () => {
+  it('an accepted event meets a fired window only if sessions that touch merge', () => {
     const scope: Scope = { ...shared, length: 4, reach: 3, rules: session };
     expect(violationIn(scope)).toBeUndefined();
     expect(violationIn({ ...scope, rules: { ...session, touchMerges: true } })).toMatch(
@@ -188,7 +188,7 @@ describe('fired windows', () => {
     { sizeMs: 2n, skewMs: 1n, latenessMs: 0n },
     { window: 'sliding', sizeMs: 3n, slideMs: 2n, skewMs: 0n, latenessMs: 0n },
   ] as const)(
-    'an accepted event meets a fired window only where windows fire a millisecond early: %o',
+    'an accepted event meets a fired window only if windows fire a millisecond early: %o',
     (rules) => {
       const scope: Scope = { ...shared, length: 4, rules };
       expect(violationIn(scope)).toBeUndefined();
@@ -239,11 +239,11 @@ describe('partition interleaving', () => {
       },
     );
 
-  it('the interleaving of partitions changes nothing where every partition has its own watermark', () => {
+  it('the interleaving of partitions changes nothing if every partition has its own watermark', () => {
     fc.assert(independent('partition'), { numRuns: 300 });
   });
 
-  it('the interleaving of partitions changes results or drops where all share one watermark', () => {
+  it('the interleaving of partitions changes results or drops if all partitions share one watermark', () => {
     expect(fc.check(independent('global'), { numRuns: 1000, endOnFailure: true }).failed).toBe(true);
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n, watermark: 'global' } as const;
     const event = (partition: number, eventTs: bigint): LogEntry => ({

@@ -242,7 +242,7 @@ export class RelayWorld {
     const reached = this.reached.get(key) ?? 0;
     this.check(
       place >= 0 && place <= reached,
-      `row ${id} passed an earlier one of ${key}: ${this.story(key)}`,
+      `row ${id} overtook an earlier row of ${key}: ${this.story(key)}`,
     );
     if (place === reached) this.reached.set(key, place + 1);
     const run = `${key} ${producer} ${epoch}`;

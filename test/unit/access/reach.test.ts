@@ -210,7 +210,7 @@ describe('alias', () => {
     }
   });
 
-  it('references behind an alias are read in the context of its target', async () => {
+  it('references of an alias are read in the context of its target', async () => {
     const { ask, registry } = await setUp('mtls:CN=eve all orders-*\nmtls:CN=eve all :.lab:x');
     await registry.register(':.lab:orders-part', { text: text('P') }, {});
     await registry.register('orders-part', { text: text('P') }, {});

@@ -152,7 +152,7 @@ describe('engine HTTP interface', () => {
     expect((await get(engine, '/windows/2')).body).toEqual([]);
   });
 
-  it('GET /windows takes from and to as ms or ISO 8601, half-open, and continues by a link', async () => {
+  it('GET /windows accepts from and to as ms or ISO 8601, half-open, and continues by a link', async () => {
     const starts = (body: unknown) => (body as { window_start: string }[]).map((one) => one.window_start);
     expect(starts((await get(engine, '/windows/1?from=-10&to=0')).body)).toEqual(['-10']);
     expect(
@@ -442,7 +442,7 @@ describe('state folder', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('the folder writes whole files, replaces them, and leaves no unfinished ones', async () => {
+  it('the folder writes files atomically, replaces them, and leaves no unfinished files', async () => {
     const disk = await openDisk(join(dir, 'files'));
     await disk.write('a', [new Uint8Array([1]), new Uint8Array(0), new Uint8Array([2, 3])]);
     await disk.write('a', [new Uint8Array([4, 5])]);

@@ -9,11 +9,11 @@ describe('doctor checks', () => {
     ['20.18.3', 'fail'],
     ['20.19.0', 'ok'],
     ['22.0.0', 'ok'],
-  ])('the doctor judges Node.js %s as %s', (version, verdict) => {
+  ])('the doctor reports Node.js %s as %s', (version, verdict) => {
     expect(judgeNode(version, '115').verdict).toBe(verdict);
   });
 
-  it('the doctor judges librdkafka by the features it was compiled with', () => {
+  it('the doctor checks librdkafka by its compiled features', () => {
     expect(judgeFeatures('2.12.0', ['ssl', 'zstd', 'lz4', 'sasl', 'gzip']).verdict).toBe('ok');
     const lacking = judgeFeatures('2.12.0', ['ssl', 'gzip']);
     expect(lacking.verdict).toBe('fail');
@@ -34,7 +34,7 @@ describe('doctor checks', () => {
     ['Max open files            4096                 4096                 files     \n', 'ok'],
     ['Max open files            unlimited            unlimited            files     \n', 'ok'],
     ['', 'warn'],
-  ])('the doctor judges the open-file limits %j as %s', (text, verdict) => {
+  ])('the doctor reports the open-file limits %j as %s', (text, verdict) => {
     expect(judgeLimits(text).verdict).toBe(verdict);
   });
 });

@@ -9,7 +9,7 @@ import { generateDocs } from '../../../tools/docs-gen.ts';
 
 const pages = await generateDocs();
 
-test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 

@@ -10,7 +10,7 @@ import { generateResults } from '../../../tools/results-gen.ts';
 const pages = generateResults();
 const folder = join(packageRoot(), 'docs/results');
 
-test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 

@@ -225,7 +225,7 @@ describe.each<KvDriver>(drivers)('fired store on disk, by $name', (driver) => {
     await again.close();
   });
 
-  it('the fired store expires rows by event time beside another sink, and frees their disk space', async () => {
+  it('the fired store of an engine with another sink expires rows by event time, and frees their disk space', async () => {
     const store = await driver.open(place(), OPTIONS);
     const fired = await FiredStore.open(store, { shape: TUMBLING, role: 'beside', retainMs: 100 });
     for (let start = 0; start < 1000; start += 10)
@@ -387,7 +387,7 @@ describe('retention', () => {
     expect((await pages(fired, 1n)).rows.map((row) => row.windowStart)).toEqual([1000, 9 * HOUR + 100]);
   });
 
-  it('the retention of a sink expires rows for readers and exports, and only where it is set', async () => {
+  it('the retention of a sink expires rows for readers and exports, and only if it is set', async () => {
     const write = async (fired: FiredStore): Promise<void> => {
       for (const start of [0, 999_900, 1_000_000])
         await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
@@ -441,7 +441,7 @@ describe('fired-store folder', () => {
     await sinkOf(whole, TUMBLING);
   });
 
-  it('a folder that was the sink expires nothing when it is used beside another sink', async () => {
+  it('a folder that was the sink expires nothing when another sink replaces it', async () => {
     const store = await sim();
     await fill(await sinkOf(store, TUMBLING));
     const fired = await beside(store, 100);

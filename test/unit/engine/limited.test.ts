@@ -214,7 +214,7 @@ describe('limiting stage', () => {
       if (stage !== limit && IN_LOOP.has(stage)) expect(busy, stage).toBeLessThan(0.2);
   });
 
-  it('the engine names the input as its limit where records are few', async () => {
+  it('the engine names the input as its limit if records are few', async () => {
     const { limited, strip } = await limitIn({}, true);
     expect(limited?.by).toBe('input');
     expect(strip.get('fetch')?.idle).toBeGreaterThan(0.5);

@@ -80,7 +80,7 @@ describe('stage strip', () => {
     stages.arrived(clock.now - 30, clock.now);
     const times = stages.times();
     expect(times.limitMs).toMatchObject({ fetch: 4, input: 30 });
-    // Of 50 ms, records could be fetched during 5 ms and none existed during 30 ms. The rest of the
+    // During 5 of 50 ms records could be fetched, and during 30 ms none existed. The rest of the
     // time, fetched records waited for the loop.
     expect(shareOf(times, 'fetch')).toMatchObject({ busy: 0.1, blocked: 0.3 });
   });

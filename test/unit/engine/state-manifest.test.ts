@@ -164,7 +164,7 @@ describe('state manifest', () => {
   });
 
   it.each(['format', 'version', 'replay_from', 'durable', 'frontier_ms', 'max_seen_ts', 'fired_ms'])(
-    'the manifest is refused where %s cannot be converted to a text',
+    'the manifest is refused if %s cannot be converted to a text',
     (name) => {
       const good = bodyOf(manifestOf(3));
       const one = { [name]: { toString: 1, valueOf: 1 } };

@@ -134,7 +134,7 @@ describe.each([
 });
 
 describe.each(MODES)('state in memory, %s kernels', (mode) => {
-  it('the state merges a window of hundreds of slices, whatever the pages', async () => {
+  it('the state merges a window of hundreds of slices, with pages of any size', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 700, slideMs: 699 };
     const { state, operator, feed } = runOf(mode, job, 2);
     const events = Array.from({ length: 2000 }, (_, i) => event(i, BigInt(i % 3), BigInt(i)));
@@ -146,7 +146,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     state.close();
   });
 
-  it('the state returns the windows of a key that end first where there are very many', async () => {
+  it('the state returns the windows of a key that end first if there are very many', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 5000, slideMs: 1 };
     const { state, feed } = runOf(mode, job, 1);
     for (const firing of feed([event(10), event(11)])) firing.close();

@@ -1,5 +1,5 @@
 /** Schema names of the effects commands: a name that PostgreSQL would refuse or misread is refused
- *  before the server is asked. */
+ *  before the command connects. */
 import { describe, expect, it } from 'vitest';
 import { command as orders } from '../../../src/bin/orders.ts';
 import { command as payments } from '../../../src/bin/payments.ts';

@@ -75,7 +75,7 @@ describe('leader lease', () => {
     expect(mine.vacant(2100 + LEASE_MS - 1)).toBe(false);
     mine.note({ ...other, resigned: true, offset: 4n }, 2200, 0);
     expect(mine.vacant(2201)).toBe(true);
-    // A leader that has resigned does not count, whoever leads next.
+    // A resigned leader does not count for the next lease.
     mine.fenced(2300);
     expect(mine.vacant(2301)).toBe(false);
     expect(mine.leader(2301)).toBeUndefined();

@@ -144,7 +144,7 @@ describe('unencodable values', () => {
     ['a fraction for an int64', PROTO, { ...PROTO_VALUE, account: 0.5 }],
     ['a text for a bool', PROTO, { ...PROTO_VALUE, ok: 'true' }],
     ['an unknown enum name', PROTO, { ...PROTO_VALUE, status: 'C' }],
-    ['one for many', PROTO, { ...PROTO_VALUE, items: { n: 1 } }],
+    ['a single value for a repeated field', PROTO, { ...PROTO_VALUE, items: { n: 1 } }],
     ['no object', PROTO, 5],
   ])('the value with %s is refused, and nothing is appended', (_what, schema, value) => {
     const payloads = new Payloads(4, 1024);

@@ -60,7 +60,7 @@ describe('redaction', () => {
     );
   });
 
-  test('a secret setting is hidden whole, including a list across its commas', () => {
+  test('a secret setting is hidden completely, including a list across its commas', () => {
     expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
     expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
     expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toBe('a://u:***@h,b');

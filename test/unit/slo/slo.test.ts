@@ -140,7 +140,7 @@ describe('verdict', () => {
     expect(one({}, pages('a', ...series('m_total', 100, 110, 3, 5))).value).toBe(10 + 3 + 2);
   });
 
-  it('a verdict is no_data without the metric, and met where it counted nothing', () => {
+  it('a verdict is no_data without the metric, and met if the metric counted nothing', () => {
     expect(one({}, pages('a', 'other 1'))).toMatchObject({
       verdict: 'no_data',
       note: 'no process serves m_total',
@@ -222,7 +222,7 @@ const histogram = (...counts: readonly number[]): string => {
 const quantile = { measure: 'quantile', of: [{ metric: 'm', where: {} }], bound: 'below' } as const;
 
 describe('quantile', () => {
-  it('a quantile lies between two bounds, and meets a limit with the upper bound', () => {
+  it('a quantile is between two bounds, and meets a limit with the upper bound', () => {
     const a = pages('a', histogram(0, 0, 0, 0), histogram(98, 1, 1, 0));
     expect(one({ ...quantile, q: 0.98, limit: 0.001 }, a)).toMatchObject({
       verdict: 'met',

@@ -297,10 +297,10 @@ describe('enums', () => {
 describe('unions', () => {
   const list = { type: 'array', items: 'int' };
   it.each<readonly [string, unknown, unknown, AvroDatum, unknown]>([
-    ['a branch goes to the same type', ['null', 'int'], ['int', 'null'], branch(1, 5), 5],
-    ['null goes to null', ['null', 'int'], ['int', 'null'], branch(0, null), null],
+    ['a branch is read as the same type', ['null', 'int'], ['int', 'null'], branch(1, 5), 5],
+    ['null is read as null', ['null', 'int'], ['int', 'null'], branch(0, null), null],
     [
-      'the same type comes before a promotion',
+      'the same type precedes a promotion',
       ['float', 'int'],
       ['float', 'int', 'long'],
       branch(1, 16_777_217),
@@ -308,10 +308,10 @@ describe('unions', () => {
     ],
     ['a promotion in the order of the reader', ['int'], ['string', 'double', 'long'], branch(0, 5), 5],
     ['another order, another type', ['int'], ['string', 'long', 'double'], branch(0, 5), 5n],
-    ['a float is no long', ['float'], ['long', 'double'], branch(0, 0.5), 0.5],
+    ['a float is not read as long', ['float'], ['long', 'double'], branch(0, 0.5), 0.5],
     ['string to bytes', ['string'], ['null', 'bytes'], branch(0, 'x'), Buffer.from('x')],
-    ['a reader that is no union', ['null', 'int'], 'long', branch(1, 5), 5n],
-    ['a writer that is no union', 'int', ['null', 'long'], 5, 5n],
+    ['a reader without a union', ['null', 'int'], 'long', branch(1, 5), 5n],
+    ['a writer without a union', 'int', ['null', 'long'], 5, 5n],
     [
       'an array by its kind alone',
       ['null', list],

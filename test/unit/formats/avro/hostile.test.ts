@@ -109,13 +109,13 @@ describe('wide schemas', () => {
       /accepted/,
     ],
     [
-      'fields of one name',
+      'fields with the same name',
       fill('{"type":"record","name":"R","fields":[', ']}', () => '{"name":"f","type":"int"}'),
       /stands twice/,
     ],
     ['symbols', fill('{"type":"enum","name":"E","symbols":[', ']}', (i) => `"S${i}"`), /accepted/],
     [
-      'symbols and a default that is none',
+      'symbols and a default that is not a symbol',
       fill('{"type":"enum","name":"E","default":"x","symbols":[', ']}', (i) => `"S${i}"`),
       /none of its symbols/,
     ],
@@ -125,7 +125,7 @@ describe('wide schemas', () => {
       /accepted/,
     ],
     [
-      'aliases that are one',
+      'equal aliases',
       fill('{"type":"record","name":"R","fields":[],"aliases":[', ']}', () => '"A"'),
       /accepted/,
     ],
@@ -159,12 +159,12 @@ describe('wide schemas', () => {
     ],
     ['a name', `{"type":"record","name":"${'a.'.repeat(200_000)}b","fields":[]}`, /accepted/],
     [
-      'a name that is none',
+      'an invalid name',
       `{"type":"record","name":"${'a.'.repeat(200_000)}-","fields":[]}`,
       /is not an Avro name/,
     ],
     [
-      'a float text that is none',
+      'an invalid float text',
       `{"type":"record","name":"R","fields":[{"name":"a","type":"float","default":"${'1'.repeat(400_000)}x"}]}`,
       /is not a float/,
     ],

@@ -111,7 +111,7 @@ describe('hostile texts', () => {
       /accepted|things/,
     ],
     [
-      'many groups behind messages',
+      'many groups after messages',
       `message M { message A {} ${repeated((i) => `optional group G${i} = ${i + 20_000} {}`, 200_000)} }`,
       /accepted|things/,
     ],
@@ -229,12 +229,12 @@ describe('hostile descriptors', () => {
       /cannot be decoded/,
     ],
     [
-      'a name that is none',
+      'an invalid name',
       base64(new ProtoWriter().bytes(4, new ProtoWriter().bytes(1, 'M {} message N').finish()).finish()),
       /as the name of a message/,
     ],
     [
-      'a type that is none',
+      'an invalid type',
       base64(
         new ProtoWriter()
           .bytes(

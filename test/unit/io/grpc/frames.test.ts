@@ -65,7 +65,7 @@ describe('HTTP/2 frames', () => {
     expect(readAll([GREETING, reserved]).seen).toEqual([`6 0 0 ${'00'.repeat(8)}`]);
   });
 
-  it('a frame that is too long is refused by its head alone, however it is cut', () => {
+  it('a frame that is too long is refused by its head alone, in chunks of any size', () => {
     const head = Buffer.of(0, 0x40, 1, DATA, 0, 0, 0, 0, 1);
     for (const size of [1, 4, 9])
       expect(readAll([GREETING, ...cut(head, size)]).seen).toEqual([`refused ${FRAME_SIZE_ERROR}`]);

@@ -144,7 +144,7 @@ describe('header block', () => {
     ['padding of eight bits', '00 01 61 82 1fff'],
     ['padding that is not of EOS', '00 01 61 81 18'],
     ['a table of more than was offered', '3fe21f'],
-    ['a size of the table behind a field', '8220'],
+    ['a size of the table after a field', '8220'],
   ])('a header block with %s cannot be read', (_what, bytes) => {
     expect(read(new HpackDecoder(), hex(bytes))).toBe('unreadable');
   });
@@ -198,7 +198,7 @@ describe('header block', () => {
     ['a NUL in a value', 'name', 'a\0b'],
     ['a DEL in a value', 'name', 'a\x7fb'],
     ['a blank before a value', 'name', ' a'],
-    ['a tab behind a value', 'name', 'a\t'],
+    ['a tab after a value', 'name', 'a\t'],
   ])('a header block with %s is read as invalid, and so is every use of its entry', (_what, name, value) => {
     const bytes = literal(name, value);
     expect(read(new HpackDecoder(), bytes)).toBe('unsound');

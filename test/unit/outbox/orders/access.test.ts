@@ -123,7 +123,7 @@ const problem = ({ status, headers, body }: HttpResponse) => ({
   retry: headers?.['retry-after'],
 });
 
-describe('orders over HTTP behind access rules', () => {
+describe('orders over HTTP with access rules', () => {
   it('an HTTP request without credentials gets a 401 problem that names the schemes, and its body is not read', async () => {
     const { gate } = gateWith();
     const refused = problem(await overHttp(gate, { body: 'no JSON at all' }));
@@ -174,7 +174,7 @@ describe('orders over HTTP behind access rules', () => {
   });
 });
 
-describe('orders over gRPC behind access rules', () => {
+describe('orders over gRPC with access rules', () => {
   it('a gRPC call without accepted credentials gets UNAUTHENTICATED, and its message is not read', async () => {
     const { gate } = gateWith();
     const refused = await overGrpc(gate, { body: 'no message at all' });

@@ -206,7 +206,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
       ['two lines far apart', `Idempotency-Key: ${KEY}\r\nX-A: b\r\nIDEMPOTENCY-KEY: other\r\n`],
       ['two values in one line', `Idempotency-Key: ${KEY}, ${KEY}\r\n`],
       ['none', ''],
-      ['an empty one', 'Idempotency-Key:\r\n'],
+      ['an empty key', 'Idempotency-Key:\r\n'],
     ])('a key is refused with %s, and the service is not called', async (_, line) => {
       problem(
         await ask('POST', '/orders', { head: JSON_TYPE + line, body: ORDER }),

@@ -98,9 +98,15 @@ describe('JSON Schema changes in both directions', () => {
       ['JSON_TYPE_NARROWED a.b[].c'],
     ],
     ['a nullable value', { oneOf: [{ type: 'null' }, text] }, text, [], ['JSON_TYPE_NARROWED']],
-    ['an alternative more', { anyOf: [text, int] }, { anyOf: [text] }, [], ['JSON_COMBINATION_CHANGED']],
     [
-      'alternatives that are not apart',
+      'an additional alternative',
+      { anyOf: [text, int] },
+      { anyOf: [text] },
+      [],
+      ['JSON_COMBINATION_CHANGED'],
+    ],
+    [
+      'alternatives that overlap',
       { oneOf: [{ type: 'number' }, int] },
       { oneOf: [{ type: 'number' }] },
       ['JSON_COMBINATION_CHANGED'],
@@ -114,7 +120,7 @@ describe('JSON Schema changes in both directions', () => {
       ['JSON_COMBINATION_CHANGED'],
     ],
     [
-      'all of, as one',
+      'all of, combined',
       { ...text, maxLength: 5 },
       { allOf: [text, { maxLength: 5 }] },
       ['JSON_TYPE_NARROWED', 'JSON_LENGTH_NARROWED'],
@@ -122,7 +128,7 @@ describe('JSON Schema changes in both directions', () => {
     ],
     ['not', { not: int }, { not: text }, ['JSON_KEYWORD_NOT_JUDGED'], ['JSON_KEYWORD_NOT_JUDGED']],
     [
-      'not, beside a change',
+      'not, together with a change',
       { ...text, not: { const: 'x' } },
       { type: ['string', 'null'], not: { const: 'x' } },
       ['JSON_TYPE_NARROWED'],

@@ -249,7 +249,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(text('A'), text('B')))).toEqual(['PROTO_ENUM_VALUE_RENAMED']);
   });
 
-  it('two rings of messages whose lengths meet late end within a bound', () => {
+  it('two rings of messages whose lengths have a large common multiple end within a bound', () => {
     const ring = (length: number, last = ''): Schema =>
       proto(
         indexes(length)
@@ -311,7 +311,7 @@ describe('number history', () => {
     ],
     ['a map as the list of its entries', three('map<string, int32> a=1;'), three('repeated E a=1;'), []],
     [
-      'another message whose numbers mean something else',
+      'another message whose numbers have another meaning',
       three('N a=1; message N{E e=1;} message E{string x=1;}'),
       three('K a=1; message K{D d=1;} message D{int64 x=1;}'),
       ['PROTO_NUMBER_RETYPED'],
@@ -324,8 +324,8 @@ describe('number history', () => {
     ],
     ['an extension', two('int32'), two('string'), ['PROTO_NUMBER_RETYPED']],
     ['an extension of the same form', two('int32'), two('bool'), []],
-    ['a number that goes', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
-    ['a number that goes and is reserved', three('int32 a=1;'), three('reserved 1;'), []],
+    ['a removed number', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
+    ['a removed and reserved number', three('int32 a=1;'), three('reserved 1;'), []],
   ])('the history check reports %s', (_name, old, now, rules) => {
     expect(found(old, now)).toEqual(rules);
   });

@@ -164,7 +164,7 @@ describe('oversized record', () => {
     await world.until('the other partition', () => first.decoded.length === 3);
     await world.append(0, [world.good(3)]);
     await world.append(1, [world.good(11)]);
-    await world.until('what comes later on the other partition', () => first.decoded.length === 4);
+    await world.until('later records of the other partition', () => first.decoded.length === 4);
     expect(first.member.heldReason()).toMatch(
       /^partition 0 waits at offset 1: topic t\.quarantine refuses the record of 5000 bytes as too large/,
     );
@@ -179,7 +179,7 @@ describe('oversized record', () => {
     await world.sleep(60_000);
     quarantine.bytesMax = 10_000;
     await world.until('the end of the wait', () => second.member.heldReason() === undefined);
-    await world.until('the records behind it', () => second.decoded.length === 2);
+    await world.until('the records after it', () => second.decoded.length === 2);
     await second.stop();
     expect(second.decoded).toEqual([{ n: 2 }, { n: 3 }]);
     expect(second.metrics.heldPartitions.value()).toBe(0);

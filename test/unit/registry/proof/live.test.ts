@@ -154,7 +154,7 @@ describe('counterexample', () => {
     ]);
   });
 
-  it('a counterexample is truncated where the event is long', () => {
+  it('a counterexample is truncated if the event is long', () => {
     const wide = order(...Array.from({ length: 800 }, (_, i) => ({ name: `field_${i}`, type: 'int' })), {
       name: 'n',
       type: 'int',

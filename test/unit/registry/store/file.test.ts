@@ -348,12 +348,12 @@ describe('end of the file', () => {
     ['a flipped bit of the payload', Buffer.concat([flipped(2000), room]), 'damaged'],
     ['a flipped bit of the header', Buffer.concat([flipped(1), room]), 'damaged'],
     [
-      'an unwritten sector with bytes behind',
+      'an unwritten sector with later bytes',
       Buffer.concat([zeroed(1024, 1536), room, Buffer.from('x')]),
       'damaged',
     ],
-    ['a flipped bit and a sound append behind', Buffer.concat([flipped(2000), frame]), 'damaged'],
-    ['a part of an append and a sound one behind', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
+    ['a flipped bit and a valid later append', Buffer.concat([flipped(2000), frame]), 'damaged'],
+    ['a part of an append and a valid later append', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
   ])('the end of a file with %s is classified correctly', (_, bytes, verdict) => {
     expect(judgeTail(bytes, 0)).toBe(verdict);
   });

@@ -185,11 +185,11 @@ describe('deletion', () => {
     ['an unknown word', 'a', 'newest', false, 'invalid_version'],
     ['a version that is not soft-deleted', 'a', '1', true, 'version_not_soft_deleted'],
     ['a version that is deleted', 'a', '2', false, 'version_soft_deleted'],
-    ['a deleted version, for good', 'a', '2', true, 'done'],
+    ['a deleted version, permanently', 'a', '2', true, 'done'],
     ['the latest', 'a', 'latest', false, 'done'],
     ['-1', 'a', '-1', false, 'done'],
-    ['one that is referred to', 'b', '1', false, 'reference_exists'],
-    ['one whose referrer is deleted', 'c', '1', false, 'done'],
+    ['a version with a reference to it', 'b', '1', false, 'reference_exists'],
+    ['a version whose referring schema is deleted', 'c', '1', false, 'done'],
   ])('a deletion answers with the right code for %s', async (_, subject, wanted, permanent, answer) => {
     for (const fields of [['x'], ['x', 'y'], ['x', 'y', 'z']]) await put('a', avro(...fields));
     await registry.deleteVersion('a', '2', false);
@@ -286,7 +286,7 @@ describe('references', () => {
 });
 
 describe('field numbers', () => {
-  it('field numbers count when a referenced schema is gone too, through a restart', async () => {
+  it('field numbers of a deleted referenced schema still count, also after a restart', async () => {
     await put('part', {
       format: 'PROTOBUF',
       text: 'syntax = "proto3"; package p; message Part { int32 n = 1; }',

@@ -100,7 +100,7 @@ describe('comparison of JSON Schemas', () => {
     ['twice by allOf', (next) => ({ allOf: [next, next] })],
     ['twice by oneOf', (next) => ({ oneOf: [next, next] })],
     [
-      'by properties and by what it excludes',
+      'by properties and inside its exclusion',
       (next) => ({ not: { properties: { a: next } }, properties: { a: next } }),
     ],
     ['and back to the first', (next) => ({ anyOf: [next, next], properties: { a: back, b: next } })],

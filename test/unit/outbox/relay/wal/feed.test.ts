@@ -247,7 +247,7 @@ describe('WAL feed', () => {
     expect(feed.progress.confirmed).toBe(100n);
   });
 
-  it('the feed counts what arrives while the pipeline is full, and a keepalive confirms nothing past it', async () => {
+  it('the feed counts rows that arrive while the pipeline is full, and a keepalive confirms no position after them', async () => {
     const { broker, feed, transaction, settle, throttled } = scene();
     broker.isFull = true;
     for (let i = 1n; i <= 200n; i++)
