@@ -244,8 +244,8 @@ itFull('memory stays under the budget while many times as much is written and re
   expect(files).toBe(8);
   expect(stats.cacheBytes + stats.memtableBytes).toBeLessThanOrEqual(budget);
   expect(stats.tableReaderBytes).toBeLessThan(MIB);
-  // Memory in addition to the budget: a file that is being written, read-ahead of the compaction, and the
-  // allocator's reserve.
+  // Memory in addition to the budget: a file that is being written, read-ahead of the compaction,
+  // and the allocator's reserve.
   expect(after.peak - before.rss).toBeLessThan(budget + 64 * MIB);
 });
 

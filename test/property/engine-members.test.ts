@@ -1,6 +1,6 @@
-/** Engines with -source=group under virtual time. Whatever happens to the group, the disk, the
- *  sink, the clock or a process, the results equal those of the batch oracle, and no window is
- *  written twice with different values. */
+/** Engines with -source=group under virtual time, with faults of the group, the disk, the sink, the
+ *  clock and the processes. The results equal those of the batch oracle, and no window is written
+ *  twice with different values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';

@@ -54,7 +54,7 @@ export interface EngineUnderTest {
   /** Kinds of streams that the engine supports. */
   readonly computes: StreamOptions;
   start(job: JobUnderTest): Promise<EngineRun>;
-  /** Starts another process on the state that a dead process left. The number of shards may differ. */
+  /** Starts another process on the state of a dead process. The number of shards may differ. */
   restore(job: JobUnderTest, left: unknown): Promise<EngineRun>;
 }
 
