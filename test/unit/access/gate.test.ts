@@ -115,7 +115,7 @@ describe('basic credentials', () => {
     const { gate } = basicGate();
     for (const [user, password] of [
       ['alice', 'wrong'],
-      ['nobody', SECRET],
+      ['unknown', SECRET],
       ['bob', ''],
     ] as const) {
       const before = scrypts();

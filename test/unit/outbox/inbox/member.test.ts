@@ -96,10 +96,10 @@ it('a member commits the offsets again that a rebalance refused, and reports the
 
 it('a member commits the finished offsets of revoked partitions before they leave, and drops them', async () => {
   let end = (_: unknown): void => {};
-  const underWay = new Promise((resolve) => {
+  const inFlight = new Promise((resolve) => {
     end = resolve;
   });
-  const { client, member, moved } = await joined({ underWay: () => underWay });
+  const { client, member, moved } = await joined({ underWay: () => inFlight });
   member.finished(A, 7n);
   const revoking = client.onRebalance({ kind: 'revoked', partitions: [A] });
   for (let i = 0; i < 20; i++) await turn();

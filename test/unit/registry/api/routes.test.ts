@@ -188,8 +188,8 @@ describe('refusals', () => {
       413,
       413,
     ],
-    ['an unknown subject', 'GET', '/subjects/nobody/versions', undefined, 404, 40401],
-    ['an unknown subject in a lookup', 'POST', '/subjects/nobody', { schema: V1 }, 404, 40401],
+    ['an unknown subject', 'GET', '/subjects/unknown/versions', undefined, 404, 40401],
+    ['an unknown subject in a lookup', 'POST', '/subjects/unknown', { schema: V1 }, 404, 40401],
     ['an unknown content in a lookup', 'POST', '/subjects/orders-value', { schema: BREAKING }, 404, 40403],
     ['an unknown version', 'GET', '/subjects/orders-value/versions/99', undefined, 404, 40402],
     ['an invalid version', 'GET', '/subjects/orders-value/versions/0', undefined, 422, 42202],
@@ -258,7 +258,7 @@ describe('compatibility and levels', () => {
       is_compatible: false,
     });
     expect(
-      (await call('POST', '/compatibility/subjects/nobody/versions/latest', { schema: V1 })).body,
+      (await call('POST', '/compatibility/subjects/unknown/versions/latest', { schema: V1 })).body,
     ).toEqual({ is_compatible: true });
     expect(await call('POST', `${path}/latest`, { schema: '{' })).toEqual(error(422, 42201));
     expect((await call('POST', `${path}/latest?verbose=true`, { schema: '{' })).body).toMatchObject({
