@@ -1,10 +1,10 @@
 /** What a check of `millrace doctor` is: a question with an id, and an answer a user can act on. */
 import { findMillraceError } from '../core/errors.ts';
 
-export type Verdict = 'ok' | 'warn' | 'fail';
+export type DoctorVerdict = 'ok' | 'warn' | 'fail';
 
 export interface Answer {
-  readonly verdict: Verdict;
+  readonly verdict: DoctorVerdict;
   /** What was found. */
   readonly found: string;
   /** What to do; left out where all is well. */
@@ -16,7 +16,7 @@ export interface Check {
   ask(): Promise<Answer> | Answer;
 }
 
-export interface Finding extends Answer {
+export interface DoctorFinding extends Answer {
   readonly id: string;
 }
 
@@ -25,8 +25,8 @@ export const warn = (found: string, next: string): Answer => ({ verdict: 'warn',
 export const fail = (found: string, next: string): Answer => ({ verdict: 'fail', found, next });
 
 /** Asks one after the other, so that no check disturbs another. A check that throws has failed. */
-export async function askAll(checks: readonly Check[]): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
+export async function askAll(checks: readonly Check[]): Promise<readonly DoctorFinding[]> {
+  const findings: DoctorFinding[] = [];
   for (const check of checks) {
     let answer: Answer;
     try {
@@ -42,7 +42,7 @@ export async function askAll(checks: readonly Check[]): Promise<readonly Finding
 }
 
 /** One line a finding: verdict, id, what was found, what to do. */
-export function renderFindings(findings: readonly Finding[]): string {
+export function renderFindings(findings: readonly DoctorFinding[]): string {
   const width = Math.max(0, ...findings.map((finding) => finding.id.length));
   return findings
     .map(

@@ -26,7 +26,7 @@ const PRUNED_ROWS = 10_000;
 const RECORDS_KEPT_MS = 3_600_000;
 const CONNECT_TIMEOUT_MS = 5000;
 
-export interface Kept {
+export interface InboxOptions {
   readonly pool: SqlPool;
   readonly driver: BrokerDriver;
   readonly brokers: string;
@@ -111,7 +111,7 @@ async function keepRecords(
 /** Keeps the inbox while `work` runs; a bug in either ends both. */
 export async function keepInbox(
   context: PaymentsContext,
-  { pool, driver, brokers, names, ttl }: Kept,
+  { pool, driver, brokers, names, ttl }: InboxOptions,
   work: () => Promise<void>,
 ): Promise<void> {
   const { settings, clock, metrics, log } = context;

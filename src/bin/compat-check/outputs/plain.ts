@@ -3,13 +3,13 @@
 import { consequence, type GateFinding, type GateReport } from '../../../registry/check/report.ts';
 import { eventLines, fixLines, sidesOf } from './text.ts';
 
-export interface Place {
+export interface AnnotationPlace {
   readonly line: number;
   readonly column: number;
 }
 
 /** Where an annotation goes: a place of the proposed file itself, else its beginning. */
-export function placeIn(report: GateReport, one: GateFinding): Place {
+export function placeIn(report: GateReport, one: GateFinding): AnnotationPlace {
   const { proposed } = sidesOf(one);
   if (proposed === undefined || proposed.source !== report.file || proposed.line < 1)
     return { line: 1, column: 1 };
