@@ -40,7 +40,10 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
 
 /** End-to-end tests of the fast tier that belong to no command: a user's service with the library,
  *  and a SIGKILL of that service. */
-const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
+const FAST_LIBRARY: readonly string[] = [
+  'test/e2e/library-shipping.test.ts',
+  'test/e2e/registry-library.test.ts',
+];
 
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
  *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */

@@ -1,6 +1,6 @@
 /** The only module of the tests that waits or reads the clock. A test waits for a state, never for
- *  a duration, and never decides by a duration. test/repository/tidy.test.ts refuses timers and clocks
- *  elsewhere. */
+ *  a duration, and never decides by a duration. test/repository/tidy.test.ts refuses timers and
+ *  clocks elsewhere. */
 import { inspect } from 'node:util';
 import type { Timers } from '../src/core/clock.ts';
 import { systemClock } from '../src/io/clock/system.ts';

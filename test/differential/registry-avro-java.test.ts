@@ -76,7 +76,7 @@ function recordsOfUnions(text: string): readonly (readonly string[])[] {
   return unions;
 }
 
-/** True where a union of the reader may lack a record of the writer's union by its name, and Java
+/** True if a union of the reader may lack a record of the writer's union by its name, so that Java
  *  matches another record by its structure: the recorded difference that random pairs meet.
  */
 function mayMatchByStructure({ writer, reader }: Case): boolean {

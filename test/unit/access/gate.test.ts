@@ -82,7 +82,7 @@ describe('password hash', () => {
   it('a line of the password file names one user, once', () => {
     const line = `scrypt$16384$8$1$${salt}$${hash}`;
     expect(() => parsePasswords(line, 'users')).toThrow('users:1: the line does not begin with user:');
-    expect(() => parsePasswords(`a:${line}\na:${line}`, 'users')).toThrow('users:2: a is there twice');
+    expect(() => parsePasswords(`a:${line}\na:${line}`, 'users')).toThrow('users:2: a has two lines');
   });
 });
 

@@ -127,16 +127,16 @@ describe('access rules', () => {
 
   it.each([
     ['basic:a read', 'rules:1: a rule has three columns, not 2'],
-    ['\n\nalice read *', 'rules:3: "alice" is no principal'],
-    ['basic: read *', '"basic:" is no principal'],
-    ['basic:a reads *', '"reads" is no operation'],
-    ['basic:a read,,write *', '"" is no operation'],
+    ['\n\nalice read *', 'rules:3: "alice" is not a principal'],
+    ['basic: read *', '"basic:" is not a principal'],
+    ['basic:a reads *', '"reads" is not an operation'],
+    ['basic:a read,,write *', '"" is not an operation'],
     ['basic:a read :.ctx', 'names a context and no subjects'],
     ['basic:a read :*:', 'names a context and no subjects'],
     ['basic:a read a\\', 'ends in a lone backslash'],
     ['"basic:a read *', 'a quote is not closed'],
     ['"basic:a"b read *', 'a quote is not closed'],
-    [`basic:a read ${'x'.repeat(2000)}`, 'a pattern of 2000 characters'],
+    [`basic:a read ${'x'.repeat(2000)}`, 'a pattern has 2000 characters'],
     ['basic:a read * extra', 'three columns, not 4'],
   ])('the rules file %j is refused with its line', (text, message) => {
     expect(() => Rules.parse(text, 'rules')).toThrow(message);
@@ -159,7 +159,7 @@ describe('token buckets', () => {
     expect(buckets.take('a')).toBeGreaterThan(0);
     clock.advance(2);
     expect(buckets.take('a')).toBe(0);
-    buckets.giveBack('a');
+    buckets.refund('a');
     expect(buckets.take('a')).toBe(0);
   });
 
@@ -244,7 +244,7 @@ describe('watched file', () => {
     expect(file.current).toBe(first);
     const errors = log.lines.filter(({ level }) => level === 'error');
     expect(errors.map(({ fields }) => String(fields['error']))).toEqual([
-      expect.stringContaining(':1: "reads" is no operation'),
+      expect.stringContaining(':1: "reads" is not an operation'),
       expect.stringContaining('ENOENT'),
     ]);
     expect(reloads.value(reloads.series('auth-rules', 'failed'))).toBe(2);

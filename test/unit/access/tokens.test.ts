@@ -151,11 +151,15 @@ describe('bearer token', () => {
     ['is for another service', () => token(good({ aud: 'payments' })), /claim aud/],
     ['has no audience', () => token(good({ aud: undefined })), /claim aud/],
     ['is from another issuer', () => token(good({ iss: `${ISSUER}.evil.test` })), /claim iss/],
-    ['names no principal', () => token(good({ sub: '' })), /names nobody/],
+    ['names no principal', () => token(good({ sub: '' })), /is not the name of a principal/],
     ['has no subject', () => token(good({ sub: undefined })), /claim/],
-    ['names a number', () => token(good({ sub: 7 })), /names nobody/],
-    ['names two lines', () => token(good({ sub: 'a\nanonymous' })), /names nobody/],
-    ['names a very long principal', () => token(good({ sub: 'x'.repeat(257) })), /names nobody/],
+    ['names a number', () => token(good({ sub: 7 })), /is not the name of a principal/],
+    ['names two lines', () => token(good({ sub: 'a\nanonymous' })), /is not the name of a principal/],
+    [
+      'names a very long principal',
+      () => token(good({ sub: 'x'.repeat(257) })),
+      /is not the name of a principal/,
+    ],
     ['is huge', () => token(good({ pad: 'x'.repeat(8000) })), /too long/],
     [
       'is deep',
@@ -296,7 +300,7 @@ describe('remote key set', () => {
     expect(asked()).toBeGreaterThan(3);
     expect(asked()).toBeLessThan(15);
     expect(log.lines.map(({ message }) => message)).toContain(
-      'token keys could not be read; the last ones stay in force',
+      'token keys could not be read; the last keys stay in force',
     );
   });
 

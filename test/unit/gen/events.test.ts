@@ -164,7 +164,7 @@ describe('invalid options', () => {
     ['largest time', { baseMs: 9_007_199_254_740_000 }],
     ['range of whole numbers', { valueMin: 2, valueMax: 1 }],
     ['span', { valueMin: -9e15, valueMax: 9e15 }],
-    ['parts of 1', { delays: { ...DEFAULT_EVENTS.delays, tail: 0.9999 } }],
+    ['shares', { delays: { ...DEFAULT_EVENTS.delays, tail: 0.9999 } }],
     ['out of range', { delays: { ...DEFAULT_EVENTS.delays, stragglerMaxMs: 1e12 } }],
     ['below typical-max', { delays: { ...DEFAULT_EVENTS.delays, tailMaxMs: 1 } }],
     ['below tail-max', { delays: { ...DEFAULT_EVENTS.delays, stragglerMaxMs: 1 } }],

@@ -85,7 +85,7 @@ async function simulate(
     resendMaxMs: 400,
     giveUpMs: 2000,
     giveUpDrainingMs: 1000,
-    underWayMax: 10_000,
+    inFlightMax: 10_000,
     ...options,
   }).run();
   return { sent, entries, writtenBefore, result };
@@ -104,7 +104,7 @@ describe('load client', () => {
   });
 
   test('a load client with every connection busy counts the wait as latency', async () => {
-    const held = await simulate(() => ({ ms: 100 }), { retryRate: 0, underWayMax: 1, count: 50 });
+    const held = await simulate(() => ({ ms: 100 }), { retryRate: 0, inFlightMax: 1, count: 50 });
     expect(held.sent.length).toBe(50);
     expect(held.result.latency.maxMs).toBeGreaterThan(4000);
     expect(held.result.sendLagMsMax).toBeGreaterThan(4000);

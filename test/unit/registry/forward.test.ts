@@ -235,7 +235,7 @@ describe('foreign answers', () => {
       const { transport, sent } = transportOf([foreign(status)]);
       await expect(forwardToLeader(log, transport, requestOf(), realClock)).rejects.toMatchObject({
         code: 'forwarding_failed',
-        message: `no registry of this topic answers at ${url}, where the leader says that it is (HTTP ${status})`,
+        message: `no registry of this topic answers at ${url}, the address that the leader announces (HTTP ${status})`,
         row: { number: 50003 },
         next: expect.stringMatching(/^nothing was written/),
       });

@@ -105,11 +105,11 @@ describe('choice of the HTTP backend', () => {
 
   test('node:http serves only on request', async () => {
     const chosen = await choose({ asked: 'node', needs: [], tls: true, loopback: false });
-    expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'asked for']);
+    expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'requested']);
   });
 
   test.each<[string, Partial<HttpChoice>, string]>([
-    ['without a statement', {}, 'lacks least'],
+    ['without a statement', {}, 'most features'],
     ['with TLS', { needs: [], tls: true }, 'no TLS'],
     ['on an address that others reach', { needs: [], loopback: false }, 'not a loopback address'],
     ['with a need that uWebSockets.js lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
@@ -118,7 +118,7 @@ describe('choice of the HTTP backend', () => {
       { needs: ['pipeline_waits'], tls: true },
       'the command needs pipeline_waits',
     ],
-    ['when asked', { asked: 'net', tls: true }, 'asked for'],
+    ['when asked', { asked: 'net', tls: true }, 'requested'],
   ])('our own parser over node:net serves %s, and the log states why', async (_what, choice, why) => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);

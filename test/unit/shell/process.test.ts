@@ -162,7 +162,7 @@ describe('command process', () => {
     expect(await ended).toEqual({ code: 70, signal: null });
     expect([out(), err()]).toEqual([
       '',
-      'error: probe waits for something that cannot happen any more; this is a bug of millrace [internal]\n',
+      'error: probe: the event loop drained before the command finished; this is a bug of millrace [internal]\n',
     ]);
   });
 
@@ -171,7 +171,7 @@ describe('command process', () => {
     await listening();
     child.kill('SIGTERM');
     expect(await ended).toEqual({ code: 70, signal: null });
-    expect(err()).toContain('error: work under way did not finish within 50 ms of SIGTERM');
+    expect(err()).toContain('error: work in flight did not finish within 50 ms of SIGTERM');
   });
 
   test('a closed reader of stdout ends the process with 0 and no message', async () => {

@@ -170,8 +170,8 @@ describe('settings and log', () => {
       ['{"count": 5', 'is not JSON'],
       ['[1]', 'is not a JSON object'],
       ['"text"', 'is not a JSON object'],
-      ['{"count": {"a": 1}}', 'sets count to something'],
-      ['{"count": null}', 'sets count to something'],
+      ['{"count": {"a": 1}}', 'sets count to a value'],
+      ['{"count": null}', 'sets count to a value'],
       ['{"cuont": 1}', 'did you mean count?'],
       ['{"count": "x"}', 'config count=x is not a whole number'],
     ] as const) {

@@ -116,7 +116,7 @@ describe('shared HTTP server', () => {
     const refused = start(bare, ['-listen=:0', '-metrics-listen=:0']);
     expect(await refused.code).toBe(2);
     expect(refused.world.stderr()).toContain(
-      'serves nothing on -listen beside -metrics-listen; leave -listen out',
+      'serves nothing on -listen if -metrics-listen is given; leave -listen out',
     );
   });
 

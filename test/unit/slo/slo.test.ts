@@ -48,11 +48,11 @@ describe('metrics exposition', () => {
   });
 
   it.each([
-    ['<html></html>', 'line 1 is no sample'],
-    ['a{b="c} 1', 'line 1 is no sample'],
-    ['a{b=c} 1', 'line 1 is no sample'],
-    ['a 1\nb', 'line 2 is no sample'],
-    ['a 0x10', 'line 1 is no sample'],
+    ['<html></html>', 'line 1 is not a sample'],
+    ['a{b="c} 1', 'line 1 is not a sample'],
+    ['a{b=c} 1', 'line 1 is not a sample'],
+    ['a 1\nb', 'line 2 is not a sample'],
+    ['a 0x10', 'line 1 is not a sample'],
     ['', 'it has no sample'],
   ])('the text %j is not an exposition', (text, why) => {
     expect(() => page(text)).toThrow(why);
@@ -90,12 +90,12 @@ describe('metrics exposition', () => {
       `a{b="${'\\'.repeat(100_001)}"} 1`,
       `a ${'1'.repeat(100_000)}x`,
     ];
-    for (const text of hostile) expect(() => page(text)).toThrow('is no sample');
+    for (const text of hostile) expect(() => page(text)).toThrow('is not a sample');
     // Its length alone is the reason. The work on a line is bounded, because a longer line is not
     // read.
     const sound = (chars: number): string => `a{b="${'x'.repeat(chars - 9)}"} 1`;
     expect(page(sound(65_536)).samples.get('a')).toHaveLength(1);
-    expect(() => page(sound(65_537))).toThrow('is no sample');
+    expect(() => page(sound(65_537))).toThrow('is not a sample');
   });
 });
 
@@ -361,19 +361,19 @@ describe('rules', () => {
     ['{', 'not JSON'],
     ['[]', 'not a document with a list of rules'],
     ['{"rules":[]}', 'not a document with a list of rules'],
-    ['{"rules":[1]}', 'rule 1 is no object'],
+    ['{"rules":[1]}', 'rule 1 is not an object'],
     [text({ id: 'A b' }), 'rule 1 has no id'],
-    [text({ says: '' }), 'does not say'],
-    [text({ measure: 'mean' }), 'has no measure of'],
-    [text({ below: 1 }), 'has not one limit'],
-    [text({ atMost: '0' }), 'has not one limit'],
+    [text({ says: '' }), 'has no text in "says"'],
+    [text({ measure: 'mean' }), 'needs a measure of'],
+    [text({ below: 1 }), 'needs exactly one limit'],
+    [text({ atMost: '0' }), 'needs exactly one limit'],
     [text({ measure: 'quantile' }), 'has no q'],
     [text({ measure: 'ratio' }), 'does not select metrics'],
     [text({ of: [] }), 'does not select metrics'],
-    [text({ measure: 'rate', over: 'life' }), 'cannot measure a rate over a life'],
+    [text({ measure: 'rate', over: 'life' }), 'cannot measure a rate over life'],
     [text({ over: 'night' }), 'has an over'],
     [text({ each: 'one' }), 'has an each'],
-    [text({ limits: 1 }), 'a property "limits" that means nothing'],
+    [text({ limits: 1 }), 'a property "limits" that is not known'],
     [JSON.stringify({ rules: [good, good] }), 'rule 2 repeats the id a'],
   ])('the rules file %j is refused', (document, why) => {
     expect(() => parseRules(document, 'file')).toThrow(`file: `);
@@ -419,6 +419,6 @@ describe('formatting', () => {
     expect(metricsAddress(text)).toBe(address);
   });
   it.each(['a', '', 'http://', 'ftp://a:1'])('the text %j is refused as an address', (text) => {
-    expect(() => metricsAddress(text)).toThrow('is no address');
+    expect(() => metricsAddress(text)).toThrow('is not an address');
   });
 });

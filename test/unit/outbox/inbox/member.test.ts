@@ -65,7 +65,7 @@ async function joined(options: Partial<MemberOptions> = {}) {
     batchRows: 4,
     batchBytes: 1024,
     batchWaitMs: 1,
-    underWay: () => undefined,
+    inFlight: () => undefined,
     onMoved: (kind, partitions) => void moved.push({ kind, partitions }),
     ...options,
   });
@@ -74,11 +74,11 @@ async function joined(options: Partial<MemberOptions> = {}) {
 }
 
 it('a member commits the offsets again that a rebalance refused, and reports them once they are committed', async () => {
-  const events: string[] = [];
+  const calls: string[] = [];
   const { client, member } = await joined({
     onCommit: async () => {
-      events.push('asked');
-      return () => void events.push('done');
+      calls.push('before');
+      return () => void calls.push('after');
     },
   });
   await member.commit();
@@ -91,7 +91,7 @@ it('a member commits the offsets again that a rebalance refused, and reports the
   await member.commit();
   await member.commit();
   expect(client.commits).toEqual(['t=7', 't=7,u=3']);
-  expect(events).toEqual(['asked', 'asked', 'done']);
+  expect(calls).toEqual(['before', 'before', 'after']);
 });
 
 it('a member commits the finished offsets of revoked partitions before they leave, and drops them', async () => {
@@ -99,7 +99,7 @@ it('a member commits the finished offsets of revoked partitions before they leav
   const inFlight = new Promise((resolve) => {
     end = resolve;
   });
-  const { client, member, moved } = await joined({ underWay: () => inFlight });
+  const { client, member, moved } = await joined({ inFlight: () => inFlight });
   member.finished(A, 7n);
   const revoking = client.onRebalance({ kind: 'revoked', partitions: [A] });
   for (let i = 0; i < 20; i++) await turn();
@@ -113,7 +113,7 @@ it('a member commits the finished offsets of revoked partitions before they leav
 });
 
 it('a rebalance does not wait for a batch that waits for the database, nor for the next batch', async () => {
-  const { client, member } = await joined({ underWay: () => new Promise(() => {}) });
+  const { client, member } = await joined({ inFlight: () => new Promise(() => {}) });
   await member.wait(true);
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
   await member.wait(false);
@@ -160,7 +160,7 @@ it('a member pauses the partitions whose position it knows, and resumes at these
 it('a consumer is a member from its first assignment until its session is lost, and reports why it is not', async () => {
   const { client, member } = await joined();
   expect(await member.unhealthyReason()).toMatch(
-    /^not a member of the consumer group: it has not let this one in yet$/,
+    /^not a member of the consumer group: no partitions were assigned yet$/,
   );
   client.consume = async (into) => {
     into.clear();
@@ -179,7 +179,7 @@ it('a consumer is a member from its first assignment until its session is lost, 
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
   expect(await member.unhealthyReason()).toBeUndefined();
   await client.onRebalance({ kind: 'lost', partitions: [B] });
-  expect(await member.unhealthyReason()).toMatch(/it has not let this one in yet$/);
+  expect(await member.unhealthyReason()).toMatch(/no partitions were assigned yet$/);
   await client.onRebalance({ kind: 'assigned', partitions: [A, B] });
   expect(await member.unhealthyReason()).toBeUndefined();
 });

@@ -16,20 +16,20 @@ const record = (n: number) => ({
   msgId: MSG,
 });
 
-interface Result {
+interface Outcome {
   done: number;
   parked: number;
   waits: boolean[];
   transactions: number;
 }
 
-/** Commits one record whose effect fails `failures` times with this sqlstate. */
-async function settle(sqlstate: string | undefined, failures: number, isOurs = () => true): Promise<Result> {
-  const result: Result = { done: 0, parked: 0, waits: [], transactions: 0 };
+/** Settles one record whose effect fails `failures` times with this SQLSTATE. */
+async function settle(sqlstate: string | undefined, failures: number, isOurs = () => true): Promise<Outcome> {
+  const outcome: Outcome = { done: 0, parked: 0, waits: [], transactions: 0 };
   let left = failures;
-  const settler = new BatchCommitter<ReturnType<typeof record>, string, { done: number; parked: number }>({
+  const committer = new BatchCommitter<ReturnType<typeof record>, string, { done: number; parked: number }>({
     commit: ({ records, parked }) => {
-      result.transactions++;
+      outcome.transactions++;
       if (records.length > 0 && left-- > 0)
         return Promise.reject(sqlError('sql_failed', 'no', { details: { sqlstate } }));
       return Promise.resolve({ done: records.length, parked: parked.length });
@@ -39,20 +39,20 @@ async function settle(sqlstate: string | undefined, failures: number, isOurs = (
     log: silentLogger,
     attempts: 2,
     idle: () => Promise.resolve(),
-    givenUp: () => false,
+    shouldStop: () => false,
     isOurs,
     onWait: (waiting) => {
-      result.waits.push(waiting);
+      outcome.waits.push(waiting);
       return Promise.resolve();
     },
     onCommitted: ({ done, parked }) => {
-      result.done += done;
-      result.parked += parked;
+      outcome.done += done;
+      outcome.parked += parked;
     },
     monotonicMs: () => 0,
   });
-  expect(await settler.settle({ records: [record(1)], parked: [] })).toBe(true);
-  return result;
+  expect(await committer.settle({ records: [record(1)], parked: [] })).toBe(true);
+  return outcome;
 }
 
 it.each(['22003', '23505', '44000', '54000', 'P0001', '25P02', undefined])(
@@ -83,6 +83,6 @@ it.each(['42P01', '0A000', '28000', '3D000'])(
 
 it('a batch continues with its remaining records when the waiting record has moved to another member', async () => {
   let asked = 0;
-  const result = await settle('57P01', 9, () => asked++ < 3);
-  expect(result).toEqual({ done: 0, parked: 0, waits: [true, false], transactions: 3 });
+  const outcome = await settle('57P01', 9, () => asked++ < 3);
+  expect(outcome).toEqual({ done: 0, parked: 0, waits: [true, false], transactions: 3 });
 });

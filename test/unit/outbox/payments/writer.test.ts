@@ -132,7 +132,7 @@ function setup() {
   const charged: string[] = [];
   const afterCharges: number[] = [];
   const waits: boolean[] = [];
-  const control = { idles: 0, isAbandoned: false, left: new Set<number>(), onIdle: () => {} };
+  const control = { idles: 0, shouldStop: false, left: new Set<number>(), onIdle: () => {} };
   let ms = 0;
   const clock = { wallNowMs: () => 1, monotonicMs: () => ms++ };
   const writer = new PaymentWriter({
@@ -148,7 +148,7 @@ function setup() {
       control.idles++;
       control.onIdle();
     },
-    givenUp: () => control.isAbandoned,
+    shouldStop: () => control.shouldStop,
     isOurs: (delivery) => !control.left.has(delivery.partition),
     onCommitted: (outcome) => {
       for (const { event } of outcome.charged) charged.push(event.orderId);
@@ -278,7 +278,7 @@ describe('batch of payments', () => {
       throw gone();
     };
     control.onIdle = () => {
-      control.isAbandoned = true;
+      control.shouldStop = true;
     };
     expect(await writer.write([order(1)])).toBe(false);
     expect(tables.state.batches).toBe(0);

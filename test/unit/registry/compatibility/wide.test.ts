@@ -283,7 +283,7 @@ describe('wide Protobuf schemas', () => {
     const findings = bounded(() => checkNumberHistory(tree(`message M{${fields('int64')}}`), versions));
     expect(findings).toHaveLength(100);
     expect(findings[0]?.message).toBe(
-      'number 2 was int32 "f1" until version 1, vanished in version 2, and never comes back as int64 "f1"',
+      'number 2 was int32 "f1" until version 1, was removed in version 2, and cannot be used again for int64 "f1"',
     );
     expect(bounded(() => checkNumberHistory(wide, versions))).toEqual([]);
     expect(rules(bounded(() => checkNumberHistory(other, [{ version: 1, tree: wide }])))).toEqual([
