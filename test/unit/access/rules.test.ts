@@ -1,4 +1,4 @@
-/** The rules file, its patterns, the token buckets, and files that are read again. */
+/** The rules file, its patterns, the token buckets, and files that are reloaded. */
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -68,7 +68,7 @@ describe('access rules', () => {
     'rules',
   );
 
-  it('access rules allow what they name and nothing else', () => {
+  it('access rules allow the operations and subjects that they name, and nothing else', () => {
     const alice = rules.principal('basic:alice');
     expect(alice.may(read('orders-value'))).toBe(true);
     expect(alice.may({ operation: 'write', subject: 'orders-value' })).toBe(true);
@@ -216,7 +216,7 @@ describe('watched file', () => {
     return { file, log, changes: () => changes, reloads };
   };
 
-  it('a watched file is read again when it changes, and only then', () => {
+  it('a watched file is reloaded when it changes, and only then', () => {
     const path = write('a', 'basic:a read *');
     const { file, changes } = open(path);
     const first = file.current;
@@ -232,7 +232,7 @@ describe('watched file', () => {
     expect(changes()).toBe(2);
   });
 
-  it('a watched file keeps its last valid content when it turns bad or disappears, logs once and recovers', () => {
+  it('a watched file keeps its last valid content when it becomes invalid or disappears, logs once and recovers', () => {
     const path = write('b', 'basic:a read *');
     const { file, log, reloads } = open(path);
     const first = file.current;

@@ -56,7 +56,7 @@ describe('generated events', () => {
     expect(new Set(digests).size).toBe(1);
   });
 
-  // Vectors: they change only when the definition in docs/reference/generator.md does.
+  // Test vectors; they change only when the definition in docs/reference/generator.md changes.
   test('the events have the published digests', () => {
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000 }, 1000).toString(16)).toBe('5cc79aba');
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000, order: 'delayed' }, 1000).toString(16)).toBe(
@@ -118,7 +118,7 @@ describe('delayed order', () => {
     const options = delayed({ count: 200_000, perMs: 20 });
     const rows = rowsOf(options, 4096);
     expect(new Set(rows.map((row) => row.seq)).size).toBe(options.count);
-    // How far an event is behind the largest event time seen bounds its delay from below.
+    // The distance of an event from the largest event time so far is a lower bound of its delay.
     let max = 0n;
     let behindTypical = 0;
     for (const row of rows) {

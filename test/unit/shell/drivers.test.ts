@@ -65,7 +65,7 @@ describe('choice of drivers', () => {
     expect([outcome, loaded()]).toEqual(findAddon() === undefined ? ['layout_mismatch', 0] : ['native', 1]);
   });
 
-  test('native=auto uses the addon where it is built, and else the reference kernels with a warning', () => {
+  test('native=auto uses the addon if it is built, otherwise the reference kernels with a warning', () => {
     const { context, lines, loaded } = contextOf('auto');
     const built = findAddon() !== undefined;
     expect(kernels(context).name).toBe(built ? 'native' : 'reference');
@@ -97,7 +97,7 @@ describe('choice of the HTTP backend', () => {
     return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
   };
 
-  test('auto serves plain loopback HTTP by uWebSockets.js where the command allows it', async () => {
+  test('auto serves plain loopback HTTP by uWebSockets.js if the command allows it', async () => {
     const chosen = await choose({ needs: [] });
     expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:net', 0]);
     expect(chosen.line).toMatchObject({ level: fits() ? 'info' : 'warn', fields: { port: 'http' } });
@@ -125,7 +125,7 @@ describe('choice of the HTTP backend', () => {
     expect(chosen.line?.fields['reason']).toContain(why);
   });
 
-  test('our own parser over node:net serves, with a warning, where uWebSockets.js has no binary for this Node.js', async () => {
+  test('our own parser over node:net serves, with a warning, if uWebSockets.js has no binary for this Node.js', async () => {
     const missing = (): never => {
       throw coreError('addon_missing', 'uWebSockets.js does not load here');
     };

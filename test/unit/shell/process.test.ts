@@ -65,7 +65,7 @@ describe('launcher', () => {
     expect(millrace('version')).toEqual(first);
   });
 
-  test('the version command prints another digest where one line of the running code differs', () => {
+  test('the version command prints another digest if one line of the running code differs', () => {
     const root = mkdtempSync(join(tmpdir(), 'millrace-digest-'));
     for (const part of ['bin', join('dist', 'src'), 'native', 'package.json'])
       cpSync(join(packageRoot(), part), join(root, part), { recursive: true });
@@ -209,7 +209,7 @@ describe('command process', () => {
 
   test.each([
     ['late', 'out of the blue'],
-    ['reject', 'nobody waited'],
+    ['reject', 'no handler waited'],
   ])('an uncaught error (%s) gives one line and exit code 70', async (mode, message) => {
     const { ended, err } = probe(`-mode=${mode}`, '-log-level=silent');
     expect((await ended).code).toBe(70);

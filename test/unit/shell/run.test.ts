@@ -353,7 +353,7 @@ describe('signals', () => {
     expect(await code).toBe(0);
   });
 
-  test('a request in flight is answered before the hooks close what it uses', async () => {
+  test('a request in flight is answered before the hooks close its resources', async () => {
     let store: string | undefined = 'open';
     let begun = (): void => {};
     const started = new Promise<void>((resolve) => {

@@ -105,7 +105,7 @@ describe('shared HTTP server', () => {
     expect(await code).toBe(0);
   });
 
-  test('a command without routes serves on -metrics-listen, and -listen beside it is refused', async () => {
+  test('a command without routes serves on -metrics-listen, and an additional -listen is refused', async () => {
     const bare = commandOf(drained);
     const { code, world } = start(bare, ['-metrics-listen=:0']);
     const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
@@ -120,7 +120,7 @@ describe('shared HTTP server', () => {
     );
   });
 
-  test('the command’s routes are served with its own limits and errors beside the shared routes', async () => {
+  test('the command’s routes are served with its own limits and errors, in addition to the shared routes', async () => {
     const { code, address, world } = start(serving, ['-listen=:0']);
     const url = await address();
     expect(await (await fetch(`${url}/things/7`, { method: 'POST', body: 'abcd' })).text()).toBe('7 4');

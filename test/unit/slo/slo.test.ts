@@ -1,4 +1,5 @@
-/** The slo command's parts: the exposition read, the rules read, verdicts over recorded pages. */
+/** The parts of the slo command: parsing of the exposition and of the rules, and verdicts over
+ *  recorded pages. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -90,7 +91,7 @@ describe('metrics exposition', () => {
       `a ${'1'.repeat(100_000)}x`,
     ];
     for (const text of hostile) expect(() => page(text)).toThrow('is not a sample');
-    // Its length alone is the reason: the work on a line is bounded, because a longer one is not
+    // Its length alone is the reason. The work on a line is bounded, because a longer line is not
     // read.
     const sound = (chars: number): string => `a{b="${'x'.repeat(chars - 9)}"} 1`;
     expect(page(sound(65_536)).samples.get('a')).toHaveLength(1);
@@ -139,7 +140,7 @@ describe('verdict', () => {
     expect(one({}, pages('a', ...series('m_total', 100, 110, 3, 5))).value).toBe(10 + 3 + 2);
   });
 
-  it('a verdict is no_data without the metric, and met where it counted nothing', () => {
+  it('a verdict is no_data without the metric, and met if the metric counted nothing', () => {
     expect(one({}, pages('a', 'other 1'))).toMatchObject({
       verdict: 'no_data',
       note: 'no process serves m_total',
@@ -185,7 +186,7 @@ describe('verdict', () => {
       value: 1.5,
       note: 'at a',
     });
-    // At most so many are met by none; at least so many are not.
+    // No requests meet a limit of at most, and give no data for a limit of at least.
     for (const each of ['process', 'all'] as const) {
       expect(one({ ...rule, each }, idle)).toMatchObject({ verdict: 'met', value: 0 });
       expect(one({ ...rule, each, bound: 'atLeast' }, idle)).toMatchObject({ verdict: 'no_data' });
@@ -196,7 +197,7 @@ describe('verdict', () => {
     });
   });
 
-  it('a rise is distinguished from a value that only swings', () => {
+  it('a rise is distinguished from a value that only fluctuates', () => {
     const rule = { measure: 'rise', of: [{ metric: 'lag', where: {} }] } as const;
     const gauge = (...values: readonly number[]) => pages('a', ...series('lag', ...values));
     expect(one(rule, gauge(0, 900, 0, 900, 0, 900, 0, 900, 0)).verdict).toBe('met');
@@ -221,7 +222,7 @@ const histogram = (...counts: readonly number[]): string => {
 const quantile = { measure: 'quantile', of: [{ metric: 'm', where: {} }], bound: 'below' } as const;
 
 describe('quantile', () => {
-  it('a quantile lies between two bounds, and meets a limit with the upper one', () => {
+  it('a quantile is between two bounds, and meets a limit with the upper bound', () => {
     const a = pages('a', histogram(0, 0, 0, 0), histogram(98, 1, 1, 0));
     expect(one({ ...quantile, q: 0.98, limit: 0.001 }, a)).toMatchObject({
       verdict: 'met',
@@ -234,7 +235,7 @@ describe('quantile', () => {
       from: 0.001,
       note: "of 100 observations, to the bucket's width",
     });
-    // The limit lies inside the bucket: nothing is claimed.
+    // The limit lies inside the bucket, so the quantile may exceed it.
     expect(one({ ...quantile, q: 0.99, limit: 0.002 }, a)).toMatchObject({ verdict: 'missed' });
     expect(one({ ...quantile, q: 1, limit: 0.025 }, a)).toMatchObject({ verdict: 'met', from: 0.0025 });
   });
@@ -301,7 +302,7 @@ describe('recorded pages', () => {
   ) as { readonly processes: Readonly<Record<string, readonly string[]>> };
   const scraped = Object.entries(recorded.processes).map(([name, texts]) => pages(name, ...texts));
 
-  // Source: counted from the texts by hand, with no code of ours.
+  // Source: counted in the texts by hand, without Millrace's code.
   it.each([
     ['lookup_warm_p99', 'met', 1e-6, 0],
     ['lookup_cold_p99', 'met', 0.005, 0.0025],
@@ -325,7 +326,7 @@ describe('recorded pages', () => {
 });
 
 describe('rules', () => {
-  it.each(BUILT_IN)('the rules of the %s are sound', (name) => {
+  it.each(BUILT_IN)('the rules of the %s are valid', (name) => {
     const { rules, source } = readRules(name);
     expect(source).not.toBe('');
     expect(rules.length).toBeGreaterThan(5);

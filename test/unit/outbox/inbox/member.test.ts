@@ -1,4 +1,4 @@
-/** A member of a group between two reads, over a broker client that plays a script. */
+/** A member of a consumer group, over a scripted broker client. */
 import { expect, it } from 'vitest';
 import type { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -73,7 +73,7 @@ async function joined(options: Partial<MemberOptions> = {}) {
   return { client, member, moved };
 }
 
-it('a member commits again what a rebalance refused, and reports it once it is committed', async () => {
+it('a member commits the offsets again that a rebalance refused, and reports them once they are committed', async () => {
   const calls: string[] = [];
   const { client, member } = await joined({
     onCommit: async () => {
@@ -94,7 +94,7 @@ it('a member commits again what a rebalance refused, and reports it once it is c
   expect(calls).toEqual(['before', 'before', 'after']);
 });
 
-it('a member hands over partitions with their finished offsets, and forgets them', async () => {
+it('a member commits the finished offsets of revoked partitions before they leave, and drops them', async () => {
   let end = (_: unknown): void => {};
   const inFlight = new Promise((resolve) => {
     end = resolve;
@@ -112,7 +112,7 @@ it('a member hands over partitions with their finished offsets, and forgets them
   expect(member.doneOf(A)).toBeUndefined();
 });
 
-it('a member does not wait for a batch that waits for the database, nor for the first one after it', async () => {
+it('a rebalance does not wait for a batch that waits for the database, nor for the next batch', async () => {
   const { client, member } = await joined({ inFlight: () => new Promise(() => {}) });
   await member.wait(true);
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
@@ -121,7 +121,7 @@ it('a member does not wait for a batch that waits for the database, nor for the 
   expect(member.isWaiting).toBe(false);
 });
 
-it('a member waits for a first record up to its limit in parts, and a drain ends the wait', async () => {
+it('a member waits for a first record in several reads up to its limit, and a drain ends the wait', async () => {
   const stop = new AbortController();
   let nowMs = 0;
   const waits: number[] = [];
@@ -146,7 +146,7 @@ it('a member waits for a first record up to its limit in parts, and a drain ends
   expect(waits.slice(3)).toEqual([250, 250]);
 });
 
-it('a member pauses the partitions whose position it knows, and resumes there', async () => {
+it('a member pauses the partitions whose position it knows, and resumes at these positions', async () => {
   const { client, member } = await joined();
   member.took(A, 12n);
   await member.wait(true);

@@ -1,10 +1,11 @@
-/** Health of a consumer: when it is a member of its group, and when a broker counts as silent. */
+/** Health of a consumer: whether it is a member of its group, and when a broker counts as
+ *  silent. */
 import { describe, expect, it } from 'vitest';
 import { MemberHealth } from '../../../../src/outbox/inbox/health.ts';
 import { realClock } from '../../../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from '../../stall.ts';
 
-const away = new Error('no broker answers within 1000 ms');
+const unreachable = new Error('no broker answers within 1000 ms');
 
 /** A consumer without an assignment, and a clock that the test moves. */
 function withoutAssignment() {
@@ -37,15 +38,15 @@ describe('consumer health', () => {
 
   it('a member stays healthy while a broker is silent for 3 s, and no longer', async () => {
     const { health, pass } = member();
-    const client = { reach: () => Promise.reject(away) };
+    const client = { reach: () => Promise.reject(unreachable) };
     expect(await health.unhealthyReason(client)).toBeUndefined();
     pass(3000);
     expect(await health.unhealthyReason(client)).toBeUndefined();
     pass(1);
-    expect(await health.unhealthyReason(client)).toBe(away.message);
+    expect(await health.unhealthyReason(client)).toBe(unreachable.message);
   });
 
-  it('a member asks again after a stall of its process, which invalidated the first query', async () => {
+  it('a member repeats its query after a stall of its process, which invalidates the first query', async () => {
     await withFakeIntervals(async () => {
       const { health, pass } = member();
       let asked = 0;
@@ -54,7 +55,7 @@ describe('consumer health', () => {
           if (asked++ > 0) return;
           pass(3500);
           resumeAfterStall();
-          throw away;
+          throw unreachable;
         },
       };
       expect(await health.unhealthyReason(client)).toBeUndefined();

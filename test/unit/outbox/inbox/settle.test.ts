@@ -1,4 +1,4 @@
-/** The cause of a failed batch of the inbox consumer: the record, the tables or the database. */
+/** Cause of a failed batch of the inbox consumer: the record, the tables or the database. */
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { sqlError } from '../../../../src/io/postgres/sql/port.ts';
@@ -69,19 +69,19 @@ it.each(['25006', '57P01', '53300', '40003', 'XX000', '08006', '72000', 'ZZ999']
   },
 );
 
-it('a batch is retried soon after lock conflicts, and pauses when they last long', async () => {
+it('a batch is retried soon after lock conflicts, and pauses when the conflicts last long', async () => {
   expect(await settle('40001', 3)).toEqual({ done: 1, parked: 0, waits: [], transactions: 4 });
   expect(await settle('55P03', 9)).toEqual({ done: 1, parked: 0, waits: [true, false], transactions: 10 });
 });
 
 it.each(['42P01', '0A000', '28000', '3D000'])(
-  'sqlstate %s stops the consumer, because no attempt can cure it',
+  'sqlstate %s stops the consumer, because no retry can fix it',
   async (sqlstate) => {
     await expect(settle(sqlstate, 1)).rejects.toMatchObject({ code: 'sql_failed' });
   },
 );
 
-it('a batch resumes its remaining records when the waiting one has gone to another member', async () => {
+it('a batch continues with its remaining records when the waiting record has moved to another member', async () => {
   let asked = 0;
   const outcome = await settle('57P01', 9, () => asked++ < 3);
   expect(outcome).toEqual({ done: 0, parked: 0, waits: [true, false], transactions: 3 });

@@ -17,7 +17,7 @@ function refusal(act: () => unknown): MillraceError {
     if (error !== undefined) return error;
     throw thrown;
   }
-  throw new Error('nothing was refused');
+  throw new Error('the call did not fail');
 }
 
 describe('Idempotency-Key', () => {
@@ -112,7 +112,7 @@ describe('order body', () => {
     ['the greatest int64', `{"account_id":${MAX},"amount_cents":"${MAX}"}`, 2n ** 63n - 1n, 2n ** 63n - 1n],
     ['the least int64', `{"account_id":"${MIN}","amount_cents":1}`, -(2n ** 63n), 1n],
     ['negative zero as zero', '{"account_id":-0,"amount_cents":1}', 0n, 1n],
-  ])('an order body may hold %s', (_, text, accountId, amountCents) => {
+  ])('an order body may contain %s', (_, text, accountId, amountCents) => {
     expect(readCreateBody(bytes(text))).toEqual({ accountId, amountCents });
   });
 

@@ -27,7 +27,7 @@ describe('class of a failed transaction', () => {
     expect(classifySqlError(refused(sqlstate))).toBe(errorClass);
   });
 
-  it('the class distinguishes a statement that may have run from one that was never sent', () => {
+  it('the class distinguishes a statement that may have run from a statement that was never sent', () => {
     const lost = (sent: boolean): Error => coreError('unreachable', 'gone', { details: { sent } });
     expect([true, false].map((sent) => classifySqlError(lost(sent)))).toEqual(['unknown', 'unavailable']);
     expect(classifySqlError(sqlError('commit_unknown', 'gone'))).toBe('unknown');
@@ -40,7 +40,7 @@ describe('class of a failed transaction', () => {
 });
 
 describe('choice of the libpq driver', () => {
-  it('the libpq driver leaves addresses that ask for TLS to pg', () => {
+  it('the libpq driver leaves addresses that require TLS to pg', () => {
     const at = 'postgres://u@127.0.0.1/x';
     expect(whyNotNative(at, {})).toBeUndefined();
     expect(whyNotNative(`${at}?sslmode=disable`)).toBeUndefined();
@@ -63,11 +63,11 @@ describe('choice of the libpq driver', () => {
     [{}, undefined],
     [{ PGSSLMODE: '' }, undefined],
     [{ PGSSLMODE: 'disable', PGSSLROOTCERT: '/x' }, undefined],
-  ])('the libpq driver leaves an environment that asks for TLS to pg: %j', (env, why) => {
+  ])('the libpq driver leaves an environment that requires TLS to pg: %j', (env, why) => {
     const at = 'postgres://u@127.0.0.1/x';
     if (why === undefined) expect(whyNotNative(at, env)).toBeUndefined();
     else expect(whyNotNative(at, env)).toMatch(why);
-    // What the address says counts, as with pg.
+    // The address takes precedence, as with pg.
     expect(whyNotNative(`${at}?sslmode=disable`, env)).toBeUndefined();
   });
 });

@@ -49,7 +49,7 @@ describe('fast event parser', () => {
     );
   });
 
-  it('the fast parser agrees with the full parser or defers to it, whatever bytes are replaced', () => {
+  it('the fast parser agrees with the full parser or defers to it, for any replaced bytes', () => {
     const pieces = fc.oneof(
       fc.string({ maxLength: 3 }),
       fc.constantFrom('"', '\\', '0', '-', '9', '00', '-1', 'A', '}', ',"msg_id":"', ' ', '\u00e9', '1e3'),
@@ -74,7 +74,7 @@ describe('fast event parser', () => {
       }),
       { numRuns: 3000 },
     );
-    // Digits put in place of digits are still of the fast form.
+    // Digits replaced by digits keep the fast form.
     expect(left).toBeGreaterThan(100);
     expect(read).toBeGreaterThan(20);
   });
@@ -88,7 +88,7 @@ describe('fast event parser', () => {
     ['05', false],
     ['-5', false],
     ['', false],
-  ])('the one-pass reader judges an amount of %s: %s', (amount, taken) => {
+  ])('the fast parser handles an amount of %s: %s', (amount, taken) => {
     const id = '01890a5d-ac96-774b-bcce-b302099a8057';
     const text = valueBytes(id, id, 7n, 5n, new Date(0)).toString();
     const value = Buffer.from(text.replace('"amount_cents":"5"', `"amount_cents":"${amount}"`));
