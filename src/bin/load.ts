@@ -255,8 +255,8 @@ export const command = defineCommand({
   name: 'load',
   summary: 'Send orders over HTTP at a fixed rate, with repeats, and keep a ledger of every reply.',
   description: [
-    'An open model: a slow server changes no due time, and latency counts from the due time. What brings no final',
-    'answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
+    'An open model: a slow server does not delay due times, and latency counts from the due time. A request without',
+    'a final answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
     'Example: millrace load -target=http://127.0.0.1:8080 -rate=500 -duration=20s -ledger=/tmp/ledger.jsonl',
   ].join('\n'),
   settings: SETTINGS,
