@@ -1,5 +1,5 @@
 /** Files of each tier and of each pass. vitest.config.ts reads this module;
- *  test/house/tiers.test.ts checks it.
+ *  test/repository/tiers.test.ts checks it.
  *
  *  Tiers: `npm test` runs the fast tier, `npm run test:all` the full tier. A file of both tiers
  *  marks the tests that only the full tier runs (test/tier.ts). The full tier ends with the tier
@@ -45,7 +45,7 @@ const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
  *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
-  'test/house/imports.test.ts',
+  'test/repository/imports.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',
@@ -106,7 +106,7 @@ export const PASS_ON_ONLY: readonly string[] = [
 /** Folders whose test files share the process of a worker: separate processes would spend a third
  *  of their CPU time on loading the same modules. */
 const SHARED_FOLDERS: readonly string[] = ['conformance', 'differential', 'property', 'unit'];
-const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 'windows'];
+const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'repository', 'seam', 'windows'];
 
 /** Files of these folders that need their own process: they replace a module of Node.js, or count
  *  steps of functions that no earlier file may have compiled (test/steps.ts). */

@@ -1,5 +1,5 @@
 /** Only module of the tests that waits and reads the clock. A test waits for a state, never for a
- *  time, and never decides by a duration. test/house/tidy.test.ts refuses timers and clocks
+ *  time, and never decides by a duration. test/repository/tidy.test.ts refuses timers and clocks
  *  elsewhere. */
 import { inspect } from 'node:util';
 import type { Timers } from '../src/core/clock.ts';

@@ -38,6 +38,7 @@ const CHECKS = [
     name: 'C++ format (clang-format)',
     run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]],
   },
+  { name: 'names and public comments (exports)', run: () => [process.execPath, ['tools/lint/exports.mjs']] },
   {
     name: 'layouts are regenerated (layout-gen)',
     run: () => [process.execPath, ['dist/tools/layout-gen.js', '-check']],

@@ -23,10 +23,10 @@ export interface Caller {
 /** `admin` is config and mode, of one subject or of all; a service without those has no use for it.
  */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
-export type Operation = (typeof OPERATIONS)[number];
+export type AccessOperation = (typeof OPERATIONS)[number];
 
 export interface Need {
-  readonly operation: Operation;
+  readonly operation: AccessOperation;
   /** Absent, and no `anyOf`: the registry as a whole. To read it (lists, global config and mode) is
    *  allowed to who has any rule; to change it takes a rule over all subjects of all contexts,
    *  `:*:*`. `:.context:` alone is a whole context, by the same measure: any rule there to read it,

@@ -11,7 +11,7 @@
 import { coreError } from '../core/errors.ts';
 import { parseSubject } from '../core/subject.ts';
 import { Glob } from './glob.ts';
-import { type Access, type Need, OPERATIONS, type Operation } from './request.ts';
+import { type Access, type AccessOperation, type Need, OPERATIONS } from './request.ts';
 
 export const ANONYMOUS = 'anonymous';
 
@@ -23,7 +23,7 @@ const PRINCIPALS_KEPT_MAX = 10_000;
 
 interface Rule {
   readonly who: 'anonymous' | 'authenticated' | Glob;
-  readonly operations: ReadonlySet<Operation>;
+  readonly operations: ReadonlySet<AccessOperation>;
   /** Of the context's name, `.` for the default one. */
   readonly context: Glob;
   readonly subject: Glob;
@@ -57,7 +57,7 @@ export class Principal implements Access {
     return this.rules.some((rule) => rule.context.matches(context));
   }
 
-  private mayOn(operation: Operation, qualified: string): boolean {
+  private mayOn(operation: AccessOperation, qualified: string): boolean {
     const { context, name } = parseSubject(qualified);
     // A context's own setting touches every subject in it; to read it, or a list, any business
     // there is enough.
@@ -71,7 +71,7 @@ export class Principal implements Access {
     );
   }
 
-  private mayEverywhere(operation: Operation): boolean {
+  private mayEverywhere(operation: AccessOperation): boolean {
     return this.rules.some(
       (rule) => rule.operations.has(operation) && rule.context.everything && rule.subject.everything,
     );
@@ -150,7 +150,7 @@ function whoOf(text: string, bad: Bad): Rule['who'] {
   return globOf(text, bad);
 }
 
-function operationsOf(text: string, bad: Bad): ReadonlySet<Operation> {
+function operationsOf(text: string, bad: Bad): ReadonlySet<AccessOperation> {
   if (text === 'all') return new Set(OPERATIONS);
   const operations = text.split(',');
   for (const one of operations) {
@@ -161,7 +161,7 @@ function operationsOf(text: string, bad: Bad): ReadonlySet<Operation> {
       );
     }
   }
-  return new Set(operations as Operation[]);
+  return new Set(operations as AccessOperation[]);
 }
 
 function subjectsOf(text: string, bad: Bad): Pick<Rule, 'context' | 'subject'> {

@@ -6,7 +6,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';
-import type { Fact, Service, Slice, SliceContext } from '../demo/fact.ts';
+import type { DemoService, Fact, Slice, SliceContext } from '../demo/fact.ts';
 import { Processes } from '../demo/processes.ts';
 import { ready } from '../demo/ready.ts';
 import { allHold, renderFacts } from '../demo/table.ts';
@@ -20,7 +20,7 @@ const END_GRACE_MS = 5000;
 
 interface Outcome {
   readonly facts: readonly Fact[];
-  readonly services: readonly Service[];
+  readonly services: readonly DemoService[];
 }
 
 /** Hides the type of a slice's state between its run and its verdict. */
@@ -118,7 +118,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     context.setReady();
 
     const facts: Fact[] = [];
-    const services: Service[] = [];
+    const services: DemoService[] = [];
     for (const name of settings.slices as readonly Fact['slice'][]) {
       say(`${name}: started`);
       const outcome = await orEnded(SLICES[name](sliceContext), stack, drain);
@@ -165,7 +165,7 @@ async function orEnded(slice: Promise<Outcome>, stack: Stack, drain: AbortSignal
 
 /** Keeps the servers and new service processes running after exit; returns the text that tells how
  *  to end them. */
-async function stay(stack: Stack, services: readonly Service[], dir: string): Promise<string> {
+async function stay(stack: Stack, services: readonly DemoService[], dir: string): Promise<string> {
   const lasting = new Processes({ dir, stay: true, env: process.env });
   const lines: string[] = [];
   for (const { name, args } of services) {

@@ -16,7 +16,7 @@ import { DEFAULT_ORDERS, OrderGenerator, type OrderVersion } from '../gen/order.
 import { OrderSource, orderLine } from '../gen/order-source.ts';
 import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
-import { ByteSink, TopicSink } from '../gen/sinks.ts';
+import { BatchTopicSink, ByteSink } from '../gen/sinks.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
@@ -306,7 +306,7 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
     compression: settings.compression as 'none',
   });
   context.onClose(() => producer.close());
-  return new TopicSink(producer, topic);
+  return new BatchTopicSink(producer, topic);
 }
 
 async function fileSink(context: Context, path: string): Promise<BatchSink> {

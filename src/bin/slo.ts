@@ -2,7 +2,7 @@
  *  limits. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
-import { judge, type Verdict } from '../slo/judge.ts';
+import { judge, type RuleVerdict } from '../slo/judge.ts';
 import { BOUNDS, BUILT_IN, readRules } from '../slo/rules.ts';
 import { metricsAddress, scrape } from '../slo/scrape.ts';
 import { tableOf } from '../slo/table.ts';
@@ -71,7 +71,7 @@ function rulesOf({ settings }: Context) {
   return chosen;
 }
 
-function documentOf({ rule, verdict, value, from, note }: Verdict): unknown {
+function documentOf({ rule, verdict, value, from, note }: RuleVerdict): unknown {
   const bound = BOUNDS.find((one) => one === rule.bound);
   return {
     id: rule.id,
@@ -117,7 +117,7 @@ async function run(context: Context): Promise<number> {
   progress.done();
   const seconds = (clock.monotonicMs() - startMs) / 1000;
   const verdicts = judge(rules, scraped);
-  const count = (verdict: Verdict['verdict']): number =>
+  const count = (verdict: RuleVerdict['verdict']): number =>
     verdicts.filter((one) => one.verdict === verdict).length;
   const missing = count('no_data');
   const ok = count('missed') === 0 && (missing === 0 || settings['allow-missing']);

@@ -10,14 +10,14 @@ export interface Fact {
   readonly holds: boolean;
 }
 
-export interface StackAddresses {
+export interface DemoAddresses {
   /** `host:port` list of the Kafka brokers. */
   readonly brokers: string;
   readonly postgres: string;
 }
 
 export interface SliceContext {
-  readonly stack: StackAddresses;
+  readonly stack: DemoAddresses;
   /** A folder of this run's own for state, ledgers and files. */
   readonly dir: string;
   /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under
@@ -53,10 +53,10 @@ export interface Slice<Run> {
   judge(context: SliceContext, run: Run): Promise<readonly Fact[]>;
   /** The long-lived processes of the slice, to be started again where the demo is to stay: name and
    *  arguments. */
-  services?(context: SliceContext, run: Run): readonly Service[];
+  services?(context: SliceContext, run: Run): readonly DemoService[];
 }
 
-export interface Service {
+export interface DemoService {
   readonly name: string;
   readonly args: readonly string[];
 }

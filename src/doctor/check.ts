@@ -1,10 +1,10 @@
 /** A check of `millrace doctor`: an id, a question, and an answer that a user can act on. */
 import { findMillraceError } from '../core/errors.ts';
 
-export type Verdict = 'ok' | 'warn' | 'fail';
+export type DoctorVerdict = 'ok' | 'warn' | 'fail';
 
 export interface Answer {
-  readonly verdict: Verdict;
+  readonly verdict: DoctorVerdict;
   /** Result of the check. */
   readonly found: string;
   /** Next step for the user; absent if the verdict is ok. */
@@ -16,7 +16,7 @@ export interface Check {
   ask(): Promise<Answer> | Answer;
 }
 
-export interface Finding extends Answer {
+export interface DoctorFinding extends Answer {
   readonly id: string;
 }
 
@@ -26,8 +26,8 @@ export const fail = (found: string, next: string): Answer => ({ verdict: 'fail',
 
 /** Runs the checks one after the other, so that they do not disturb each other. A check that throws
  *  has failed. */
-export async function askAll(checks: readonly Check[]): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
+export async function askAll(checks: readonly Check[]): Promise<readonly DoctorFinding[]> {
+  const findings: DoctorFinding[] = [];
   for (const check of checks) {
     let answer: Answer;
     try {
@@ -43,7 +43,7 @@ export async function askAll(checks: readonly Check[]): Promise<readonly Finding
 }
 
 /** Formats one line for each finding: verdict, id, result, next step. */
-export function renderFindings(findings: readonly Finding[]): string {
+export function renderFindings(findings: readonly DoctorFinding[]): string {
   const width = Math.max(0, ...findings.map((finding) => finding.id.length));
   return findings
     .map(

@@ -1,4 +1,4 @@
-/** What can go wrong in the window engine, and what each surface answers. */
+/** Errors of the window engine, with the answer of each surface. */
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const ENGINE_ERRORS = {
@@ -25,7 +25,8 @@ export const ENGINE_ERRORS = {
 
 export const engineError = errorsOf(ENGINE_ERRORS);
 
-/** The topic was deleted and made again: offsets and state belong to records that are gone. */
+/** The topic was deleted and created again: offsets and state belong to records that no longer
+ *  exist. */
 export const topicChanged = (topic: string, was: string, is: string): Error =>
   engineError(
     'topic_changed',

@@ -1,5 +1,4 @@
-/** What a run computes: the settings that decide its results, checked once and written into every
- *  checkpoint. */
+/** Job: the settings that decide results, checked once and written into every checkpoint. */
 
 import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
@@ -21,16 +20,22 @@ export type Job = JobWindows & {
   readonly topic: string;
   readonly skewMs: number;
   readonly latenessMs: number;
-  /** How far an event may run ahead of its append time and still move the watermark; absent: as far
-   *  as it says. */
+  /** Greatest distance of an event before its append time with which it still advances the
+   *  watermark; absent: no limit. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
 };
 
-/** Slices that a sliding window may be made of: what its key costs at most, in accumulators. */
+/** Greatest number of slices of a sliding window: the cost of a key, in accumulators. */
 const WINDOW_SLICES_MAX = 65_536;
 
-/** @throws bad_setting */
+/** Checks the settings of a job: whole milliseconds, and windows of at most 65,536 slices.
+ *  @returns the job
+ *  @throws bad_setting
+ *  @example
+ *  const times = { sizeMs: 60_000, skewMs: 1000, latenessMs: 0 };
+ *  checkJob({ window: 'tumbling', ...times, watermark: 'partition' });
+ */
 export function checkJob(job: Job): Job {
   const whole = (name: string, value: number, least: number): void => {
     if (!Number.isInteger(value) || value < least || value > DURATION_MS_MAX) {
@@ -74,23 +79,32 @@ function checkSlide(sizeMs: number, slideMs: number): void {
   }
 }
 
-/** Which windows events are in; sessions depend on the events instead. */
+/** Assigner of events to windows; sessions have none, because they depend on the events. */
 function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
   return job.window === 'tumbling'
     ? new TumblingWindows(job.sizeMs)
     : new SlidingWindows(job.sizeMs, job.slideMs);
 }
 
-/** State in memory, or on disk where there is a place for pieces. */
+/** Returns the window state of a job: in memory, or also on disk where `pieces` is given.
+ *  @param shards number of threads that fold a batch
+ *  @param pieces store of sorted runs; the caller keeps its ownership
+ *  @example
+ *  const state = stateOf(job, kernels, 2);
+ */
 export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)
     : new SliceState(kernels, assignerOf(job), shards, pieces);
 }
 
-/** In which order the pieces of its state are. */
+/** Order of the rows in the pieces of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
 
+/** Returns the watermark generator of a job, over all partitions of its topic.
+ *  @example
+ *  const watermarks = watermarksOf(job, kernels, 8);
+ */
 export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: number): WatermarkGenerator {
   const { sizeMs, slideMs } = job.window === 'session' ? { sizeMs: 0, slideMs: 0 } : assignerOf(job);
   const times: Omit<WindowTimes, 'mode'> = {
@@ -105,18 +119,18 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
     : new PartitionWatermarks(kernels, times, partitionCount);
 }
 
-/** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then
- *  holds from there on. */
+/** Flag that decides results.
+ *  @param isSafe true: a run may resume with another value, which is in force from there on */
 interface JobFlag {
   readonly field: string;
   readonly flag: string;
   readonly isSafe: boolean;
 }
 
-/** The first six decide what a piece of state is a piece of, or which topic it is of. The
- *  watermark's kind decides whether results depend on the order of partitions, which the results
- *  that left must not. The others only say which events are in time: the frontier never falls, so
- *  no event that they let in meets a window that has fired. */
+/** The first six decide the meaning of the state, or its topic. The kind of the watermark decides
+ *  whether results depend on the order of partitions, and results that left must not. The other
+ *  flags only decide which events are in time: the watermark never decreases, so an event that they
+ *  admit never belongs to a window that has fired. */
 const JOB_FLAGS: readonly JobFlag[] = [
   { field: 'topic', flag: 'topic', isSafe: false },
   { field: 'window', flag: 'window', isSafe: false },
@@ -131,13 +145,13 @@ const JOB_FLAGS: readonly JobFlag[] = [
 
 export interface FlagChange {
   readonly flag: string;
-  /** As the flag takes it; undefined: not given. */
+  /** Text as the flag has it; undefined: not given. */
   readonly was: string | undefined;
   readonly is: string | undefined;
   readonly isSafe: boolean;
 }
 
-/** Flags in which two jobs differ; empty when they compute the same. */
+/** Flags in which two jobs differ; empty when they compute the same results. */
 export function jobChanges(saved: Job, asked: Job): FlagChange[] {
   const text = (job: Job, field: string): string | undefined => {
     const value = (job as Readonly<Record<string, unknown>>)[field];

@@ -1,7 +1,7 @@
-/** The engine's metrics. Latencies: `accumulate` is record received by the broker client to
+/** Metrics of the engine. Latencies: `accumulate` from record received by the broker client to
  *  accumulators updated, for every event; `step` the operator's part of it, for every batch; `sink`
- *  window fired to result durable, for every result; the others are the pieces of work of their
- *  stages. */
+ *  from window fired to result durable, for every result; the others measure the pieces of work of
+ *  their stages. */
 import {
   type Counter,
   type Gauge,
@@ -11,8 +11,8 @@ import {
 } from '../core/metrics.ts';
 import { LIMITS, STAGES, type Stages } from './stages.ts';
 
-/** Finer around the 5 ms that an event may take to its accumulator: a bucket holds its upper bound,
- *  so that a quantile is known to be below a limit only by the bound before it. */
+/** Finer around 5 ms, the limit from an event to its accumulator: a quantile is known to be below a
+ *  limit only if the bucket bound below the limit shows it. */
 export const STAGE_BUCKETS_S: readonly number[] = [
   ...LATENCY_BUCKETS_S,
   ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3],
@@ -49,17 +49,17 @@ export interface EngineMetrics {
   readonly ready: Gauge;
   readonly stage: Histogram;
   readonly stageQuantile: Gauge;
-  /** Shows the strip. */
+  /** Publishes the times of the stages. */
   watch(stages: Stages): void;
-  /** Runs before each look at the metrics. */
+  /** Registers a function that runs before each scrape. */
   onCollect(collector: () => void): void;
 }
 
-/** Of the sink it is the results' way that is timed. */
+/** The sink stage measures the time from firing to durable. */
 const LATENCIES = ['accumulate', 'step', ...STAGES] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
-/** Metrics of the events that came in, and of how far event time has come. */
+/** Metrics of input events and of the progress of event time. */
 function inputMetrics(metrics: Metrics) {
   return {
     events: metrics.counter('engine_events_total', 'Events consumed, restored count included.'),
@@ -90,7 +90,7 @@ function inputMetrics(metrics: Metrics) {
     ),
     lateSent: metrics.counter(
       'engine_late_sent_total',
-      'Copies of late and invalid events that -late-topic has acknowledged to this process; after a crash some come again.',
+      'Copies of late and invalid events that -late-topic has acknowledged to this process; after a crash some are sent again.',
     ),
     lateWaiting: metrics.gauge(
       'engine_late_waiting',
@@ -108,7 +108,7 @@ function inputMetrics(metrics: Metrics) {
   };
 }
 
-/** Metrics of what is open, in memory and on disk. */
+/** Metrics of open windows, in memory and on disk. */
 function stateMetrics(metrics: Metrics) {
   return {
     openWindows: metrics.gauge(
@@ -166,6 +166,10 @@ function outputMetrics(metrics: Metrics) {
   };
 }
 
+/** Registers the metrics of an engine; call it once for each registry of metrics.
+ *  @example
+ *  const metrics = engineMetrics(new Metrics());
+ */
 export function engineMetrics(metrics: Metrics): EngineMetrics {
   const made: EngineMetrics = {
     ...inputMetrics(metrics),
@@ -203,7 +207,7 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
 function spentMetrics(metrics: Metrics): (stages: Stages) => void {
   const busy = metrics.counter(
     'engine_stage_busy_seconds_total',
-    'Time in which at least one work of the stage was under way.',
+    'Time in which at least one operation of the stage ran.',
     ['stage'],
   );
   const blocked = metrics.counter(

@@ -1,12 +1,11 @@
 /** One run of the window engine: restore, read, step, log, write, checkpoint.
  *
- *  The step is synchronous and deterministic; this loop carries batches into it and results out of
+ *  The step is synchronous and deterministic; this loop moves batches into it and results out of
  *  it. Every change of the state is in the changelog before the results that depend on it leave, so
- *  a restart goes on where the changelog ends, and nothing that left can come out otherwise.
- *  Invariants: (1) firings reach the sinks in their order, each once the changelog up to it is
- *  durable; (2) the changelog says that windows have fired once they are durable in every sink;
- *  what it does not say fires again.
- */
+ *  a restart resumes where the changelog ends, and no result that left can change. Invariants: (1)
+ *  firings reach the sinks in their order, each after the changelog up to it is durable; (2) the
+ *  changelog records that windows have fired after they are durable in every sink; windows without
+ *  such a record fire again. */
 import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
@@ -48,65 +47,64 @@ import { timedDisk } from './timed-disk.ts';
 import { demandOffsets, validateCheckpoint } from './validate-checkpoint.ts';
 import { WindowOperator } from './window/operator.ts';
 
-/** How long a read waits for rows; also the grain of the timers. */
+/** Time that a read waits for rows; also the resolution of the timers. */
 const WAIT_MS = 100;
 
 export interface EngineParts {
   readonly job: Job;
   readonly clusterId: string;
-  /** Id of the topic, which one made again under its name does not have; undefined: not known. */
+  /** Id of the topic, which changes when the topic is created again under its name; undefined:
+   *  unknown. */
   readonly topicId?: string | undefined;
   readonly source: EventSource;
   readonly watermarks: WatermarkGenerator;
-  /** Empty state of the job; called again where a checkpoint turns out to be none. */
+  /** Returns an empty state of the job; called again where a checkpoint proves invalid. */
   readonly openState: () => StateBackend;
-  /** Of a state that may go to disk: where to, and the memory that tables and runs may take. */
+  /** Store of a state that may go to disk, and the memory of tables and runs. */
   readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
-  /** Results are durable when they are durable in all of them. */
+  /** Rows are durable when they are durable in all sinks. */
   readonly sinks: readonly WindowSink[];
-  /** Where fired windows are looked up; one of the sinks. */
+  /** Look-up of fired windows; one of the sinks. */
   readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
-  /** Where copies of late and invalid events go; undefined: nowhere. */
+  /** Topic for copies of late and invalid events; undefined: no copies. */
   readonly late?: LateTopic;
-  /** Bytes of copies that may wait for it; absent: as many as where memory is not bounded. */
+  /** Limit of the bytes of waiting copies; absent: the limit without a memory budget. */
   readonly lateBytesMax?: number;
-  /** The folder of changelog and checkpoints, whose lock is held. */
+  /** Folder of changelog and checkpoints, whose lock the caller holds. */
   readonly disk: Disk;
   readonly rowCapacity: number;
   readonly checkpointIntervalMs: number;
   readonly checkpointSizes?: Partial<CheckpointSizes>;
-  /** A partition that had nothing to read for so long holds no window back; 0: every partition
-   *  always does. */
+  /** Time without records after which a partition holds no window back; 0: every partition always
+   *  does. */
   readonly idleTimeoutMs: number;
-  /** Between two looks whether the topic has more partitions; 0: at the start only, as where the
-   *  run has an end. */
+  /** Interval between checks for new partitions; 0: at the start only, as in a run with an end. */
   readonly partitionIntervalMs: number;
   /** Called at the steps of changelog and checkpoints; may end the process. */
   readonly onStep?: StepHook;
-  /** `end`: stop at the offsets that are the end now; `bounded`: and fire everything that is open.
-   */
+  /** `end`: stop at the present end offsets; `bounded`: also fire all open windows. */
   readonly stop: 'never' | 'end' | 'bounded';
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
   readonly log: Logger;
   readonly metrics: EngineMetrics;
-  /** The one that the source tells of its work; absent: one that knows no source. */
+  /** Stages that the source reports to; absent: the source is not measured. */
   readonly stages?: Stages;
-  /** After each batch: events consumed by this process. */
+  /** Called after each batch with the events consumed by this process. */
   readonly onConsumed?: (events: number) => void;
 }
 
 export type RunSummary = Totals & {
-  /** Windows, or firings of sessions. */
+  /** Number of windows, or of firings of sessions. */
   readonly firedWindows: number;
-  /** The counts when this process began. */
+  /** Counts at the start of this process. */
   readonly before: Totals;
   readonly invalidRecords: InvalidRecords;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
 
-/** What a restore makes. */
+/** Parts that a restore creates. */
 interface Running {
   readonly state: StateBackend;
   readonly checkpointer: Checkpointer;
@@ -116,6 +114,9 @@ interface Running {
   readonly late: SideOutput | undefined;
 }
 
+/** Window engine over one topic: reads batches, advances watermarks, folds events into windows,
+ *  fires final results into the sinks and writes checkpoints. Results are exact through a crash.
+ */
 export class Engine implements EngineAnswers {
   private readonly parts: EngineParts;
   private running: Running | undefined;
@@ -153,17 +154,17 @@ export class Engine implements EngineAnswers {
   get restored(): boolean {
     return this.running !== undefined;
   }
-  /** False while the sink cannot be reached. */
+  /** False while the sink is unreachable. */
   get sinkReady(): boolean {
     return this.running?.outlet.ready ?? true;
   }
 
-  /** False while the late topic cannot be reached. */
+  /** False while the late topic is unreachable. */
   get lateReady(): boolean {
     return this.running?.late?.ready ?? true;
   }
 
-  /** Takes up what the folder holds, or starts at the first record of every partition. Call once,
+  /** Resumes from the folder, or starts at the first record of every partition. Call it once,
    *  before `run`.
    *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
@@ -220,7 +221,7 @@ export class Engine implements EngineAnswers {
     this.running = { state, checkpointer, operator, outlet, spiller, late };
     this.take(operator.resume(standing, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
-    this.takeUp(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
+    this.addPartitions(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
     this.before = watermarks.totals();
     if (parts.stop !== 'never') {
       this.targets = bounds.map(({ high }) => high);
@@ -246,8 +247,7 @@ export class Engine implements EngineAnswers {
     );
   }
 
-  /** Runs until the drain signal or the end that was asked for; leaves a checkpoint behind either
-   *  way. */
+  /** Runs until the drain signal or the configured end; writes a checkpoint in both cases. */
   async run(drain: AbortSignal): Promise<RunSummary> {
     const { checkpointer, operator, outlet, spiller, late } = this.made;
     const { stages } = this;
@@ -266,9 +266,9 @@ export class Engine implements EngineAnswers {
       this.rethrow();
       await stages.waiting('changelog', () => this.checkpoint());
       if (this.parts.stop === 'bounded' && this.reachedEnd()) {
-        // Not logged: a run that finds more records later goes on from before this, and its windows
-        // replace these. A session that goes on then ends later, so it has another key, and the one
-        // of before stays in the sink.
+        // Not logged: a run that finds more records later resumes before this, and its windows
+        // replace these. A session that continues then has a later end and so another key, and its
+        // earlier result stays in the sink.
         this.take(operator.drain(this.parts.clock.monotonicMs()), 'unlogged');
         await outlet.flushed();
       }
@@ -335,7 +335,7 @@ export class Engine implements EngineAnswers {
       }
       const added = this.partitions.due(now);
       if (added.length > 0) {
-        this.takeUp(added);
+        this.addPartitions(added);
         await source.start(watermarks.progress().map(({ offset }) => offset));
       }
       if (checkpointer.isCopying) stages.works('changelog');
@@ -371,7 +371,7 @@ export class Engine implements EngineAnswers {
     if (!drain.aborted) await this.fireEnded();
   }
 
-  /** The batch has invalid records. */
+  /** Counts and reports the invalid records of a batch. */
   private noteInvalid({ records, events }: EventRows, now: number): void {
     const { invalid, targets } = this;
     const { log, metrics, job } = this.parts;
@@ -384,8 +384,7 @@ export class Engine implements EngineAnswers {
     log.warn({ topic: job.topic, ...reasons, first: sample }, 'records that are no events were skipped');
   }
 
-  /** What ended on disk fires, however little that is: nothing that is to come would make it due.
-   */
+  /** Fires the ended rows on disk, however few: no later row would make them due. */
   private async fireEnded(): Promise<void> {
     const { operator, outlet, spiller, state } = this.made;
     state.spillable?.endOfInput();
@@ -431,7 +430,7 @@ export class Engine implements EngineAnswers {
 
   async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
     const { outlet, state } = this.made;
-    // Asked together: what is open here must not be looked for among what left meanwhile.
+    // Queried together: open windows must not be looked up after they have left.
     const [open, ...left] = await Promise.all([
       state.open(accountId, after),
       ...outlet.leaving.map((firing) => firing.find(accountId)),
@@ -447,12 +446,12 @@ export class Engine implements EngineAnswers {
     this.made.outlet.take(fired, how === 'logged' ? this.made.state.firedTo : undefined);
   }
 
-  /** State that a run in memory left goes to disk at once: the files that hold it have no place in
-   *  what is kept from here on. */
+  /** Moves the state that an earlier run kept in memory to disk immediately: checkpoints on disk do
+   *  not keep its files. */
   private async moveToDisk(): Promise<void> {
     const { spiller, outlet, checkpointer } = this.made;
     if (spiller === undefined) return;
-    // What only firings hold is no state to move.
+    // Rows that only firings hold are not state to move.
     await outlet.flushed();
     await spiller.moveAll();
     await checkpointer.checkpoint();
@@ -469,9 +468,9 @@ export class Engine implements EngineAnswers {
     return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
   }
 
-  /** The decision is in the changelog before a row of these partitions is read, so before any
-   *  result depends on it. */
-  private takeUp(lows: readonly number[]): void {
+  /** Starts to read added partitions. The decision is in the changelog before a row of them is
+   *  read, so before any result depends on it. */
+  private addPartitions(lows: readonly number[]): void {
     if (lows.length === 0) return;
     const { watermarks, log } = this.parts;
     const from = watermarks.partitionCount;
@@ -487,7 +486,7 @@ export class Engine implements EngineAnswers {
     );
   }
 
-  /** Cuts here, between two batches; the rest happens beside the reading. */
+  /** Takes a checkpoint between two batches; its writes run beside the reading. */
   private async checkpoint(): Promise<void> {
     const { watermarks, metrics, log } = this.parts;
     const { checkpointer } = this.made;
@@ -506,7 +505,8 @@ export class Engine implements EngineAnswers {
     log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
   }
 
-  /** With what the changelog has and the topic may not. @throws late_waiting */
+  /** Side output, with the copies that the changelog has and the topic may lack. @throws
+   *  late_waiting */
   private lateOutlet(checkpointer: Checkpointer, { late }: RecoveryPoint): SideOutput | undefined {
     const { late: topic, lateBytesMax: bytesMax, log, sleep, metrics } = this.parts;
     if (topic === undefined) {
@@ -522,7 +522,7 @@ export class Engine implements EngineAnswers {
   }
 }
 
-/** What the log says of a restore. */
+/** Log fields of a restore. */
 const told = (saved: Restored | undefined) => ({
   checkpoint: saved?.manifest.id ?? null,
   refused: saved?.refused ?? [],

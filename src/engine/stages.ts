@@ -1,24 +1,22 @@
-/** What the engine's time goes to, by stage: docs/explanation/engine-stages.md says what counts for
- *  which.
+/** Accounting of the engine's time by stage; docs/explanation/engine-stages.md defines the stages.
  *
- *  Two accounts. The operator's loop is in one place at a time, working in a stage or waiting for
- *  one, and every moment of its run belongs to one place: the greatest of these is what limits it.
- *  Beside that each stage has its busy time, however many of its works overlap. Measured a batch
- *  and a piece of work, never an event.
- */
+ *  There are two accounts. The loop is at one place at a time, working in a stage or waiting for
+ *  one, and every moment of its run belongs to one place: the greatest of these limits the rate. In
+ *  addition each stage has its busy time, however many of its operations overlap. Measured for each
+ *  batch and operation, never for each event. */
 import type { Clock } from '../core/clock.ts';
 
 export const STAGES = ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'] as const;
 export type Stage = (typeof STAGES)[number];
-/** `input`: there were no records to read; `other`: what is no stage. */
+/** `input`: there were no records to read; `other`: outside every stage. */
 export const LIMITS = [...STAGES, 'input', 'other'] as const;
 export type Limit = (typeof LIMITS)[number];
 
-/** Where the loop is, as the parts that it passes through tell it. */
+/** Receiver of the loop's present place, which the parts of the loop report. */
 export interface StageCursor {
-  /** The loop works in the stage from here on. */
+  /** From now on the loop works in the stage. */
   works(stage: Stage): void;
-  /** It works in none. */
+  /** From now on the loop works in no stage. */
   rests(): void;
 }
 
@@ -26,13 +24,13 @@ export const UNTIMED: StageCursor = { works: () => {}, rests: () => {} };
 
 export interface StageShare {
   readonly stage: Stage;
-  /** Parts of the time, which make 1 together. */
+  /** Fractions of the time, which add up to 1. */
   readonly busy: number;
   readonly blocked: number;
   readonly idle: number;
 }
 
-/** Milliseconds since the run began. */
+/** Milliseconds since the start of the run. */
 export interface StageTimes {
   readonly wallMs: number;
   readonly busyMs: Readonly<Record<Stage, number>>;
@@ -45,7 +43,7 @@ export interface Limited {
   readonly share: number;
 }
 
-/** Adds up the time in which at least one of several overlapping works is under way. */
+/** Sums the time in which at least one of several overlapping operations runs. */
 class Union {
   private ms = 0;
   private count = 0;
@@ -69,11 +67,11 @@ class Union {
 }
 
 class Account {
-  /** It works. */
+  /** Time in which the stage works. */
   readonly busy = new Union();
-  /** It has something to do, whether it works or not. */
+  /** Time in which the stage has something to do, whether it works or waits. */
   readonly taken = new Union();
-  /** Whether the loop itself carries it out, and nothing beside it. */
+  /** True when only the loop itself runs the stage. */
   readonly isInLoop: boolean;
 
   constructor(stage: Stage) {
@@ -85,13 +83,14 @@ class Account {
 const AT = eachOf(LIMITS, (limit) => LIMITS.indexOf(limit));
 const { sink: SINK, input: INPUT, other: OTHER } = AT;
 
+/** Accounts of the loop's time by stage: wall time, latencies, and what limits the rate. */
 export class Stages implements StageCursor {
-  /** Told of each piece of work that has ended. */
+  /** Called with each completed operation. */
   onPiece: (stage: Stage, ms: number) => void = () => {};
   private readonly clock: Pick<Clock, 'monotonicMs'>;
   private readonly accounts: readonly Account[] = STAGES.map((stage) => new Account(stage));
   private readonly limitMs = new Float64Array(LIMITS.length);
-  /** Of the time in which records were asked for, that in which there were none. */
+  /** Part of the time in which records were requested and none arrived. */
   private fetchIdleMs = 0;
   private place = OTHER;
   private isWorking = false;
@@ -105,13 +104,13 @@ export class Stages implements StageCursor {
     this.startMs = this.since;
   }
 
-  /** The run begins; what the loop did before it does not count. */
+  /** Starts the run; earlier time does not count. */
   start(): void {
     this.since = this.clock.monotonicMs();
     this.startMs = this.since;
   }
 
-  /** The run has ended. */
+  /** Ends the run. */
   stop(): void {
     this.rests();
     this.endMs ??= this.since;
@@ -129,15 +128,14 @@ export class Stages implements StageCursor {
     this.place = OTHER;
   }
 
-  /** The loop waits from here on for records; `input`: it has read those that there are. */
+  /** From now on the loop waits for records; `input`: it has read all existing ones. */
   asksFor(what: 'fetch' | 'input'): void {
     this.leave();
     this.place = AT[what];
   }
 
-  /** The wait for records has ended, which were asked for and ready at these times. What lies
-   *  behind `readyMs` the thread spent on work beside the loop: on results, where some are being
-   *  written. */
+  /** Ends the wait for records that were requested and ready at these times. After `readyMs` the
+   *  thread was busy beside the loop: with results, where some are being written. */
   arrived(askedMs: number, readyMs: number): void {
     const now = this.clock.monotonicMs();
     const ms = Math.max(0, readyMs - askedMs);
@@ -151,7 +149,7 @@ export class Stages implements StageCursor {
     this.place = OTHER;
   }
 
-  /** The loop waits for the stage. */
+  /** Accounts for the loop's wait for a stage. */
   async waiting<T>(stage: Stage, wait: () => Promise<T>): Promise<T> {
     this.leave();
     this.place = AT[stage];
@@ -162,7 +160,7 @@ export class Stages implements StageCursor {
     }
   }
 
-  /** The stage does this beside the loop. */
+  /** Accounts for an operation of the stage beside the loop. */
   async during<T>(stage: Stage, work: () => Promise<T>): Promise<T> {
     const from = this.clock.monotonicMs();
     const account = this.account(stage);
@@ -176,8 +174,7 @@ export class Stages implements StageCursor {
     }
   }
 
-  /** The stage has something to do from here on, whether it works or waits for another one; as
-   *  often as `done`. */
+  /** From now on the stage has something to do, whether it works or waits; once for each `done`. */
   given(stage: Stage): void {
     this.account(stage).taken.begin(this.clock.monotonicMs());
   }
@@ -208,7 +205,7 @@ export class Stages implements StageCursor {
     return this.accounts[AT[stage]] as Account;
   }
 
-  /** Ends the stay at a place; returns the time. */
+  /** Leaves the present place; returns the time. */
   private leave(): number {
     const now = this.clock.monotonicMs();
     const ms = now - this.since;
@@ -241,8 +238,13 @@ function eachOf<K extends string, T>(keys: readonly K[], make: (key: K) => T): R
   return Object.fromEntries(keys.map((key) => [key, make(key)])) as Record<K, T>;
 }
 
-/** Where the loop spent most between two looks, the first of which may be the beginning; undefined
- *  when no time has passed. */
+/** Finds the stage in which the loop spent most of the time between two snapshots of the stage
+ *  times.
+ *  @param from default: the start
+ *  @returns undefined when no time has passed
+ *  @example
+ *  console.log(limitedText(limitedBy(stages.times())));
+ */
 export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undefined {
   const ofLimit = (limit: Limit): number => until.limitMs[limit] - (from?.limitMs[limit] ?? 0);
   const wallMs = LIMITS.reduce((sum, limit) => sum + ofLimit(limit), 0);
@@ -255,7 +257,7 @@ export function limitedBy(until: StageTimes, from?: StageTimes): Limited | undef
 export const limitedText = (limited: Limited | undefined): string =>
   `limited by: ${limited === undefined ? 'nothing yet' : `${limited.by} (${Math.round(limited.share * 100)}%)`}`;
 
-/** The strip since the beginning. */
+/** Shares of the stages since the start. */
 export const stripOf = ({ wallMs, busyMs, blockedMs }: StageTimes): readonly StageShare[] =>
   STAGES.map((stage) => {
     const part = (ms: number): number => (wallMs > 0 ? Math.min(1, ms / wallMs) : 0);

@@ -1,4 +1,4 @@
-/** Demands of a run on the checkpoint that it resumes from. */
+/** Checks of a checkpoint against the run that resumes from it. */
 import { PROGRESS_CELLS } from '../core/layout/window-clock.ts';
 import type { StateManifest } from './durability/checkpoint/state-manifest.ts';
 import { engineError, topicChanged } from './errors.ts';
@@ -17,8 +17,8 @@ export interface AskedFor {
 const changeText = ({ flag, was, is }: FlagChange): string =>
   `-${flag} was ${was ?? 'not given'}, is ${is ?? 'not given'}`;
 
-/** Flags that changed since the checkpoint and may: they hold from here on. @throws job_changed,
- *  topic_changed */
+/** Returns the safe flags that changed since the checkpoint: they are in force from here on.
+ *  @throws job_changed, topic_changed */
 export function validateCheckpoint(manifest: StateManifest, asked: AskedFor): readonly FlagChange[] {
   const changes = jobChanges(manifest.job, asked.job);
   const refused = changes.filter(({ isSafe }) => !isSafe);
@@ -41,7 +41,8 @@ export function validateCheckpoint(manifest: StateManifest, asked: AskedFor): re
   });
 }
 
-/** `bounds`: first and next offset of each partition. @throws offsets_gone */
+/** @param bounds first and next offset of each partition
+ *  @throws offsets_gone */
 export function demandOffsets(
   progress: Float64Array,
   bounds: readonly { readonly low: number; readonly high: number }[],
@@ -53,7 +54,7 @@ export function demandOffsets(
       'offsets_gone',
       `the checkpoint resumes at offset ${offset} of partition ${partition}, the topic holds ${low} to ${high}`,
       {
-        next: 'the records are gone or the topic was made anew: give an empty -state-dir to compute what is there',
+        next: 'the records have expired or the topic was created again: give an empty -state-dir to compute the existing records',
       },
     );
   });

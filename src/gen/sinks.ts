@@ -5,7 +5,7 @@ import type { BatchProducer } from '../io/kafka/port.ts';
 import type { BatchSink } from './pump.ts';
 
 /** Sends each batch to one topic and demands that every row is acknowledged. */
-export class TopicSink implements BatchSink {
+export class BatchTopicSink implements BatchSink {
   private readonly producer: BatchProducer;
   private readonly topics: readonly string[];
 

@@ -8,7 +8,11 @@ import type { Clock, Random } from '../core/clock.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** The canonical text of a UUID in any case, or undefined. */
+/** Returns the canonical text of a UUID in any case: lower-case 8-4-4-4-12. Undefined for any
+ *  other text.
+ *  @example
+ *  const id = canonicalUuid(request.headers['idempotency-key'] ?? '');
+ */
 export function canonicalUuid(text: string): string | undefined {
   if (text.length !== 36) return undefined;
   const lower = text.toLowerCase();

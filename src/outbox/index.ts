@@ -8,7 +8,7 @@ export {
   APPEND_BYTES_MAX,
   append,
   EVENTS_MAX,
-  type Json,
+  type JsonValue,
   lockAggregates,
   type MessageIds,
   type OutboxEvent,

@@ -179,6 +179,9 @@ function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
   );
 }
 
+/** One service with an outbox and an inbox: a pool, relays and consumers with one start, one
+ *  health check and one orderly end.
+ */
 export class Service {
   /** Connections with the schema first in their search path; a statement that is not answered in
    *  `answerTimeoutMs` is unreachable. */

@@ -59,6 +59,20 @@ const LIKELY_ID_DISTANCE = 10_000;
  *  schema. */
 const PROBE_PATHS_MAX = 3;
 
+/** Client of any registry with the usual HTTP interface. It caches schemas by id without limit of
+ *  time, because an id never changes its schema, and shares concurrent requests for the same id.
+ *  @example
+ *  const clock = systemClock;
+ *  const client = new RegistryClient({
+ *    transport: fetchTransport({ url: 'http://127.0.0.1:8081', timeoutMs: 5000, clock }),
+ *    clock,
+ *    random: systemRandom,
+ *    metrics: new Metrics(),
+ *    unknownForMs: 60_000,
+ *    retries: 3,
+ *    retryDelayMs: 200,
+ *  });
+ */
 export class RegistryClient {
   private readonly options: RegistryClientOptions;
   private readonly schemas = new Map<number, Schema>();
@@ -591,7 +605,14 @@ const AWAY: readonly string[] = [
 ] satisfies ReadonlyArray<keyof typeof SERDE_ERRORS>;
 
 /** True if the call may succeed later: the registry is unavailable, or rejects this process
- *  altogether. */
+ *  altogether.
+ *  @example
+ *  try {
+ *    await client.register('orders-value', schema);
+ *  } catch (thrown) {
+ *    if (!isRegistryAway(thrown)) throw thrown;
+ *  }
+ */
 export function isRegistryAway(thrown: unknown): boolean {
   const error = findMillraceError(thrown);
   return AWAY.includes(error?.code ?? '') && !isRefusedAlone(error);

@@ -1,12 +1,12 @@
 /** A GET whose body is a text of bounded length. */
-export interface TextOptions {
+export interface FetchTextOptions {
   readonly timeoutMs: number;
   readonly bytesMax: number;
   readonly accept?: string;
 }
 
 /** @throws Error with what went wrong in one sentence */
-export async function textOf(url: string, options: TextOptions): Promise<string> {
+export async function textOf(url: string, options: FetchTextOptions): Promise<string> {
   let response: Response;
   try {
     response = await fetch(url, {

@@ -41,7 +41,7 @@ export interface SimOptions {
 }
 
 /** One member of a group, as the group sees it. */
-export interface Member {
+export interface SimMember {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
   /** A member that does not poll for this long is evicted; infinite without the property
@@ -53,7 +53,7 @@ export interface Member {
 
 export interface Group {
   readonly committed: Map<string, bigint>;
-  readonly members: Member[];
+  readonly members: SimMember[];
 }
 
 const SIM_ERRORS = {
@@ -190,15 +190,15 @@ export class SimCluster {
 
   /** What each member should own: partitions dealt in turn, those that may stay with their owner
    *  first. */
-  target(group: Group): Map<Member, Map<string, TopicPartition>> {
-    const out = new Map<Member, Map<string, TopicPartition>>(
+  target(group: Group): Map<SimMember, Map<string, TopicPartition>> {
+    const out = new Map<SimMember, Map<string, TopicPartition>>(
       group.members.map((member) => [member, new Map()]),
     );
     for (const topic of new Set(group.members.flatMap((member) => member.topics))) {
       const members = group.members.filter((member) => member.topics.includes(topic));
       const partitions = (this.topics.get(topic) ?? []).map((_, partition) => ({ topic, partition }));
       const most = Math.ceil(partitions.length / members.length);
-      const share = (member: Member): number =>
+      const share = (member: SimMember): number =>
         [...(out.get(member) as Map<string, TopicPartition>).values()].filter((one) => one.topic === topic)
           .length;
       const homeless: TopicPartition[] = [];

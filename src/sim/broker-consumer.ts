@@ -20,8 +20,8 @@ import {
 } from '../io/kafka/port.ts';
 import {
   type Group,
-  type Member,
   type SimCluster,
+  type SimMember,
   simError,
   simEvent,
   unknownPartition,
@@ -49,7 +49,7 @@ export class SimConsumer implements BatchConsumer {
   private readonly readings = new Map<string, Reading>();
   private readonly paused = new Set<string>();
   private events: BrokerEvent[] = [];
-  private member: Member | undefined;
+  private member: SimMember | undefined;
   private consuming = false;
   private closing: Promise<void> | undefined;
   private rebalanceDepth = 0;
@@ -269,7 +269,7 @@ export class SimConsumer implements BatchConsumer {
   }
 
   /** Joins again after an eviction: what was owned is lost. */
-  private async rejoin(member: Member, group: Group): Promise<void> {
+  private async rejoin(member: SimMember, group: Group): Promise<void> {
     await this.giveBack([...member.owned.values()], 'lost');
     member.polledMs = this.nowMs();
     group.members.push(member);

@@ -8,7 +8,7 @@
 import { sleep, type Timers } from '../core/clock.ts';
 import type { SimCluster } from './broker-cluster.ts';
 
-export interface LinkOptions {
+export interface BrokerLinkOptions {
   /** Time of the process. Default: the time of the cluster. */
   readonly clock?: Timers;
   /** Each way takes up to this long. Default 0. */
@@ -22,7 +22,7 @@ export class SimLink {
   private up = true;
   private waiting: Array<() => void> = [];
 
-  constructor(cluster: SimCluster, { clock, latencyMs }: LinkOptions = {}) {
+  constructor(cluster: SimCluster, { clock, latencyMs }: BrokerLinkOptions = {}) {
     this.cluster = cluster;
     this.clock = clock ?? cluster.timers;
     this.latencyMs = latencyMs ?? 0;

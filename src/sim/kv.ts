@@ -29,12 +29,21 @@ import {
   type KvValues,
   kvError,
 } from '../io/rocksdb/port.ts';
-import { bytesOf, EMPTY, lowerBound, merged, rangeOf, type Table, tableOf, without } from './kv-table.ts';
+import {
+  bytesOf,
+  EMPTY,
+  lowerBound,
+  merged,
+  rangeOf,
+  type SortedTable,
+  tableOf,
+  without,
+} from './kv-table.ts';
 
 /** A family: what its readers see, and what a crash leaves. */
 interface Family {
-  live: Table;
-  durable: Table;
+  live: SortedTable;
+  durable: SortedTable;
 }
 
 interface Folder {
@@ -50,14 +59,14 @@ const copied = (rows: Rows): Row[] =>
   Array.from(eachRow(rows), ([key, value]) => [key.slice(), value.slice()]);
 
 class SimScan implements KvScan {
-  private readonly table: Table;
+  private readonly table: SortedTable;
   private readonly shape: KvScanShape;
   private readonly end: number;
   private at: number;
   private readonly store: SimStore;
   private closed = false;
 
-  constructor(store: SimStore, table: Table, range: KvRange, shape: KvScanShape) {
+  constructor(store: SimStore, table: SortedTable, range: KvRange, shape: KvScanShape) {
     this.store = store;
     this.table = table;
     this.shape = shape;
@@ -182,7 +191,7 @@ class SimStore implements KvStore {
     return family;
   }
 
-  private change(family: Family, log: KvLog, to: (table: Table) => Table): void {
+  private change(family: Family, log: KvLog, to: (table: SortedTable) => SortedTable): void {
     family.live = to(family.live);
     if (log !== 'off') family.durable = to(family.durable);
   }
@@ -259,7 +268,7 @@ class SimStore implements KvStore {
   async stats(): Promise<KvStats> {
     this.demandOpen();
     const families = [...this.own.families.values()];
-    const total = (table: (family: Family) => Table): number =>
+    const total = (table: (family: Family) => SortedTable): number =>
       families.reduce((sum, family) => sum + bytesOf(table(family)), 0);
     return {
       cacheBytes: 0,

@@ -9,7 +9,7 @@ export interface Sample {
   readonly value: number;
 }
 
-export interface Exposition {
+export interface ScrapedPage {
   /** Kinds of the families that are served, also of those that have counted nothing yet. */
   readonly kinds: ReadonlyMap<string, string>;
   readonly samples: ReadonlyMap<string, readonly Sample[]>;
@@ -61,7 +61,7 @@ function sampleOf(line: string): Sample | undefined {
 
 /** @param keep names of families whose samples are wanted; all where it is absent
  *  @throws wrong_server for what is no exposition */
-export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): Exposition {
+export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): ScrapedPage {
   const bad = (why: string): Error =>
     coreError('wrong_server', `${where} is no metrics page of Prometheus: ${why}`, {
       next: 'give -scrape=http://host:port of a process that serves /metrics',
@@ -86,6 +86,6 @@ export function parseExposition(text: string, where: string, keep?: ReadonlySet<
   return { kinds, samples };
 }
 
-export function serves({ kinds, samples }: Exposition, metric: string): boolean {
+export function serves({ kinds, samples }: ScrapedPage, metric: string): boolean {
   return kinds.has(metric) || samples.has(metric) || samples.has(`${metric}_bucket`);
 }

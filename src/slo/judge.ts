@@ -5,17 +5,17 @@
  *  met when the upper one meets it; (3) a counter that fell was started again, and what it shows
  *  since then counts whole.
  */
-import { type Exposition, type Sample, serves } from './exposition.ts';
-import type { Bound, Rule, Selection } from './rules.ts';
+import { type Sample, type ScrapedPage, serves } from './exposition.ts';
+import type { Bound, Selection, SloRule } from './rules.ts';
 
 /** What one process said, in the order of time. */
 export interface Scraped {
   readonly target: string;
-  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: Exposition }>;
+  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: ScrapedPage }>;
 }
 
-export interface Verdict {
-  readonly rule: Rule;
+export interface RuleVerdict {
+  readonly rule: SloRule;
   readonly verdict: 'met' | 'missed' | 'no_data';
   /** For a quantile the upper end of its bucket. Absent without data. */
   readonly value: number | undefined;
@@ -39,10 +39,10 @@ const meets: Readonly<Record<Bound, (value: number, limit: number) => boolean>> 
 
 /** With one scrape alone, every rule is judged over the life of the processes, except a ratio
  *  between two of them. */
-export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): readonly Verdict[] {
+export function judge(rules: readonly SloRule[], scraped: readonly Scraped[]): readonly RuleVerdict[] {
   const isOneLook = scraped.every(({ scrapes }) => scrapes.length <= 1);
   return rules.map((given) => {
-    const rule: Rule = isOneLook ? { ...given, over: 'life' } : given;
+    const rule: SloRule = isOneLook ? { ...given, over: 'life' } : given;
     const unserved = [...rule.of, ...rule.to]
       .map(({ metric }) => metric)
       .filter((metric) => !scraped.some(({ scrapes }) => scrapes.some(({ page }) => serves(page, metric))));
@@ -63,7 +63,7 @@ export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): read
   });
 }
 
-function measure(rule: Rule, scraped: readonly Scraped[]): Measured {
+function measure(rule: SloRule, scraped: readonly Scraped[]): Measured {
   switch (rule.measure) {
     case 'total':
       return { value: sum(scraped.map((one) => totalOf(one, rule.of, rule.over))) };
@@ -84,7 +84,7 @@ function matches({ where }: Selection, sample: Sample): boolean {
   return Object.entries(where).every(([label, values]) => values.includes(sample.labels[label] ?? ''));
 }
 
-function seriesOf(page: Exposition, selection: Selection, name: string): Series {
+function seriesOf(page: ScrapedPage, selection: Selection, name: string): Series {
   const series = new Map<string, number>();
   for (const sample of page.samples.get(name) ?? []) {
     if (matches(selection, sample))
@@ -98,7 +98,7 @@ function grown(
   { scrapes }: Scraped,
   selection: Selection,
   name: string,
-  over: Rule['over'],
+  over: SloRule['over'],
 ): Map<string, number> {
   const pages = over === 'life' ? scrapes.slice(-1) : scrapes;
   const growth = new Map<string, number>();
@@ -115,7 +115,7 @@ function grown(
   return growth;
 }
 
-function totalOf(scraped: Scraped, selections: readonly Selection[], over: Rule['over']): number {
+function totalOf(scraped: Scraped, selections: readonly Selection[], over: SloRule['over']): number {
   return sum(selections.flatMap((one) => [...grown(scraped, one, one.metric, over).values()]));
 }
 
@@ -123,7 +123,7 @@ function secondsOf({ scrapes }: Scraped): number {
   return ((scrapes.at(-1)?.atMs ?? 0) - (scrapes[0]?.atMs ?? 0)) / 1000;
 }
 
-function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function rateOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const seconds = Math.max(...scraped.map(secondsOf));
   if (seconds <= 0) return { missing: 'a rate needs two scrapes; give -for' };
   // Over the same time for all: a process that ended early made nothing after it.
@@ -133,7 +133,7 @@ function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
 /** A ratio whose two sides are counted by different processes. Each counts since its own start, so
  *  the totals of one scrape do not compare: a relay that was restarted has published less than
  *  orders has created, and keeps up all the same. */
-function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly Scraped[]): boolean {
+function spansProcesses({ measure: kind, each, of, to }: SloRule, scraped: readonly Scraped[]): boolean {
   if (kind !== 'ratio' || each === 'process') return false;
   const servers = (side: readonly Selection[]): string =>
     scraped
@@ -143,7 +143,7 @@ function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly
   return servers(of) !== servers(to);
 }
 
-function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function ratioOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const parts = scraped.map((one) => ({
     target: one.target,
     of: totalOf(one, rule.of, rule.over),
@@ -172,7 +172,7 @@ function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
 /** Scrapes that a rise is told from. */
 const RISE_SCRAPES_MIN = 6;
 
-function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function riseOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const rounds = Math.max(...scraped.map(({ scrapes }) => scrapes.length));
   if (rounds < RISE_SCRAPES_MIN)
     return {
@@ -197,7 +197,7 @@ function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   };
 }
 
-function quantileOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function quantileOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   /** Cumulative, by the upper bound. */
   const buckets = new Map<number, number>();
   const shapes = new Set<string>();

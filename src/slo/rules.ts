@@ -25,7 +25,7 @@ export interface Selection {
   readonly where: Readonly<Record<string, readonly string[]>>;
 }
 
-export interface Rule {
+export interface SloRule {
   readonly id: string;
   /** The limit in the words of the requirements. */
   readonly says: string;
@@ -45,7 +45,7 @@ export interface Rule {
 export interface RuleSet {
   readonly name: string;
   readonly source: string;
-  readonly rules: readonly Rule[];
+  readonly rules: readonly SloRule[];
 }
 
 const RULES_BYTES_MAX = 1 << 20;
@@ -114,7 +114,7 @@ const isDocument = (value: unknown): value is Document =>
 const KNOWN = ['id', 'says', 'measure', 'of', 'to', 'q', 'each', 'over', 'unit', ...BOUNDS];
 
 /** The rule, or what is wrong with it. */
-function ruleOf(document: Document): Rule | string {
+function ruleOf(document: Document): SloRule | string {
   const stranger = Object.keys(document).find((name) => !KNOWN.includes(name));
   if (stranger !== undefined) return `has a property ${JSON.stringify(stranger)} that means nothing`;
   const { id, says, measure, q, each, over, unit } = document;

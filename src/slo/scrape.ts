@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import { textOf } from '../shell/fetch-text.ts';
-import { EXPOSITION_BYTES_MAX, type Exposition, parseExposition } from './exposition.ts';
+import { EXPOSITION_BYTES_MAX, parseExposition, type ScrapedPage } from './exposition.ts';
 import type { Scraped } from './judge.ts';
 
 /** The metrics page behind `host:port`, `http://host:port` or a whole address. @throws bad_value */
@@ -36,7 +36,7 @@ export interface ScrapeOptions {
 
 interface Series {
   readonly target: string;
-  readonly scrapes: Array<{ readonly atMs: number; readonly page: Exposition }>;
+  readonly scrapes: Array<{ readonly atMs: number; readonly page: ScrapedPage }>;
   failed: number;
 }
 

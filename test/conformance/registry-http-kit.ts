@@ -8,7 +8,7 @@ import type { HttpDriver } from '../../src/io/http/port.ts';
 import { registryFallbacks } from '../../src/registry/api/answers.ts';
 import { type RegistryApiOptions, registryRoutes } from '../../src/registry/api/routes.ts';
 import type { RegistryLog } from '../../src/registry/store/log.ts';
-import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../src/registry/store/log.ts';
 import type { RegistryOptions } from '../../src/registry/store/registry.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { realClock } from '../wait.ts';

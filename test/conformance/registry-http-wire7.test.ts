@@ -2,7 +2,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
-import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../src/registry/store/log.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 const AVRO = record('Order', field('id', 'string'));

@@ -12,7 +12,7 @@ import type { NativeMode } from '../../src/addon/load.ts';
 import { identify, isAlive } from '../../src/devstack/process.ts';
 import { flockDriver } from '../../src/io/lock/flock.ts';
 import type { FolderLock, LockOutcome } from '../../src/io/lock/port.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'millrace-lock-'));
 const started: ChildProcess[] = [];

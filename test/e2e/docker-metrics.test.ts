@@ -13,8 +13,8 @@ import { startRegistry } from '../fixtures/registry.ts';
 import { startRelay } from '../fixtures/relay.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { startTool } from '../fixtures/tool.ts';
-import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
-import { repositoryFiles } from '../house/root.ts';
+import { everyExpression, registeredLabels, served, usesOf } from '../repository/monitoring.ts';
+import { repositoryFiles } from '../repository/root.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const KEYS = 5;
 const KILLS = 10;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, it } from 'vitest';
 import { bench, hostileSchemas } from '../../bench/hostile.ts';
-import type { Source } from '../../src/registry/worker/source.ts';
+import type { SchemaSource } from '../../src/registry/worker/judge.ts';
 import type * as thread from '../../src/registry/worker/thread.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { smokeContext } from '../unit/bench/context.ts';
@@ -24,14 +24,14 @@ function started(mostMs = 60_000): thread.CheckThread {
   return one;
 }
 
-const sourceOf = (text: string, format: Source['format'] = 'JSON'): Source => ({
+const sourceOf = (text: string, format: SchemaSource['format'] = 'JSON'): SchemaSource => ({
   format,
   text,
   references: [],
   lenient: false,
   normalize: false,
 });
-const parse = (text: string, limitMs = 60_000): thread.Job => ({
+const parse = (text: string, limitMs = 60_000): thread.TaskRequest => ({
   task: { kind: 'text', source: 0, forms: [] },
   sources: [sourceOf(text)],
   steps: 1_000_000,

@@ -10,7 +10,7 @@ import { clientsFolder } from '../clients/kit.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { ordersKit } from './orders-kit.ts';
 
 const RUN = 'import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())';

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
-import { decodeRecord, type LogRecord } from '../../src/engine/durability/changelog/records.ts';
+import { type ChangelogRecord, decodeRecord } from '../../src/engine/durability/changelog/records.ts';
 import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import type { SweepEntry } from '../../src/engine/durability/checkpoint/ledger.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
@@ -46,8 +46,8 @@ function logOf(seed: number, count: number): readonly Extract<LogEntry, { kind: 
   });
 }
 
-async function recordsOf({ disk }: Left): Promise<LogRecord[]> {
-  const records: LogRecord[] = [];
+async function recordsOf({ disk }: Left): Promise<ChangelogRecord[]> {
+  const records: ChangelogRecord[] = [];
   await new Replay(disk.view(), 1, 0).run(({ kind, body }) => {
     const decoded = decodeRecord(kind, body);
     if ('record' in decoded) records.push(decoded.record);

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const run = promisify(execFile);
 const PAIRS_MAX = 3_000;

@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { FrameReader } from '../../src/io/postgres/replication/frames.ts';
+import { ReplicationFrameReader } from '../../src/io/postgres/replication/frames.ts';
 import { PgOutputDecoder, type PgOutputMessage } from '../../src/outbox/relay/wal/pgoutput.ts';
 import * as wire from './wal-encode.ts';
 
@@ -208,7 +208,7 @@ interface Heard {
 
 function hear(chunks: readonly Buffer[], messageBytesMax = 1 << 16): Heard {
   const heard: Heard = { messages: [], keepalives: [], oversize: [], plain: [] };
-  const reader = new FrameReader({
+  const reader = new ReplicationFrameReader({
     messageBytesMax,
     onMessage: (chunk, start, end) => heard.messages.push(chunk.toString('hex', start, end)),
     onKeepalive: (walEnd, replyWanted) => heard.keepalives.push([walEnd, replyWanted]),

@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findStateAddon, loadStateAddon } from '../../src/addon/state.ts';
 import { STATE_ABI } from '../../src/addon/state-functions.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { until } from '../wait.ts';
 import { addonPath, type RawFunction, thrownBy } from './kit.ts';
 

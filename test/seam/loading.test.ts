@@ -9,7 +9,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/addon/load.ts';
 import { ADDON_ABI } from '../../src/addon/raw.ts';
 import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { addonPath, includeFolder, raw } from './kit.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'millrace-seam-'));

@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 it('the sanitizers find no error in any kernel', () => {
   const run = spawnSync(process.execPath, ['tools/native-test.mjs', '-runs=20000'], {

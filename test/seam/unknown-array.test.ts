@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { includeFolder, type RawFunction, thrownBy } from './kit.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'millrace-array-'));

@@ -5,7 +5,7 @@ import type { ResolvedReference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { type GateInput, gateReport } from '../../registry/check/gate.ts';
-import { judgeProposed, type Question } from '../../registry/check/judge.ts';
+import { type GateQuestion, judgeProposed } from '../../registry/check/judge.ts';
 import { type Mended, mend } from '../../registry/check/mend.ts';
 import { prove } from '../../registry/check/prove.ts';
 import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/check/report.ts';
@@ -16,7 +16,13 @@ import { registryClient } from '../registry-clients/shared.ts';
 import { gateError } from './errors.ts';
 import { formatOf, parseProposed, readSchemaFile, referenceFiles, type SchemaFile } from './files.ts';
 import type { GATE_SETTINGS } from './settings.ts';
-import { gatherFiles, gatherSubject, type NamedFile, type Registered, readReferences } from './sources.ts';
+import {
+  gatherFiles,
+  gatherSubject,
+  type NamedFile,
+  type RegisteredVersion,
+  readReferences,
+} from './sources.ts';
 
 type Context = CommandContext<typeof GATE_SETTINGS>;
 
@@ -77,7 +83,7 @@ async function againstFiles(context: Context, given: Given, against: string): Pr
     throw gateError('gate_unknown_subject', `no schema exists at ${against}`, {
       next: 'check the path, or give -allow-new for the first version of a schema',
     });
-  const question: Question = {
+  const question: GateQuestion = {
     proposed,
     ...termsOf(settings, {}),
     earlier,
@@ -96,12 +102,12 @@ async function againstFiles(context: Context, given: Given, against: string): Pr
   });
 }
 
-function answered({ settings }: Context, question: Question, input: GateInput): Checked {
+function answered({ settings }: Context, question: GateQuestion, input: GateInput): Checked {
   const report = gateReport(input);
   return { report, mended: settings.fix && !report.judged ? mend(question) : undefined };
 }
 
-function proofOf({ settings }: Context, question: Question) {
+function proofOf({ settings }: Context, question: GateQuestion) {
   return settings.prove ? prove(question, judgeProposed(question)) : undefined;
 }
 
@@ -143,7 +149,7 @@ async function againstRegistry(context: Context, given: Given, subject: string):
       : undefined;
   // With overriding flags the caller wants a verdict on those terms, even for a registered schema.
   const asIs = settings.mode === undefined && settings.policy === undefined && !settings['all-versions'];
-  const question: Question = { proposed, ...terms, earlier, all, known: asIs && already !== undefined };
+  const question: GateQuestion = { proposed, ...terms, earlier, all, known: asIs && already !== undefined };
   return answered(context, question, {
     ...question,
     subject,
@@ -163,9 +169,9 @@ async function againstRegistry(context: Context, given: Given, subject: string):
 
 /** Keeps live only the versions of the latest version's compatibility group. The group is a
  *  property of the schema's metadata; the proposed schema joins the group of the latest version. */
-function inGroup(earlier: readonly Registered[], group: unknown): readonly Earlier[] {
+function inGroup(earlier: readonly RegisteredVersion[], group: unknown): readonly Earlier[] {
   if (typeof group !== 'string') return earlier;
-  const groupOf = ({ metadata }: Registered): unknown => {
+  const groupOf = ({ metadata }: RegisteredVersion): unknown => {
     const { properties } = (metadata ?? {}) as {
       readonly properties?: Readonly<Record<string, unknown>> | null;
     };

@@ -108,7 +108,7 @@ function pathsOf(against: string): readonly string[] {
 }
 
 /** Version that a registry holds. */
-export interface Registered extends Earlier {
+export interface RegisteredVersion extends Earlier {
   readonly metadata?: unknown;
 }
 
@@ -119,7 +119,11 @@ export async function gatherSubject(
   client: RegistryClient,
   subject: string,
   wanted: { readonly all: boolean; readonly ever: boolean },
-): Promise<{ readonly earlier: readonly Registered[]; readonly live: number; readonly known: boolean }> {
+): Promise<{
+  readonly earlier: readonly RegisteredVersion[];
+  readonly live: number;
+  readonly known: boolean;
+}> {
   const live = await orNone(client.versions(subject, false));
   const every = await orNone(client.versions(subject, true));
   const known = live !== undefined;
@@ -133,7 +137,7 @@ export async function gatherSubject(
     throw coreError('bad_value', `subject ${subject} has more than ${VERSIONS_MAX} versions`, {
       next: 'remove -all-versions',
     });
-  const earlier: Registered[] = [];
+  const earlier: RegisteredVersion[] = [];
   for (let at = 0; at < numbers.length; at += REQUESTS_MAX) {
     const some = numbers.slice(at, at + REQUESTS_MAX);
     earlier.push(
@@ -157,7 +161,7 @@ async function versionOf(
   subject: string,
   version: number,
   live: boolean,
-): Promise<Registered> {
+): Promise<RegisteredVersion> {
   const name = live ? `version ${version}` : `deleted version ${version}`;
   try {
     const { schema, metadata } = await client.version(subject, String(version), !live);

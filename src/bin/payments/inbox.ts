@@ -26,7 +26,7 @@ const PRUNED_ROWS = 10_000;
 const RECORDS_KEPT_MS = 3_600_000;
 const CONNECT_TIMEOUT_MS = 5000;
 
-export interface InboxResources {
+export interface InboxOptions {
   readonly pool: SqlPool;
   readonly driver: BrokerDriver;
   readonly brokers: string;
@@ -115,7 +115,7 @@ async function pruneRecords(
 /** Runs the keeper while `work` runs; a failure of either ends both. */
 export async function keepInbox(
   context: PaymentsContext,
-  { pool, driver, brokers, names, ttl }: InboxResources,
+  { pool, driver, brokers, names, ttl }: InboxOptions,
   work: () => Promise<void>,
 ): Promise<void> {
   const { settings, clock, metrics, log } = context;

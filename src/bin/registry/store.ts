@@ -3,7 +3,7 @@ import { coreError } from '../../core/errors.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import { FileLog } from '../../registry/store/file/log.ts';
 import type { RegistryLog } from '../../registry/store/log.ts';
-import { MemoryLog } from '../../registry/store/memory-log.ts';
+import { MemoryLog } from '../../registry/store/log.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { lockDriver } from '../../shell/drivers.ts';
 import { checkKafkaSettings, KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';

@@ -62,6 +62,9 @@ function encodedName(name: string): Uint8Array {
   return bytes;
 }
 
+/** Columns of Kafka records in one preallocated buffer: keys, values and headers lie in an arena,
+ *  and each row has their places. Views are valid until `clear`.
+ */
 export class RecordBatch {
   readonly buffer: ArrayBufferLike;
   readonly columns: RecordBatchViews;

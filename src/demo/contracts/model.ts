@@ -50,17 +50,12 @@ export interface ContractsRun {
 export const subjectOf = (format: OrderFormat): string => `orders-${format}-value`;
 export const formatName = (format: OrderFormat): string => (format === 'avro' ? 'AVRO' : 'PROTOBUF');
 
-export interface RegistryAnswer {
+export interface DemoAnswer {
   readonly status: number;
   readonly body: unknown;
 }
 
-export async function ask(
-  url: string,
-  method: string,
-  path: string,
-  body?: unknown,
-): Promise<RegistryAnswer> {
+export async function ask(url: string, method: string, path: string, body?: unknown): Promise<DemoAnswer> {
   const response = await fetch(`${url}${path}`, {
     method,
     ...(body === undefined

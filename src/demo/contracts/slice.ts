@@ -19,11 +19,11 @@ import {
   ask,
   type BadRecord,
   type ContractsRun,
+  type DemoAnswer,
   type FlowPlan,
   type FlowRun,
   formatName,
   type Refusal,
-  type RegistryAnswer,
   subjectOf,
 } from './model.ts';
 import { append, createTopics } from './topic.ts';
@@ -40,7 +40,7 @@ const CONSUME_MS_MAX = 120_000;
 const VERSIONS = [1, 2] as const;
 const FORMATS = ['avro', 'protobuf'] as const;
 
-function demand(what: string, answer: RegistryAnswer): Record<string, unknown> {
+function demand(what: string, answer: DemoAnswer): Record<string, unknown> {
   if (answer.status !== 200)
     throw coreError(
       'internal',

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
-import type { Service, Slice, SliceContext, SliceProcess } from '../fact.ts';
+import type { DemoService, Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
@@ -316,7 +316,7 @@ export const effectsSlice: Slice<EffectsRun> = {
   name: 'effects',
   run,
   judge: judgeEffects,
-  services: (context, names): readonly Service[] => [
+  services: (context, names): readonly DemoService[] => [
     { name: 'orders', args: ordersArgs(context, names) },
     { name: 'relay', args: relayArgs(context, names) },
     { name: 'payments', args: paymentsArgs(context, names) },

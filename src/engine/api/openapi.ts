@@ -1,8 +1,9 @@
-/** The description of the engine's HTTP interface, as OpenAPI 3.1. */
+/** OpenAPI 3.1 description of the engine's HTTP interface. */
 
 type Json = { readonly [name: string]: unknown };
 
-/** Windows in one answer; a `Link` header with rel="next" goes on. */
+/** Greatest number of windows in an answer; a `Link` header with rel="next" leads to the next page.
+ */
 export const WINDOWS_LIMIT_MAX = 10_000;
 export const WINDOWS_LIMIT = 1_000;
 
@@ -16,7 +17,7 @@ const failure = (description: string, codes: readonly string[], headers?: Json):
   content: body({ allOf: [ref('Error'), { properties: { code: { enum: codes } } }] }),
 });
 const UNAVAILABLE = failure(
-  'The engine takes up what an earlier run left, or its store cannot be read at the moment.',
+  'The engine is restoring the state of an earlier run, or its store cannot be read at the moment.',
   ['restoring', 'kv_io', 'kv_full'],
   RETRY_AFTER,
 );
@@ -172,7 +173,7 @@ const PATHS: Json = {
   },
 };
 
-/** @param version of the package */
+/** @param version version of the package */
 export function engineDescription(version: string): Json {
   return {
     openapi: '3.1.0',

@@ -1,5 +1,5 @@
-/** The engine over HTTP: GET /windows/{account_id}, GET /watermark and GET /openapi.json. 64-bit
- *  integers are JSON strings, so that no reader rounds them; errors are `{"error","code"}`.
+/** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
+ *  64-bit integers are JSON strings, so that no reader rounds them; errors are `{"error","code"}`.
  */
 import { MillraceError } from '../../core/errors.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
@@ -11,13 +11,13 @@ import type { WindowResult } from '../window/accumulator.ts';
 import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
 
 const U64_MAX = (1n << 64n) - 1n;
-/** Every window starts behind it. */
+/** Lower bound of every window start. */
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 const RETRY_AFTER_S = '1';
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
 export interface WatermarkReport {
-  /** null before every partition has had an event. */
+  /** Null until every partition has had an event. */
   readonly watermark_ms: number | null;
   readonly lag_ms: number | null;
   readonly dropped_late: number;
@@ -28,20 +28,19 @@ export interface OpenWindows {
   readonly isCut: boolean;
 }
 
-/** What the routes ask of an engine. */
+/** Interface of the engine that the routes use. */
 export interface EngineAnswers {
-  /** False while it takes up what an earlier run left. */
+  /** False while the engine restores the state of an earlier run. */
   readonly restored: boolean;
-  /** How partitions share event time. */
+  /** Rule by which partitions share event time. */
   readonly watermarkMode: string;
-  /** Every window that ends at or before it has fired; -Infinity before the first. */
+  /** Watermark up to which every window has fired; -Infinity before the first firing. */
   readonly firedTo: number;
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
   windows(query: WindowQuery): Promise<WindowPage>;
-  /** Windows of the account that are not yet among those `windows` answers and end behind `after`,
-   *  ascending by their end: the first of them, where there are very many, and then whether there
-   *  are more. */
+  /** Windows of the account that `windows` does not return yet and that end after `after`,
+   *  ascending by end; at most a limited number, with a flag when there are more. */
   openWindows(accountId: bigint, after: number): Promise<OpenWindows>;
 }
 
@@ -65,7 +64,7 @@ function readAccount(text: string): bigint {
   throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${shown(text)}`);
 }
 
-/** Milliseconds since the epoch, or an ISO 8601 time with a zone. */
+/** Reads a time: milliseconds since the epoch, or ISO 8601 with a zone. */
 function readTime(name: string, text: string | null, absent: number): number {
   if (text === null) return absent;
   const ms = /^-?\d{1,16}$/.test(text)
@@ -118,15 +117,16 @@ const toJson = (result: WindowResult) => ({
   overflow: result.overflow,
 });
 
-/** Fired windows, then those that are open, of which every one ends behind every fired one. */
+/** Returns fired windows, then open ones; every open window ends after every fired one. */
 async function withOpen(engine: EngineAnswers, query: WindowQuery) {
   const { from, to, limit, after } = query;
-  // Asked first: what is stored in between is then found as fired, and what has fired and is not
-  // stored yet as open.
+  // Reads the open windows first: a window stored meanwhile is then found as fired, and a window
+  // that has fired and is not yet stored as open.
   const { firedTo } = engine;
   const open = await engine.openWindows(query.accountId, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const page = await engine.windows(query);
-  // What ends later was stored by a run that fired all it had, and is open again.
+  // A window that ends later was stored by a run that fired all open windows at its end; it is open
+  // again.
   const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const known = new Set(rows.map(cursorOf));
@@ -185,8 +185,13 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** `engine` answers undefined until there is one; `version` is that of the package, for the
- *  description. */
+/** Returns the routes of the engine's HTTP interface: windows of a key, offsets, watermarks, lag
+ *  and health.
+ *  @param engine returns undefined until an engine exists; its routes then answer 503
+ *  @param version version of the package, for the OpenAPI description
+ *  @example
+ *  const routes = engineRoutes(() => engine, '0.1.0');
+ */
 export function engineRoutes(engine: () => EngineAnswers | undefined, version: string): readonly HttpRoute[] {
   const guarded =
     (handle: (engine: EngineAnswers, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
@@ -194,7 +199,7 @@ export function engineRoutes(engine: () => EngineAnswers | undefined, version: s
       try {
         const running = engine();
         if (running === undefined || !running.restored)
-          throw engineError('restoring', 'the engine is taking up its checkpoint');
+          throw engineError('restoring', 'the engine is restoring its checkpoint');
         return await handle(running, request);
       } catch (thrown) {
         if (!(thrown instanceof MillraceError)) throw thrown;

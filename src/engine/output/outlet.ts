@@ -1,10 +1,9 @@
-/** The way of firings out of the engine: held until the changelog up to them is durable, then
- *  written to the sinks in their order, then noted in the changelog as gone.
+/** Path of firings out of the engine: a firing waits until the changelog up to it is durable, is
+ *  written to the sinks in their order, and is then recorded in the changelog.
  *
- *  Invariants: (1) one wait for the changelog and one for the sinks at a time, however many firings
- *  come: each takes along whatever came during the one before; (2) the changelog is told of a
- *  frontier only when everything that was taken with it or before is durable in every sink.
- */
+ *  Invariants: (1) at most one wait for the changelog and one for the sinks at a time, however many
+ *  firings arrive: each wait covers all firings that arrived during the one before; (2) the
+ *  changelog records a watermark only when all firings up to it are durable in every sink. */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Checkpointer } from '../durability/checkpoint/checkpointer.ts';
@@ -19,24 +18,24 @@ export interface OutletParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** As for the writer. */
+  /** As in the writer. */
   readonly onWritten: (rows: number, seconds: number) => void;
   readonly stages: Stages;
 }
 
-/** Firings taken before those that were let go are looked for; twice as many as were left the last
- *  time, if that is more. */
+/** Number of firings after which closed ones are removed; twice as many as were left the last time,
+ *  if that is more. */
 const SWEEP_FIRINGS_MIN = 64;
 
 export class Outlet {
   private readonly checkpointer: OutletParts['checkpointer'];
   private readonly writer: SinkWriter;
-  /** Not offered to the sinks yet, and the newest frontier that came with one of them. */
+  /** Firings that were not offered to the sinks yet, and the newest watermark of them. */
   private held: StateFiring[] = [];
   private heldRows = 0;
   private heldTo: number | undefined;
   private passing: Promise<void> | undefined;
-  /** Newest frontier whose firings the sinks were offered, until somebody waits for them. */
+  /** Newest watermark whose firings were offered to the sinks; undefined once a wait covers it. */
   private offeredTo: number | undefined;
   private telling: Promise<void> | undefined;
   private unclosed: StateFiring[] = [];
@@ -51,16 +50,16 @@ export class Outlet {
     this.stages = writer.stages;
   }
 
-  /** False while a sink cannot be reached. */
+  /** False while a sink is unreachable. */
   get ready(): boolean {
     return this.writer.ready;
   }
-  /** Rows that have fired and are not durable in every sink, at most. */
+  /** Upper bound of the rows that have fired and are not durable in every sink. */
   get waitingRows(): number {
     return this.heldRows + this.writer.waitingRows;
   }
-  /** Whether there are firings that may not be durable yet. @throws what a sink or the changelog
-   *  threw */
+  /** True when there are firings that may not be durable yet. @throws errors of a sink or the
+   *  changelog */
   get isLeaving(): boolean {
     this.rethrow();
     return this.leaving.length > 0;
@@ -71,8 +70,8 @@ export class Outlet {
     return this.unclosed;
   }
 
-  /** Takes firings over, to close them; with these, everything that ends by `frontier` has fired.
-   *  Without a frontier the changelog is not told that they are gone. */
+  /** Accepts firings, which it closes; with them, all windows that end by `frontier` have fired.
+   *  Without a watermark, the changelog does not record that they left. */
   take(firings: readonly StateFiring[], frontier: number | undefined): void {
     if (this.unclosed.length >= this.sweepAt)
       this.sweepAt = Math.max(SWEEP_FIRINGS_MIN, 2 * this.leaving.length);
@@ -82,12 +81,12 @@ export class Outlet {
       this.heldRows += firing.rowsMax;
     }
     this.heldTo = frontier ?? this.heldTo;
-    if (this.failure !== undefined) this.letGo();
+    if (this.failure !== undefined) this.closeAll();
     else if (this.held.length > 0) this.passing ??= this.pass();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
-   *  @throws what a sink or the changelog threw */
+  /** Settles when reading may continue: waiting rows are within the limits, or the signal is given.
+   *  @throws errors of a sink or the changelog */
   async room(signal: AbortSignal): Promise<void> {
     if (this.held.length > SINK_FIRINGS_WAITING_MAX || this.heldRows > SINK_ROWS_WAITING_MAX)
       await this.stages.waiting('changelog', async () => this.passing);
@@ -96,8 +95,8 @@ export class Outlet {
     this.writer.rethrow();
   }
 
-  /** Settles when everything taken so far is durable in every sink, and the changelog has been
-   *  told. @throws as room; sink_failed when it was given up */
+  /** Settles when all firings accepted so far are durable in every sink and recorded. @throws as
+   *  room; sink_failed when stopped */
   async flushed(): Promise<void> {
     await this.stages.waiting('changelog', async () => this.passing);
     await this.stages.waiting('sink', async () => this.telling);
@@ -105,7 +104,7 @@ export class Outlet {
     await this.stages.waiting('sink', () => this.writer.flushed());
   }
 
-  /** Gives up what still waits. */
+  /** Drops waiting firings. */
   stop(): void {
     this.stopped = true;
     this.writer.stop();
@@ -115,14 +114,14 @@ export class Outlet {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Closes what the sinks are not going to be offered. */
-  private letGo(): void {
+  /** Closes the firings that will not be offered to the sinks. */
+  private closeAll(): void {
     for (const firing of this.held.splice(0)) firing.close();
     this.heldRows = 0;
   }
 
-  /** Offers the sinks what is held, until nothing is. Never throws: a failure ends the run where
-   *  that asks for room. */
+  /** Offers waiting firings to the sinks until none is left. Never throws: a failure ends the run
+   *  at its next call of room. */
   private async pass(): Promise<void> {
     this.stages.given('sink');
     try {
@@ -141,14 +140,14 @@ export class Outlet {
       }
     } catch (thrown) {
       this.failure ??= thrown;
-      this.letGo();
+      this.closeAll();
     } finally {
       this.passing = undefined;
       this.stages.done('sink');
     }
   }
 
-  /** Tells the changelog how far the sinks have come, until it knows. Never throws, as pass. */
+  /** Records in the changelog how far the sinks are. Never throws, as pass. */
   private async tell(): Promise<void> {
     try {
       for (let frontier = this.offeredTo; frontier !== undefined; frontier = this.offeredTo) {

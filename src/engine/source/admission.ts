@@ -1,13 +1,13 @@
-/** Event time: how far it has come, and which events are in time. The rules are those of the
- *  admission kernel; here are its cells, the decisions about partitions, and the accounts.
+/** Watermarks and admission of events. The admission kernel applies the rules; this module has its
+ *  cells, the decisions about partitions, and the counts.
  *
  *  For partition p: watermark = greatest event_ts - skew; an event is late iff event_ts < watermark
- *  - lateness. The frontier is the running maximum of the least (watermark - lateness) over the
- *  partitions that are not idle. Invariants: (1) neither ever falls; (2) they move row by row, so a
- *  verdict does not depend on where batches are cut; (3) a partition without an event holds the
- *  frontier at -Infinity; (4) an admitted event has event_ts >= frontier, so it cannot fall into a
- *  window that ended at or before it; (5) accepted + dropped + invalid = consumed, a partition.
- */
+ *  - lateness. `frontier` is the running maximum of the least (watermark - lateness) over the
+ *  partitions that are not idle: the watermark at which windows fire. Invariants: (1) neither ever
+ *  decreases; (2) they advance row by row, so a verdict does not depend on batch boundaries; (3) a
+ *  partition without an event holds `frontier` at -Infinity; (4) an admitted event has event_ts >=
+ *  frontier, so it belongs to no window that ended at or before it; (5) for each partition accepted
+ *  + dropped + invalid = consumed. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
@@ -30,12 +30,12 @@ export interface PartitionProgress {
   readonly partition: number;
   /** Next offset to read. */
   readonly offset: number;
-  /** Greatest event_ts, as far as it counts; -Infinity: none. */
+  /** Greatest event_ts, limited by max-future; -Infinity: none. */
   readonly maxSeenTs: number;
   readonly consumed: number;
   readonly accepted: number;
   readonly droppedLate: number;
-  /** Those of them that the partition's own watermark would have let in. */
+  /** Dropped events that the partition's own watermark would have admitted. */
   readonly droppedAfterIdle: number;
   readonly invalid: number;
   /** Events beyond their append time + max-future, accepted or not. */
@@ -51,24 +51,24 @@ export type Totals = Pick<
 export interface WatermarkGenerator {
   readonly mode: 'partition' | 'global';
   readonly partitionCount: number;
-  /** Whether results depend on the order in which partitions are met, so that the changelog has to
-   *  tell it. */
+  /** True when results depend on the order of the partitions, so that the changelog must record it.
+   */
   readonly dependsOnOrder: boolean;
-  /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed, and moved
-   *  by every call. */
+  /** Cells of the layouts WindowClock and PartitionProgress, for the changelog. Borrowed; every
+   *  call changes them. */
   readonly clock: Float64Array;
   readonly cells: Float64Array;
-  /** Every window that ends at or before it is final; -Infinity: none is. */
+  /** Watermark up to which every window is final; -Infinity: none. */
   readonly frontier: number;
-  /** Least watermark; -Infinity before there is one. */
+  /** Least watermark of a partition; -Infinity before the first. */
   readonly watermark: number;
-  /** Least end of an open window, lowered by what is admitted; Infinity: none. Admission stops
+  /** Least end of an open window, lowered by admitted events; Infinity: none. Admission stops
    *  there. */
   nextEnd: number;
-  /** Takes rows in order of arrival, from row `from` on, up to and with the one that makes a window
-   *  due; returns how many, 0 when one was due before. `admitted` then has the rows in time. Rows
-   *  at or behind a partition's limit are left alone and not counted. `refused` gets those that are
-   *  late or invalid. */
+  /** Admits rows in order of arrival, from row `from` on, up to and including the row that makes a
+   *  window due. Returns their number, 0 when a window was due before. `admitted` then has the rows
+   *  in time, `refused` the late and invalid ones. Rows at or after a partition's limit are skipped
+   *  and not counted. */
   admit(
     records: RecordBatch,
     events: EventBatch,
@@ -76,23 +76,23 @@ export interface WatermarkGenerator {
     admitted: AdmittedBatch,
     refused?: RefusedBatch,
   ): number;
-  /** The partition holds nothing back until its next valid event. */
+  /** Marks the partition as idle until its next valid event. */
   idle(partition: number): void;
-  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was
-   *  saved. */
+  /** Advances the watermark to the value that partitions and rules give, which may differ from the
+   *  saved one. */
   refresh(): void;
   isIdle(partition: number): boolean;
-  /** One more partition, which starts at the frontier: what lies before would meet fired windows.
+  /** Adds a partition, which starts at the watermark: earlier events would belong to fired windows.
    */
   added(offset: number): void;
-  /** Rows of the partition from this offset on are not taken. */
+  /** Rows of the partition from this offset on are skipped. */
   setLimit(partition: number, offset: number): void;
   position(partition: number): number;
-  /** Valid events of the partition so far, late ones included. */
+  /** Number of valid events of the partition so far, late ones included. */
   validCount(partition: number): number;
   progress(): readonly PartitionProgress[];
   totals(): Totals;
-  /** Goes on from cells that were saved; limits are gone. */
+  /** Restores saved cells; limits are removed. */
   restore(cells: Float64Array, frontier: number, maxSeen: number): void;
 }
 
@@ -100,7 +100,7 @@ const { NEXT_OFFSET: OFFSET, LIMIT, MAX_SEEN, IDLE } = PROGRESS_AT;
 const { CONSUMED, ACCEPTED, DROPPED_LATE, DROPPED_AFTER_IDLE, INVALID, FUTURE_CLAMPED } = PROGRESS_AT;
 const { FRONTIER, NEXT_END, MAX_SEEN: CLOCK_MAX_SEEN } = CLOCK_AT;
 
-/** Progress of partitions whose first records are those at the offsets. */
+/** Cells of partitions whose first records have these offsets. */
 export function freshCells(offsets: readonly number[]): Float64Array {
   const cells = createProgress(offsets.length);
   offsets.forEach((offset, partition) => {
@@ -257,8 +257,8 @@ class KernelWatermarks {
 
 type Times = Omit<WindowTimes, 'mode'>;
 
-/** A watermark a partition; the least one fires. Results do not depend on how partitions
- *  interleave. */
+/** One watermark for each partition; the least one fires windows. Results do not depend on the
+ *  interleaving of partitions. */
 export class PartitionWatermarks extends KernelWatermarks implements WatermarkGenerator {
   readonly mode = 'partition';
   readonly dependsOnOrder = false;
@@ -268,7 +268,7 @@ export class PartitionWatermarks extends KernelWatermarks implements WatermarkGe
   }
 }
 
-/** One watermark over all partitions, from the greatest event_ts of any. */
+/** One watermark for all partitions, from the greatest event_ts of any. */
 export class GlobalWatermarks extends KernelWatermarks implements WatermarkGenerator {
   readonly mode = 'global';
 

@@ -1,8 +1,8 @@
-/** Where events come from: every partition of one topic, from given offsets, in arrival order.
+/** Source of events: all partitions of one topic, from given offsets, in arrival order.
  *
- *  Two pairs of batches take turns: while the operator works on one, the broker client fills the
- *  other. No record is reordered: what the client hands over is the arrival order.
- */
+ *  Two pairs of batches alternate (double buffering): while the operator processes one, the broker
+ *  client fills the other. No record is reordered: the order of the client's batches is the arrival
+ *  order. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
@@ -12,7 +12,7 @@ import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../../io/kafka/p
 import { engineError, topicChanged } from '../errors.ts';
 import type { Stages } from '../stages.ts';
 
-/** Records, and row by row the events in them. */
+/** Records, and the event of each row. */
 export interface EventRows {
   readonly records: RecordBatch;
   readonly events: EventBatch;
@@ -33,26 +33,26 @@ export interface Bounds {
 
 export interface EventSource {
   readonly partitionCount: number;
-  /** Of every partition, now. */
+  /** Present bounds of every partition. */
   bounds(): Promise<readonly Bounds[]>;
-  /** First offsets of the partitions that the topic was given since, in order behind those that are
-   *  read.
-   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask
-   *  again later */
+  /** First offsets of partitions that were added to the topic, in order after those that are read.
+   *  @throws topic_changed when the topic was deleted and created again; errors of the broker
+   *  client, after which a later call may succeed */
   added(): Promise<readonly number[]>;
-  /** Reads on from these offsets, one a partition; there may be more than before. What was read
-   *  ahead is dropped. */
+  /** Reads from these offsets, one for each partition; there may be more partitions than before.
+   *  Rows that were read ahead are dropped. */
   start(offsets: readonly number[]): Promise<void>;
-  /** The next rows, decoded; valid until the next call. Undefined when the wait ended first. */
+  /** Returns the next rows, decoded; valid until the next call. Undefined when the wait ended
+   *  first. */
   next(waitMs: number): Promise<EventRows | undefined>;
-  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the
-   *  last record; -1 before its end was met. */
+  /** Offset before which a partition has no more to read, which may be after the last record; -1
+   *  before its end was reached. */
   endOf(partition: number): number;
   /** All rows that were returned last, in their order. */
   readonly receipts: readonly Receipt[];
-  /** A restart goes on at these offsets, one a partition, or behind them. */
+  /** Reports that a restart resumes at or after these offsets, one for each partition. */
   saved?(offsets: readonly number[]): void;
-  /** Settles when no read is under way; the rows handed out are no longer valid. */
+  /** Settles when no read is in progress; returned rows are then invalid. */
   stop(): Promise<void>;
 }
 
@@ -62,14 +62,15 @@ export interface BrokerSourceParts {
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
-  /** Undefined: not known. */
+  /** Undefined: unknown. */
   readonly topicId?: string | undefined;
-  /** The topic at the broker now. */
+  /** Present state of the topic at the broker. */
   readonly findTopic: () => Promise<{ readonly partitions: number; readonly id: string | undefined }>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
-  /** Is told when records arrived and are decoded; whoever takes them says what comes next. */
+  /** Receives the times of arrival and decoding; the caller of `next` reports the following stage.
+   */
   readonly stages: Pick<Stages, 'arrived' | 'works'>;
 }
 
@@ -79,14 +80,16 @@ interface Filled {
   readonly readyMs: number;
 }
 
-/** How long the broker is asked for the ends of a partition. */
+/** Timeout of the query for the bounds of a partition. */
 const BOUNDS_TIMEOUT_MS = 10_000;
 
+/** Source of events from a topic: reads a batch ahead while the engine works on the batch before.
+ */
 export class BrokerSource implements EventSource {
   receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;
   private readonly pairs: readonly [EventRows, EventRows];
-  /** One a partition. */
+  /** One for each partition. */
   private ends: Float64Array;
   private turn: 0 | 1 = 0;
   private filling: Promise<Filled> | undefined;
@@ -133,7 +136,7 @@ export class BrokerSource implements EventSource {
   async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
     const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
-    // A client that does not say when it received a record counts it from the batch that was ready.
+    // A client without receive times counts from the batch that was ready.
     this.receipts = (result.receipts ?? [{ rows: result.rowCount, ageMs: 0 }]).map(({ rows, ageMs }) => ({
       ...{ rows, atMs: readyMs - ageMs },
     }));
@@ -167,13 +170,13 @@ export class BrokerSource implements EventSource {
     pair.records.clear();
     const { clock, consumer } = this.parts;
     const askedMs = clock.monotonicMs();
-    // The batch may be ready long before the thread has the time to hear of it.
+    // The batch may be ready long before the thread can run its callback.
     const filling = consumer.consume(pair.records, waitMs).then((result) => ({
       result,
       askedMs,
       readyMs: result.tookMs === undefined ? clock.monotonicMs() : askedMs + result.tookMs,
     }));
-    // A failure is met by the call that waits for it; until then it is nobody's.
+    // The call that awaits the batch reports a failure; this prevents an unhandled rejection.
     filling.catch(() => {});
     return filling;
   }

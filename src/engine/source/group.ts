@@ -1,12 +1,12 @@
-/** A consumer group as a lease on a topic: who has every partition of it may read.
+/** Consumer group as a lease on a topic: a member may read while it owns every partition.
  *
- *  The member reads nothing: its partitions are paused, and the engine reads over a client of its
- *  own from the offsets of its changelog. So what the group does decides whether the engine reads,
- *  never what it reads. Invariants: (1) the lease is whole only between a rebalance that gave the
- *  last partition and one that takes any; (2) offsets are committed only while it is whole, and
- *  never lie behind where a restart goes on; (3) a member that was given a part, and has not had
- *  all since it joined, leaves: so of two engines the one that reads keeps all.
- */
+ *  The member reads nothing: its partitions are paused, and the engine reads with a client of its
+ *  own from the offsets of its changelog. So the group decides whether the engine reads, never
+ *  which records. Invariants: (1) the lease is complete only between a rebalance that assigned the
+ *  last partition and one that revokes any; (2) offsets are committed only while it is complete,
+ *  and are never after the position at which a restart resumes; (3) a member that owns only some
+ *  partitions, and has not owned all since it joined, leaves: so of two engines the one that reads
+ *  keeps all. */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -14,22 +14,22 @@ import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, Rebalance } from '../../io/kafka/port.ts';
 
 const POLL_MS = 100;
-/** How long a member keeps a part: one that has read waits for the rest to come back, one that has
- *  not lets it go. */
+/** Time for which a member keeps some partitions: a member that has read waits for the others, a
+ *  newcomer leaves. */
 const PART_MS_READER = 30_000;
 const PART_MS_NEWCOMER = 1_000;
-/** A member that has left joins again after this and up to twice as much. */
+/** Least time after which a member that left joins again; at most twice as long. */
 const REJOIN_MS = 5_000;
-/** What comes before a partition is paused is let go. */
+/** Room for records that arrive before a partition is paused; they are dropped. */
 const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
 
-/** What the source needs of it. */
-export interface Lease {
-  /** Whether all of the first `partitions` are held. */
+/** Interface of the lease that the source uses. */
+export interface PartitionLease {
+  /** True when all of the first `partitions` are owned. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
-  /** Offsets at which a restart goes on, at least: tools see them. */
+  /** Commits offsets at or before those at which a restart resumes, for monitoring tools. */
   commit(offsets: readonly number[]): void;
 }
 
@@ -44,19 +44,22 @@ export interface GroupLeaseParts {
   readonly random: () => number;
 }
 
-export class GroupLease implements Lease {
+/** Lease on all partitions of a topic through a consumer group, so that two engines of one group
+ *  never read at the same time.
+ */
+export class GroupLease implements PartitionLease {
   private readonly parts: GroupLeaseParts;
   private readonly held = new Set<number>();
   private readonly unpaused = new Set<number>();
   private readonly batch = RecordBatch.create(UNREAD_ROWS, UNREAD_BYTES);
   private hasRead = false;
-  /** Monotonic ms since when it holds a part. */
+  /** Monotonic ms since when only some partitions are owned. */
   private partSince: number | undefined;
   private wanted: readonly number[] | undefined;
-  /** Offsets that were refused: they are tried again at the end only. */
+  /** Offsets whose commit was refused; they are retried only at the end. */
   private refused: readonly number[] | undefined;
   private isClosing = false;
-  /** Monotonic ms until when the last offsets are tried again. */
+  /** Monotonic ms until when the last commit is retried. */
   private closeByMs = 0;
   private running: Promise<void> | undefined;
 
@@ -78,13 +81,13 @@ export class GroupLease implements Lease {
     this.wanted = offsets;
   }
 
-  /** Joins the group, and again whenever it has left it, until it is closed. */
+  /** Joins the group, and again after leaving it, until close. */
   start(): void {
     this.running ??= this.run();
   }
 
-  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that
-   *  fails is tried again */
+  /** Commits remaining offsets and leaves the group.
+   *  @param withinMs time for which a failing commit is retried */
   async close(withinMs = 0): Promise<void> {
     this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
     this.isClosing = true;
@@ -105,7 +108,7 @@ export class GroupLease implements Lease {
     }
   }
 
-  /** From joining to leaving. */
+  /** Runs one membership, from joining to leaving. */
   private async member(): Promise<void> {
     const { join, topic, log } = this.parts;
     const member = await join((rebalance) => this.turn(rebalance));
@@ -128,15 +131,15 @@ export class GroupLease implements Lease {
     }
   }
 
-  /** What a member must do to stay one, and to hear of rebalances. */
+  /** Polls, which keeps the membership and reports rebalances. */
   private async read(member: BatchConsumer): Promise<void> {
     const { events } = await member.consume(this.batch, POLL_MS);
     for (const { name, message } of events) this.parts.log.info({ event: name, message }, 'consumer group');
     await this.pause(member);
   }
 
-  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next
-   *  run. */
+  /** The last commit of a run: no checkpoint comes after it, and without its offsets tools show a
+   *  backlog until the next run. */
   private async commitLast(member: BatchConsumer): Promise<void> {
     for (;;) {
       await this.commitTo(member);
@@ -159,7 +162,7 @@ export class GroupLease implements Lease {
       }
     }
     if (this.isWhole) this.hasRead = true;
-    // Who was thought dead gives way to whoever took over.
+    // A member that the group evicted must leave the partitions to its successor.
     if (kind === 'lost') this.hasRead = false;
     this.partSince = undefined;
     if (wasWhole !== this.isWhole && !this.isClosing)
@@ -178,7 +181,7 @@ export class GroupLease implements Lease {
         await member.pause([{ topic, partition }]);
         this.unpaused.delete(partition);
       } catch (thrown) {
-        // It may have been taken away meanwhile; else it is tried again.
+        // The partition may be revoked meanwhile; otherwise the next poll retries.
         log.debug({ partition, error: String(thrown) }, 'a partition of the group is not paused yet');
       }
     }
@@ -195,8 +198,8 @@ export class GroupLease implements Lease {
       );
       if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
     } catch (thrown) {
-      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end
-      // tries again.
+      // No restart resumes at these offsets: the next checkpoint commits soon enough, and the close
+      // retries.
       const isNew = this.refused !== wanted;
       this.refused = wanted;
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);

@@ -1,28 +1,28 @@
-/** Idle partitions: those that hold every window back though no event comes from them.
+/** Detection of idle partitions: those that hold every window back although no event arrives from
+ *  them.
  *
- *  A partition is quiet while all of it was read, and while nothing but invalid records and
- *  tombstones comes from it. It is idle once it was quiet for the timeout without a valid event in
- *  between. The changelog has the decision before a result that depends on it leaves.
- */
+ *  A partition is quiet while all of it was read, and while only invalid records and tombstones
+ *  arrive from it. It is idle once it was quiet for the timeout without a valid event in between.
+ *  The changelog has the decision before a result that depends on it leaves. */
 import type { WatermarkGenerator } from './admission.ts';
 import type { EventSource } from './events.ts';
 
-/** Between two checks of all partitions. */
+/** Interval between two checks of all partitions. */
 const CHECK_MS = 100;
-/** An invalid record is followed by the next one or by the end of the partition within this time:
- *  the broker client reports an end after a fetch that waited 500 ms in vain. */
+/** Greatest time from an invalid record to the next one or to the reported end of the partition:
+ *  the broker client reports an end after an empty fetch of 500 ms. */
 const RECORD_MS_MAX = 1000;
-/** Part of the timeout that one invalid record may count for. */
+/** Fraction of the timeout that one invalid record may count for. */
 const RECORD_SHARE = 0.5;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 interface Quiet {
-  /** Valid events of the partition so far. */
+  /** Number of valid events of the partition so far. */
   readonly valid: number;
-  /** Monotonic ms since when the partition is quiet; time in which that was not known is left out.
-   */
+  /** Monotonic ms since when the partition is quiet; time without knowledge of the partition is
+   *  left out. */
   since: number;
-  /** Next offset, and monotonic ms of its last move. */
+  /** Next offset, and monotonic ms of its last advance. */
   position: number;
   movedAt: number;
   wasQuiet: boolean;
@@ -47,7 +47,7 @@ export class IdleWatch {
     this.recordMs = Math.min(RECORD_MS_MAX, RECORD_SHARE * timeoutMs);
   }
 
-  /** Leaves time out in which no partition was read. */
+  /** Excludes a time in which no partition was read. */
   unread(ms: number): void {
     this.lastCheck += ms;
     for (const one of this.partitions.values()) {
@@ -56,13 +56,13 @@ export class IdleWatch {
     }
   }
 
-  /** Partitions that become idle now. The order matters where all become idle together, for then
-   *  the frontier stays where the last one leaves it: those without an event hold nobody's results
-   *  back any more, of the others the one that lags behind most is the last, so that none of its
-   *  events becomes late by the others' silence. */
+  /** Returns the partitions that become idle now. The order matters where all become idle together,
+   *  because the watermark stays where the last one leaves it: partitions without an event come
+   *  first, and the partition with the least event time comes last, so that none of its events
+   *  becomes late because the others are silent. */
   due(now: number): readonly number[] {
     const { watermarks, timeoutMs } = this;
-    // One watermark over all of them waits for none.
+    // A global watermark waits for no partition.
     if (timeoutMs === 0 || watermarks.mode === 'global' || now < this.nextCheck) return [];
     this.nextCheck = now + CHECK_MS;
     const due: number[] = [];
@@ -72,8 +72,8 @@ export class IdleWatch {
     if (due.length === 0) return due;
     const seen = watermarks.progress().map(({ maxSeenTs }) => maxSeenTs);
     const isEmpty = (partition: number): boolean => seen[partition] === NEVER;
-    // Nothing has left while one without an event holds everything; were it the last, nothing ever
-    // would.
+    // No result has left while a partition without an event holds all windows back; if it were
+    // last, no result would ever leave.
     const isHeld = seen.some((_, one) => isEmpty(one) && !watermarks.isIdle(one) && !due.includes(one));
     if (isHeld) return due.filter(isEmpty);
     const rank = (partition: number): number => (isEmpty(partition) ? NEVER : -(seen[partition] as number));
@@ -98,7 +98,7 @@ export class IdleWatch {
       one.movedAt = now;
     }
     const isQuiet = isAtEnd || now - one.movedAt <= this.recordMs;
-    // The time since the last check counts when the partition was quiet then and is quiet now.
+    // The time since the last check counts when the partition was quiet at both checks.
     if (!isQuiet || !one.wasQuiet) one.since += now - this.lastCheck;
     one.wasQuiet = isQuiet;
     return isQuiet && now - one.since >= this.timeoutMs;

@@ -1,4 +1,4 @@
-/** Records that are no events: how many there are by reason, and the first of them as a sample. */
+/** Counts records that are no events, by reason, and keeps the first as a sample. */
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { EVENT, EVENT_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -21,9 +21,9 @@ export interface InvalidSample {
 }
 
 export interface InvalidRecords {
-  /** Read by this process. */
+  /** Numbers of records that this process read. */
   readonly reasons: Readonly<Record<InvalidReason, number>>;
-  /** The first one that this process read; null: none. */
+  /** First invalid record that this process read; null: none. */
   readonly sample: InvalidSample | null;
 }
 
@@ -32,8 +32,8 @@ export class InvalidTally implements InvalidRecords {
   sample: InvalidSample | null = null;
   private warnAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Counts the invalid records of a batch. `limitOf`: offset from which on records of a partition
-   *  are not read. */
+  /** Counts the invalid records of a batch.
+   *  @param limitOf offset from which on records of a partition are skipped */
   note(records: RecordBatch, events: EventBatch, limitOf: (partition: number) => number): void {
     const { partition, offset, valueLength } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
@@ -71,10 +71,13 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
 const sampleText = ({ partition, offset, reason, valueBytes }: InvalidSample): string =>
   `partition ${partition} offset ${offset} has ${REASON_TEXT[reason]}${reason === 'value_length' ? ` but ${valueBytes}` : ''}`;
 
-/** Refuses a run that met its end though no record of the topic was ever an event: read by this
- *  process, or before its restore. A restored run whose new records are all invalid only warns: its
- *  earlier results stand.
- *  @throws no_valid_events */
+/** Refuses a run that met its end although no record of the topic was ever an event: read by this
+ *  process, or before its restore. A restored run whose new records are all invalid only warns:
+ *  its earlier results stand.
+ *  @throws no_valid_events
+ *  @example
+ *  demandValidInput('events', { totals, before, invalid });
+ */
 export function demandValidInput(
   topic: string,
   { totals, before, invalid }: { totals: Totals; before: Totals; invalid: InvalidRecords },

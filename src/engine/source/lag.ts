@@ -1,18 +1,18 @@
-/** How much the broker holds that has not been read, asked of it now and then beside the reading.
- *  Says whether the source has records to give, which a wait for them alone does not tell.
- */
+/** Number of records at the broker that have not been read, queried from time to time beside the
+ *  reading. It shows whether the source is at the end of its input, which a wait for records alone
+ *  does not. */
 import type { EventSource } from './events.ts';
 
-/** Between two questions. */
+/** Interval between two queries. */
 const ASK_MS = 1000;
-/** The part of what was read between two questions that may be unread where the end is said to be
- *  met: what is on its way. */
+/** Fraction of the records read between two queries that may be unread at an end of input: records
+ *  in flight. */
 const ON_ITS_WAY = 0.1;
 
 export interface LagParts {
   readonly source: Pick<EventSource, 'bounds' | 'endOf'>;
   readonly positions: { readonly partitionCount: number; position(partition: number): number };
-  /** Rows the largest batch has: fewer than that are no backlog. */
+  /** Rows of the largest batch: fewer rows are no backlog. */
   readonly rowCapacity: number;
 }
 
@@ -22,7 +22,7 @@ export class LagWatch {
   private asking = false;
   private readTo = 0;
   private onItsWay: number;
-  /** Records behind the positions; NaN before the broker has answered. */
+  /** Records after the read positions; NaN before the first answer of the broker. */
   unread = Number.NaN;
 
   constructor(parts: LagParts) {
@@ -30,20 +30,20 @@ export class LagWatch {
     this.onItsWay = parts.rowCapacity;
   }
 
-  /** Asks where it is time to. */
+  /** Queries the broker if the interval has passed. */
   look(nowMs: number): void {
     if (this.asking || nowMs < this.nextMs) return;
     this.nextMs = nowMs + ASK_MS;
     this.asking = true;
     this.ask()
-      // It is asked again; a source that has failed ends the reading.
+      // The query is repeated; a source that has failed ends the reading.
       .catch(() => {})
       .finally(() => {
         this.asking = false;
       });
   }
 
-  /** Whether everything that there was has been read, but for what is on its way. */
+  /** True when all records have been read, except for those in flight. */
   get isAtEnd(): boolean {
     if (this.unread <= this.onItsWay) return true;
     const { source, positions } = this.parts;

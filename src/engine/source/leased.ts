@@ -1,17 +1,20 @@
-/** A source that hands rows out only while the lease on its partitions is whole. What was read
- *  ahead stays until then. */
+/** Source that returns rows only while the lease on its partitions is complete. Rows that were read
+ *  ahead wait until then. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
-import type { Lease } from './group.ts';
+import type { PartitionLease } from './group.ts';
 
+/** Source that returns rows only while the lease on its partitions is complete. Rows that were
+ *  read ahead wait until then.
+ */
 export class LeasedSource implements EventSource {
   private readonly source: EventSource;
-  private readonly lease: Lease;
+  private readonly lease: PartitionLease;
   private readonly sleep: (ms: number) => Promise<void>;
-  /** Came while the lease went. */
+  /** Rows that arrived while the lease was lost. */
   private kept: EventRows | undefined;
 
-  constructor(source: EventSource, lease: Lease, sleep: (ms: number) => Promise<void>) {
+  constructor(source: EventSource, lease: PartitionLease, sleep: (ms: number) => Promise<void>) {
     this.source = source;
     this.lease = lease;
     this.sleep = sleep;
@@ -28,7 +31,7 @@ export class LeasedSource implements EventSource {
     return this.source.bounds();
   }
 
-  /** Only those that the group has given already, so that none stops the reading. */
+  /** Only partitions that the group has assigned, so that a new one does not stop the reading. */
   async added(): Promise<readonly number[]> {
     const lows = await this.source.added();
     const known = this.partitionCount;
@@ -51,8 +54,8 @@ export class LeasedSource implements EventSource {
     return this.isHeld ? rows : undefined;
   }
 
-  /** Nobody knows what there is to read while another may be reading: no partition becomes idle by
-   *  that. */
+  /** While another engine may be reading, the end of a partition is unknown, so no partition
+   *  becomes idle. */
   endOf(partition: number): number {
     return this.isHeld ? this.source.endOf(partition) : -1;
   }

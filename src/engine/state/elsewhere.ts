@@ -1,5 +1,5 @@
-/** Whether sessions go on in parts that a sweep leaves as they are: both ascend by account_id, so
- *  they are read side by side. */
+/** Finds sessions that continue in parts which a sweep does not rewrite: both ascend by account_id,
+ *  so they are read in parallel. */
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
@@ -8,7 +8,7 @@ import type { RowStream } from './rows.ts';
 const ROW_WORDS = ROW_BYTES / 4;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
-/** Of a session its first event. */
+/** Column of a session's first event. */
 const FIRST = ACCUMULATOR.SPARE / 4;
 
 const timeAt = (words: Int32Array, row: number, cell: number): number => {
@@ -20,17 +20,17 @@ const timeAt = (words: Int32Array, row: number, cell: number): number => {
 export const endAt = (words: Int32Array, row: number, gapMs: number): number =>
   timeAt(words, row, LAST) + gapMs;
 
-/** Below zero, zero or above it, as the accounts of two rows are in order. */
+/** Negative, zero or positive, by the order of the accounts of two rows. */
 function byAccount(a: Int32Array, x: number, b: Int32Array, y: number): number {
   const [at, to] = [x * ROW_WORDS + KEY, y * ROW_WORDS + KEY];
   const high = ((a[at + 1] as number) >>> 0) - ((b[to + 1] as number) >>> 0);
   return high !== 0 ? high : ((a[at] as number) >>> 0) - ((b[to] as number) >>> 0);
 }
 
-/** Parts that stay: each ascending by account_id (unsigned) and start. */
+/** Parts that are not rewritten: each ascends by account_id (unsigned) and start. */
 export interface StandingParts {
   readonly rows: RowStream;
-  /** No session that has a part there ends before; it is behind the frontier of the sweep. */
+  /** Least end of a session with a row in these parts; it is after the watermark of the sweep. */
   readonly leastEnd: number;
 }
 
@@ -48,8 +48,8 @@ export class Elsewhere {
     this.words = new Int32Array(this.page.buffer);
   }
 
-  /** Raises the ends of those of the sessions that end by the frontier and go on here. They come
-   *  ascending by account_id and start, one call behind the other. */
+  /** Raises the ends of those sessions that end by the watermark and continue in these parts.
+   *  Sessions ascend by account_id and start, over all calls. */
   async raise(
     sessions: Int32Array,
     ends: Float64Array,
@@ -64,20 +64,20 @@ export class Elsewhere {
         if (this.isOver) return;
         await this.turn();
       }
-      // What is here of the account begins with this, and ends behind the frontier: it is near when
-      // it begins in time.
+      // The account's rows here start with this one and end after the watermark: they join the
+      // session if this one starts in time.
       const isHere = byAccount(this.words, this.at, sessions, row) === 0;
       if (isHere && timeAt(this.words, this.at, FIRST) < endAt(sessions, row, gapMs))
         ends[row] = Math.max(ends[row] as number, leastEnd);
     }
   }
 
-  /** Goes to the first row whose account is not before that of the session; false when it is not in
-   *  this page. */
+  /** Advances to the first row whose account is not before that of the session; false when it is
+   *  not in this page. */
   private comesTo(sessions: Int32Array, row: number): boolean {
     const { words, count } = this;
     if (count === 0 || byAccount(words, count - 1, sessions, row) < 0) return false;
-    // By growing steps, then by halves: mostly it is near, and where few sessions ended it is far.
+    // Galloping search: the row is mostly near, and far where few sessions ended.
     let high = this.at;
     for (let step = 1; byAccount(words, high, sessions, row) < 0; step *= 2) {
       this.at = high + 1;

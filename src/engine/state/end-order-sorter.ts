@@ -1,8 +1,7 @@
-/** Sessions that ended, put into the order of their ends in bounded memory: sorted in chunks as
- *  they come, of which few stay in memory, and merged when they are read.
+/** External merge sort of ended sessions by their end, in bounded memory: chunks are sorted as they
+ *  arrive, few of them stay in memory, and reads merge them.
  *
- *  They come ascending by account_id (unsigned), so a chunk needs its ends in order alone.
- */
+ *  Rows arrive ascending by account_id (unsigned), so a stable sort of a chunk by end is enough. */
 import { invariant } from '../../core/errors.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import { fromWords } from '../../core/time.ts';
@@ -18,30 +17,30 @@ const CHUNKS_IN_MEMORY = 4;
 const PAGE_ROWS = 4096;
 const DIGIT_BITS = 16;
 const DIGITS = 2 ** DIGIT_BITS;
-/** Fewer rows are compared: counting digits would cost more. */
+/** Chunks with fewer rows are sorted by comparison: counting digits would cost more. */
 const COUNTED_ROWS_MIN = 4096;
 
-/** Rows that were put away in their order. */
+/** Rows that were stored in their order. */
 export interface KeptRows {
   readonly rowCount: number;
-  /** From the first on. */
+  /** Streams the rows from the first one on. */
   rows(): Promise<RowStream>;
-  /** They are not needed any more. */
+  /** Releases the rows. */
   drop(): void;
 }
 
-/** Rows on their way to where they are kept. */
+/** Writer of rows to be kept. */
 export interface RowsWriter<K extends KeptRows = KeptRows> {
-  /** Whole rows, behind those before; borrowed until it settles. */
+  /** Appends whole rows, which are borrowed until this settles. */
   append(rows: Uint8Array): Promise<void>;
-  /** At least one row was appended. */
+  /** Completes the rows. At least one row was appended. */
   finish(): Promise<K>;
-  /** Gives up what is not finished; after finish it does nothing. */
+  /** Abandons unfinished rows; after finish it does nothing. */
   close(): void;
 }
 
 export interface EndOrderOptions {
-  /** Where chunks go that are more than may stay in memory; left out, all stay. */
+  /** Opens a writer for chunks beyond those that may stay in memory; absent: all stay. */
   readonly spill?: () => RowsWriter;
   readonly chunkRows?: number;
   readonly chunksInMemory?: number;
@@ -68,14 +67,15 @@ export class EndOrderSorter {
   get rowCount(): number {
     return this.rowsIn;
   }
-  /** Memory held between two calls, pages that a reader has of the chunks among it. */
+  /** Bytes held between two calls, including a reader's pages of the chunks. */
   get bytes(): number {
     const { length } = this.chunks;
     const pages = this.isRead && length > 1 ? length * pageRowsOf(length) * ROW_BYTES : 0;
     return this.filling.length + this.inMemory + pages;
   }
 
-  /** Whole rows, ascending by account_id; copied before it settles. One call at a time. */
+  /** Appends whole rows, ascending by account_id; they are copied before this settles. One call at
+   *  a time. */
   async append(rows: Uint8Array): Promise<void> {
     this.rowsIn += rows.length / ROW_BYTES;
     for (let from = 0; from < rows.length; ) {
@@ -85,15 +85,15 @@ export class EndOrderSorter {
       this.filling.set(some, this.used);
       this.used += some.length;
       from += some.length;
-      if (this.used === this.chunkRows * ROW_BYTES) await this.putAway();
+      if (this.used === this.chunkRows * ROW_BYTES) await this.storeChunk();
     }
   }
 
-  /** The rows ascending by end, those of one end by account_id (unsigned). After the last append,
-   *  as often as wanted. */
+  /** Streams the rows ascending by end, and rows of one end by account_id (unsigned). Call it after
+   *  the last append, as often as needed. */
   async rows(): Promise<RowStream> {
-    invariant(!this.isClosed, 'rows that were let go are not read');
-    if (this.used > 0) await this.putAway();
+    invariant(!this.isClosed, 'released rows are not read');
+    if (this.used > 0) await this.storeChunk();
     this.filling = new Uint8Array(0);
     this.isRead = true;
     const streams = await Promise.all(this.chunks.map((chunk) => chunk.rows()));
@@ -101,7 +101,7 @@ export class EndOrderSorter {
     return only !== undefined && streams.length === 1 ? only : new ByEnd(streams);
   }
 
-  /** Lets go of the rows; a second time it does nothing. */
+  /** Releases the rows; a second call does nothing. */
   close(): void {
     this.isClosed = true;
     for (const chunk of this.chunks.splice(0)) chunk.drop();
@@ -117,7 +117,7 @@ export class EndOrderSorter {
     this.filling = larger;
   }
 
-  private async putAway(): Promise<void> {
+  private async storeChunk(): Promise<void> {
     const rows = this.filling.subarray(0, this.used);
     const order = orderOfEnds(rows);
     const toDisk = this.spill !== undefined && this.chunks.length >= this.chunksInMemory;
@@ -161,7 +161,7 @@ export class MemoryRows implements KeptRows {
 const wordsOf = (rows: Uint8Array): Int32Array =>
   new Int32Array(rows.buffer, rows.byteOffset, Math.floor(rows.length / ROW_BYTES) * ROW_WORDS);
 
-/** Numbers of the rows by their last event, those of one as they stand. */
+/** Numbers of the rows, in a stable order of their last events. */
 function orderOfEnds(rows: Uint8Array): Uint32Array {
   const words = wordsOf(rows);
   const times = Float64Array.from({ length: rows.length / ROW_BYTES }, (_, row) => {
@@ -177,8 +177,7 @@ function orderOfEnds(rows: Uint8Array): Uint32Array {
     if (time < least) least = time;
     if (time > most) most = time;
   }
-  // By digits of the distance to the least, the lowest first; each pass keeps the order of equal
-  // ones.
+  // Radix sort by the distance to the least time, from the lowest digit; each pass is stable.
   let [from, into] = [order, new Uint32Array(order.length)];
   for (let unit = 1; unit <= most - least; unit *= DIGITS) {
     const digitOf = (row: number): number => Math.floor(((times[row] as number) - least) / unit) % DIGITS;
@@ -217,7 +216,7 @@ async function written(writer: RowsWriter, rows: Uint8Array, order: Uint32Array)
   }
 }
 
-/** A chunk under merge, at row `at` of its page. */
+/** Chunk in a merge, at row `at` of its page. */
 interface Head {
   readonly stream: RowStream;
   readonly page: Uint8Array;
@@ -226,10 +225,10 @@ interface Head {
   rows: number;
 }
 
-/** Chunks in the order of ends as one, by a heap of their heads. */
+/** Merges chunks in the order of ends, by a binary heap of their heads. */
 class ByEnd implements RowStream {
   private readonly streams: readonly RowStream[];
-  /** Least first; undefined until the first read. */
+  /** Heads in heap order, least first; undefined until the first read. */
   private heap: Head[] | undefined;
 
   constructor(streams: readonly RowStream[]) {

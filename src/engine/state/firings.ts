@@ -1,4 +1,4 @@
-/** Rows in order as firings: one window over the rows of its slices, or the sessions that ended
+/** Firings of sorted rows: one window over the rows of its slices, or the sessions that ended
  *  together. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
@@ -13,10 +13,10 @@ import type { HeldRows, HeldStream } from './run.ts';
 
 type Merge = Pick<WindowKernels, 'merge'>;
 
-/** Rows that a search looks at between two looks whether the firing is still there. */
+/** Rows that a search reads between two checks whether the firing is still open. */
 const SEARCH_ROWS = 4096;
 
-/** It takes over a hold of each. */
+/** Firing that owns a hold of each of its inputs. */
 abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -46,7 +46,7 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   }
 
   async read(into: Uint8Array): Promise<number> {
-    invariant(!this.isClosed, 'a firing that was let go is not read');
+    invariant(!this.isClosed, 'a closed firing is not read');
     this.rows ??= this.open();
     return (await this.rows).next(into);
   }
@@ -85,7 +85,7 @@ export class WindowFiring extends RowsFiring<HeldRows> {
   }
 }
 
-/** Rows of a key, one of each that has it, in their order. */
+/** Rows of a key, one from each input that has it, in the order of the inputs. */
 export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): Promise<Uint8Array[]> {
   const rows = await Promise.all(
     held.map(async (one) => {
@@ -97,7 +97,7 @@ export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): P
 }
 
 export class SessionFiring extends RowsFiring<HeldStream> {
-  /** Its rows are in the order of their ends, so they are looked through. */
+  /** Scans all rows, because they are in the order of their ends. */
   async find(accountId: bigint): Promise<readonly WindowResult[]> {
     if (this.isClosed) return [];
     const found: WindowResult[] = [];

@@ -1,25 +1,25 @@
-/** Rows of sorted runs and of spilled pieces as one stream, page by page: of a single one as it is,
- *  of several merged by key. */
+/** Stream of the rows of sorted runs and pieces, page by page: the rows of one input unchanged, or
+ *  those of several inputs merged by key. */
 import type { RowRun, WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 
 export interface RowStream {
   /** Copies the next rows, as many as fit; fewer only at the end. One call at a time. */
   next(into: Uint8Array): Promise<number>;
-  /** Lets go of what stands behind it; a second time it does nothing. */
+  /** Releases the source; a second call does nothing. */
   close(): void;
 }
 
 type Merge = Pick<WindowKernels, 'merge'>;
 
-/** Streams that the kernel merges at once; more are merged in groups first. */
+/** Greatest number of streams that the kernel merges; more streams are merged in groups first. */
 export const FAN_IN = 256;
-/** Pages of all streams of a merge together. */
+/** Bytes of the pages of all streams of a merge. */
 export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
 const PAGE_ROWS_MIN = 32;
 const PAGE_ROWS_MAX = 4096;
-/** Cells of the kernel's cursors an input: next row of its page, rows of its page, 1 when the page
- *  is its last. */
+/** Cells of the kernel's cursor for an input: next row of its page, rows of its page, 1 when the
+ *  page is its last. */
 const CURSOR_CELLS = 3;
 
 class RunRows implements RowStream {
@@ -39,7 +39,7 @@ class RunRows implements RowStream {
   close(): void {}
 }
 
-/** Streams merged by a kernel that takes a page of each. */
+/** Merges streams with a kernel that takes a page of each. */
 export class PagedMerge implements RowStream {
   private readonly inputs: readonly RowStream[];
   private readonly merge: WindowKernels['merge'];
@@ -48,7 +48,7 @@ export class PagedMerge implements RowStream {
   private readonly pageRows: number;
   private readonly cursors: Uint32Array;
 
-  /** `holdsMore`: whether the kernel has more to give when all inputs are done. */
+  /** @param holdsMore true while the kernel has more rows after all inputs have ended */
   constructor(inputs: readonly RowStream[], merge: WindowKernels['merge'], holdsMore = (): boolean => false) {
     this.inputs = inputs;
     this.merge = merge;
@@ -70,7 +70,7 @@ export class PagedMerge implements RowStream {
     for (const input of this.inputs) input.close();
   }
 
-  /** Puts the next page where one is done; false when all inputs are. */
+  /** Loads the next page of each exhausted input; false when all inputs have ended. */
   private async turnPages(): Promise<boolean> {
     const { cursors } = this;
     const turning: Promise<void>[] = [];
@@ -79,7 +79,7 @@ export class PagedMerge implements RowStream {
       const isDone = cursors[at] === cursors[at + 1];
       if (isDone && cursors[at + 2] === 0) turning.push(this.turnPage(i));
     }
-    // Side by side: pieces on disk are read together.
+    // Loads in parallel: pieces on disk are read together.
     if (turning.length > 0) await Promise.all(turning);
     return this.inputs.some((_, i) => cursors[i * CURSOR_CELLS] !== cursors[i * CURSOR_CELLS + 1]);
   }
@@ -93,13 +93,13 @@ export class PagedMerge implements RowStream {
   }
 }
 
-/** Rows of the page of one of so many streams. */
+/** Rows of a page of one of so many streams. */
 export function pageRowsOf(streams: number): number {
   const rows = Math.floor(MERGE_PAGES_BYTES / (streams * ROW_BYTES));
   return Math.min(Math.max(rows, PAGE_ROWS_MIN), PAGE_ROWS_MAX);
 }
 
-/** As many streams as the kernel merges at once, or fewer. */
+/** Groups streams until there are no more than the kernel merges. */
 export function inGroups(
   inputs: readonly RowStream[],
   merged: (some: readonly RowStream[]) => RowStream,
@@ -116,7 +116,8 @@ export function inGroups(
 
 export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
 
-/** The rows of the streams; rows of equal keys become one. No key twice in one of them. */
+/** Merges streams by key; rows of equal keys are folded into one. No key occurs twice in one
+ *  stream. */
 export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
   const merged = (some: readonly RowStream[]): RowStream =>
     new PagedMerge(some, (...pages) => kernels.merge(...pages));
@@ -125,7 +126,7 @@ export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStr
   return only !== undefined && streams.length === 1 ? only : merged(streams);
 }
 
-/** Rows of one key folded into one. At least one row; none of them is changed. */
+/** Folds rows of one key into one. At least one row; the inputs are not changed. */
 export function foldedRow(kernels: Merge, rows: readonly Uint8Array[]): Uint8Array {
   let left = rows;
   while (left.length > 1) {

@@ -1,21 +1,21 @@
-/** Sessions: intervals a key, merged when an event lies less than the gap from both. They fire
- *  where a batch is cut: nothing accepted at a frontier can join a session that ended by it, so
- *  admission need not stop for them.
+/** Session windows: intervals of a key; an event less than a gap from two sessions merges them.
+ *  Sessions fire between parts of a batch: an event that is accepted at a watermark cannot join a
+ *  session that ended by it, so admission need not stop for them.
  *
- *  While all are in the live table, they fire from there. Once some are on disk, a session may lie
- *  in parts, and what seems to have ended may go on elsewhere: then a sweep fires what the frontier
- *  has passed, a little later. It rewrites the parts in which something may have ended, cut by the
- *  ends, and only looks into the others. Invariants: (1) what ended by `firedTo` has fired, and
- *  nothing that is to come can join it; (2) a sweep takes pieces alone, and its frontier is one at
- *  which the live table was empty: whatever came later is not of what it fires.
- */
+ *  While all sessions are in the live table, they fire from it. Once some are on disk, a session
+ *  may be divided among parts, and an apparently ended row may continue elsewhere: then a sweep
+ *  fires the sessions that the watermark has passed, a little later. It rewrites the parts in which
+ *  sessions may have ended, divided by end, and only reads the others. Invariants: (1) all sessions
+ *  that ended by `firedTo` have fired, and no later event can join them; (2) a sweep takes pieces
+ *  only, and its watermark is one at which the live table was empty: later rows do not belong to
+ *  its firing. */
 
 import type { RowRun, SessionState, WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveSessions } from '../durability/checkpoint/live.ts';
-import { type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -27,19 +27,19 @@ import { type SessionPart, SessionPiece, SessionRun } from './session-parts.ts';
 import { wholeSessions } from './session-rows.ts';
 import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring } from './sweeper.ts';
 
-/** A sweep reads all sessions that began. It begins when one ended so much event time ago, or the
- *  frontier has stood still for as long … */
+/** A sweep reads all sessions that started. It begins when a session ended this much event time
+ *  ago, or the watermark has not advanced for as long … */
 const DUE_MS = 400;
-/** … but not before this many times the duration of the sweep before has passed since it ended, so
- *  that sweeps take half of the time at most … */
+/** … but only after this multiple of the duration of the last sweep has passed, so that sweeps take
+ *  at most half of the time … */
 const REST = 1;
-/** … unless one ended this part of a gap ago, or there are more parts than are good to read. */
+/** … unless a session ended this fraction of a gap ago, or there are too many parts to read. */
 const SWEEPS_A_GAP = 8;
 const PARTS_MAX = 64;
-/** Reading waits for a sweep that it is this part of a gap ahead of: else what ended would pile up
- *  on disk. */
+/** Reading waits for a sweep that lags by this fraction of a gap: otherwise ended sessions would
+ *  accumulate on disk. */
 const AHEAD_GAPS = 1 / 2;
-/** A row costs so much more while its run is sorted. */
+/** Additional bytes of a row while its run is sorted. */
 const SORT_BYTES = 32;
 const PART = 0;
 
@@ -54,27 +54,27 @@ export class SessionsState implements StateBackend, Spillable {
   private readonly pieces: PieceStore | undefined;
   private readonly sweeper: Sweeper | undefined;
   private readonly table: SessionState;
-  /** Beside the live table; a list that is never changed. */
+  /** Parts outside the live table; the list is never changed in place. */
   private parts: readonly SessionPart[] = [];
-  /** Runs in memory, those that only firings hold among them. */
+  /** Runs in memory, including those that only firings hold. */
   private readonly runs = new Set<HeldRun>();
-  /** As the last `fire` had it, and since when. */
+  /** Watermark of the last `fire`, and the time since when it has that value. */
   private frontier = Number.NEGATIVE_INFINITY;
   private frontierAtMs = 0;
   private readonly times = new FrontierTimes();
   private nowMs = 0;
-  /** What is in the live table came at this frontier or behind it. */
+  /** Watermark at or after which all rows in the live table arrived. */
   private cutTo = Number.NEGATIVE_INFINITY;
   private isSweeping = false;
-  /** Monotonic ms: when the newest sweep began, and how long it took; undefined while it runs. */
+  /** Start of the newest sweep in monotonic ms, and its duration; undefined while it runs. */
   private sweptFromMs = Number.NEGATIVE_INFINITY;
   private sweepMs: number | undefined = 0;
-  /** Nothing is waited for before a sweep. */
+  /** True: sweeps start without waiting. */
   private isLast = false;
-  /** Frontier of the sweep that is being read and written; undefined when none is. */
+  /** Watermark of the sweep in progress; undefined without one. */
   private sweepTo: number | undefined;
 
-  /** `pieces`: where sessions go that do not fit into memory. */
+  /** @param pieces store of sessions that do not fit into memory */
   constructor(kernels: WindowKernels, gapMs: number, shards: number, pieces?: PieceStore) {
     this.kernels = kernels;
     this.gapMs = gapMs;
@@ -83,7 +83,7 @@ export class SessionsState implements StateBackend, Spillable {
     this.pieces = pieces;
     this.sweeper = pieces && new Sweeper({ kernels, gapMs, pieces });
     this.table = kernels.openSessions(gapMs, shards);
-    const adopt = (piece: Piece): void => {
+    const adopt = (piece: SpilledRun): void => {
       this.parts = [...this.parts, this.held(piece, Number.NEGATIVE_INFINITY)];
     };
     this.live = liveSessions(this.table, pieces === undefined ? refusePiece : adopt);
@@ -109,8 +109,8 @@ export class SessionsState implements StateBackend, Spillable {
     return this.isDue(atMs) ? [this.sweep(atMs, journal)] : [];
   }
 
-  /** Whether something would fire: from a sweep over what is on disk, or from the table where the
-   *  last one left nothing. */
+  /** True when a firing is possible: from a sweep of the disk, or from the table where the last
+   *  sweep left no parts. */
   isDue(atMs: number): boolean {
     this.nowMs = atMs;
     if (!this.isSweeping) this.sweepMs ??= atMs - this.sweptFromMs;
@@ -120,10 +120,10 @@ export class SessionsState implements StateBackend, Spillable {
     return leastEndOf(parts) + this.waitMs <= cut || parts.length > PARTS_MAX;
   }
 
-  /** The live table goes to disk so that a sweep can fire what ended. */
+  /** The live table goes to disk so that a sweep can fire its ended sessions. */
   get wanted(): readonly number[] {
     if (this.parts.length === 0 || this.isSweeping || this.table.sessionCount() === 0) return [];
-    // What is on disk comes first, or it would never come.
+    // Sessions on disk come first, or they would wait forever.
     if (this.isDue(this.nowMs)) return [];
     const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
     return least + this.waitMs <= this.frontier && this.cutTo < this.frontier ? [PART] : [];
@@ -134,7 +134,7 @@ export class SessionsState implements StateBackend, Spillable {
   }
 
   async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
-    // Everything as it stands in this moment.
+    // Reads everything in one turn, so that the answer is consistent.
     const behind = Math.max(this.firedTo, after);
     const live = new Uint8Array(this.table.find(accountId, new Uint8Array(0)) * ROW_BYTES);
     this.table.find(accountId, live);
@@ -193,7 +193,7 @@ export class SessionsState implements StateBackend, Spillable {
     return this.takeTable()?.hold();
   }
 
-  replace(_: number, run: HeldRun<RowRun>, piece: Piece): void {
+  replace(_: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
     this.parts = this.parts.map((part) => ((part as unknown) === run ? this.held(piece, part.cut) : part));
     run.release();
   }
@@ -205,7 +205,7 @@ export class SessionsState implements StateBackend, Spillable {
     this.table.close();
   }
 
-  /** How much event time passes behind an end before a sweep is worth it. */
+  /** Event time that passes after an end before a sweep is worthwhile. */
   private get waitMs(): number {
     if (this.isLast) return 0;
     const sweepMs = this.sweepMs ?? 0;
@@ -214,18 +214,19 @@ export class SessionsState implements StateBackend, Spillable {
     return this.nowMs - this.frontierAtMs >= DUE_MS ? 0 : Math.min(DUE_MS, this.grainMs);
   }
 
-  private held(piece: Piece, cut: number, leastEnd?: number): SessionPiece {
+  private held(piece: SpilledRun, cut: number, leastEnd?: number): SessionPiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
     return new SessionPiece(this.pieces, piece, this.gapMs, cut, leastEnd);
   }
 
-  /** The parts on disk, but for those behind one that is not; and a frontier up to which everything
-   *  is in them. */
+  /** The parts on disk before the first part that is in memory, and the watermark up to which they
+   *  have all rows. */
   private sweepable(): { readonly parts: readonly SessionPart[]; readonly cut: number } {
     const inMemory = this.parts.findIndex((part) => !(part instanceof SessionPiece));
     if (inMemory < 0) return { parts: this.parts, cut: this.cutTo };
     const parts = this.parts.slice(0, inMemory);
-    // What a sweep left stands in front, and is cut later than what it did not touch.
+    // Pieces that a sweep wrote come first, and have a later cut than pieces that it did not
+    // rewrite.
     return { parts, cut: Math.max(Number.NEGATIVE_INFINITY, ...parts.map(({ cut }) => cut)) };
   }
 
@@ -248,14 +249,14 @@ export class SessionsState implements StateBackend, Spillable {
     return [new SessionFiring(this.kernels, bounds, [held], atMs, this.times.take(frontier, atMs))];
   }
 
-  /** Takes note of a frontier at which the live table holds nothing. */
+  /** Notes a watermark at which the live table is empty. */
   private cut(): void {
     if (this.table.sessionCount() === 0) this.cutTo = this.frontier;
     const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
     if (!this.isSweeping && least > this.frontier) this.firedTo = Math.max(this.firedTo, this.frontier);
   }
 
-  /** Makes the live table a part of its own. */
+  /** Turns the live table into a part of its own. */
   private takeTable(): SessionRun | undefined {
     const rowCount = this.table.sessionCount();
     if (rowCount === 0) return undefined;
@@ -273,7 +274,7 @@ export class SessionsState implements StateBackend, Spillable {
   private sweep(atMs: number, journal: StateJournal): StateFiring {
     const { parts, cut: frontier } = this.sweepable();
     const swept = sweptOf(parts, frontier);
-    // What begins behind the frontier is near nothing that ended by it.
+    // Sessions that start after the watermark cannot join those that ended by it.
     const standing = parts.filter((part) => !swept.includes(part) && startOf(part) < frontier);
     const ids = journal.sweeping(LEFT_PIECES_MAX);
     this.isSweeping = true;
@@ -292,7 +293,7 @@ export class SessionsState implements StateBackend, Spillable {
     return this.begin(atMs, parts, { inputs: () => swept, standing, frontier, ids, onDone });
   }
 
-  /** Everything, behind a sweep that is under way. */
+  /** Fires everything, after a sweep in progress. */
   private sweepAll(atMs: number): StateFiring {
     this.takeTable();
     const onDone = (): void => {
@@ -304,13 +305,13 @@ export class SessionsState implements StateBackend, Spillable {
     return this.begin(atMs, this.parts, { ...everything, frontier, onDone });
   }
 
-  /** `parts`: all in which what is swept may go on. */
+  /** @param parts all parts in which the swept sessions may continue */
   private begin(atMs: number, parts: readonly SessionPart[], order: SweepOrder): StateFiring {
     const { sweeper, gapMs } = this;
     invariant(sweeper !== undefined, 'sessions in memory are not swept');
     const before = this.firedTo;
     this.firedTo = Math.max(this.firedTo, order.frontier);
-    // The firing looks into them as long as it is there.
+    // The firing reads the parts until it is closed.
     const held = parts.map((part) => part.hold());
     const ended = sweeper.begin(order);
     this.sweepTo = order.frontier;
@@ -325,9 +326,9 @@ export class SessionsState implements StateBackend, Spillable {
       firedAtMs: atMs,
       reached: this.times.take(order.frontier, atMs),
       ended,
-      letGo: (rows) => {
+      release: (rows) => {
         for (const part of held) part.release();
-        if (rows !== undefined) sweeper.letGo(rows);
+        if (rows !== undefined) sweeper.release(rows);
       },
       find: (accountId) => this.resultsOf(accountId, held, new Uint8Array(0), isAsked),
     });
@@ -351,8 +352,8 @@ export class SessionsState implements StateBackend, Spillable {
   }
 }
 
-/** Of parts on disk those that are rewritten: where something may have ended by the frontier, and
- *  where there are too many the smallest too, so that few rows are written to have fewer. */
+/** Parts on disk to rewrite: those in which a session may have ended by the watermark; and if there
+ *  are too many parts, also the smallest, so that few rows are written to reduce their number. */
 function sweptOf(parts: readonly SessionPart[], frontier: number): readonly SessionPart[] {
   const due = parts.filter(({ leastEnd }) => leastEnd <= frontier);
   if (parts.length <= PARTS_MAX) return due;

@@ -1,19 +1,18 @@
-/** Slices of tumbling and sliding windows: one accumulator a (key, slice).
+/** Slices of tumbling and sliding windows: one accumulator for each (key, slice).
  *
- *  A slice is sealed, taken out of the live tables and sorted, when the first window that holds it
- *  fires; from then on nothing can come into it, and every window that holds it is merged from the
- *  same rows. A slice that was spilled has pieces on disk beside that. Invariants: (1) sealed
- *  slices begin before all others; (2) whatever ends at or before `firedTo` has fired; (3) a sealed
- *  slice has a window to come, and its runs go when its last window has fired and its rows were let
- *  go.
- */
+ *  A slice is sealed (taken out of the live tables and sorted) when the first window that contains
+ *  it fires. No event can enter it afterwards, and every window that contains it is merged from the
+ *  same rows. A spilled slice also has pieces on disk. Invariants: (1) sealed slices start before
+ *  all others; (2) all windows that end at or before `firedTo` have fired; (3) a sealed slice has a
+ *  window that has not fired, and its runs are freed when its last window has fired and the firing
+ *  is closed. */
 
 import type { RowRun, WindowKernels, WindowState } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
 import { type LiveState, liveWindows } from '../durability/checkpoint/live.ts';
-import { HeldPiece, type Piece, type PieceStore, refusePiece } from '../durability/spill/pieces.ts';
+import { HeldPiece, type PieceStore, refusePiece, type SpilledRun } from '../durability/spill/pieces.ts';
 import type { Spillable, StateMemory } from '../durability/spill/port.ts';
 import { ResultRows } from '../output/sink/rows.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
@@ -23,12 +22,12 @@ import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJourna
 import { foldedRow } from './rows.ts';
 import { type HeldRows, type HeldRun, HeldSlice } from './run.ts';
 
-/** Slices that fit before the list of starts grows. */
+/** Capacity of the first list of starts. */
 const STARTS_FIRST = 64;
-/** A row costs so much more while its run is sorted. */
+/** Additional bytes of a row while its run is sorted. */
 const SORT_BYTES = 32;
 
-/** What a slice has beside its live table. */
+/** Rows of a slice outside its live table. */
 interface Settled {
   isSealed: boolean;
   readonly rows: HeldRows[];
@@ -45,20 +44,20 @@ export class SliceState implements StateBackend, Spillable {
   readonly wanted: readonly number[] = [];
   readonly isBehind = false;
   private readonly tables: WindowState;
-  /** By the starts of their slices; those whose rows are all live are not here. */
+  /** Slices by start; slices whose rows are all live are absent. */
   private readonly settled = new Map<number, Settled>();
-  /** Runs in memory, those that only firings hold among them. */
+  /** Runs in memory, including those that only firings hold. */
   private readonly runs = new Set<HeldSlice>();
   private starts = new Float64Array(STARTS_FIRST);
 
-  /** `pieces`: where slices go that do not fit into memory. */
+  /** @param pieces store of slices that do not fit into memory */
   constructor(kernels: WindowKernels, assigner: WindowAssigner, shards: number, pieces?: PieceStore) {
     this.kernels = kernels;
     this.assigner = assigner;
     this.shards = shards;
     this.pieces = pieces;
     this.tables = kernels.open(assigner.sliceMs, shards);
-    const adopt = (piece: Piece): void => {
+    const adopt = (piece: SpilledRun): void => {
       this.settledOf(piece.part).rows.push(this.held(piece));
     };
     this.live = liveWindows(this.tables, assigner, pieces === undefined ? refusePiece : adopt);
@@ -99,7 +98,7 @@ export class SliceState implements StateBackend, Spillable {
     return firings;
   }
 
-  /** What is due fires when the frontier reaches it. */
+  /** Windows fire as soon as the watermark reaches their end. */
   isDue(): boolean {
     return false;
   }
@@ -110,7 +109,7 @@ export class SliceState implements StateBackend, Spillable {
 
   async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
     const behind = Math.max(this.firedTo, after);
-    // Everything as it stands in this moment.
+    // Reads everything in one turn, so that the answer is consistent.
     const slices = Array.from(this.allStarts(), (start) => {
       const live = new Uint8Array(ROW_BYTES);
       const isLive = this.tables.find(start, accountId, live) === 1;
@@ -179,8 +178,7 @@ export class SliceState implements StateBackend, Spillable {
     return bytes;
   }
 
-  /** Runs that are sorted already, the one that is needed longest first; then tables, the oldest
-   *  first. */
+  /** Sorted runs first, the run that is needed longest first; then tables, oldest first. */
   spillOrder(): readonly number[] {
     const sealed = [...this.settled].filter(([, one]) => runOf(one) !== undefined).map(([start]) => start);
     return [...sealed.sort((a, b) => b - a), ...this.liveStarts()];
@@ -194,10 +192,10 @@ export class SliceState implements StateBackend, Spillable {
     return this.takeTable(part)?.hold();
   }
 
-  replace(part: number, run: HeldRun<RowRun>, piece: Piece): void {
+  replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void {
     const rows = this.settled.get(part)?.rows ?? [];
     const at = rows.findIndex((one): boolean => (one as unknown) === run);
-    // Its last window may have fired meanwhile.
+    // The last window of the slice may have fired meanwhile.
     if (at < 0) return;
     rows[at] = this.held(piece);
     run.release();
@@ -209,7 +207,7 @@ export class SliceState implements StateBackend, Spillable {
     this.tables.close();
   }
 
-  private held(piece: Piece): HeldPiece {
+  private held(piece: SpilledRun): HeldPiece {
     invariant(this.pieces !== undefined, 'state in memory has no pieces');
     return new HeldPiece(this.pieces, piece);
   }
@@ -223,7 +221,7 @@ export class SliceState implements StateBackend, Spillable {
     return settled;
   }
 
-  /** Ascending; valid until the next call. */
+  /** Starts in ascending order; valid until the next call. */
   private liveStarts(): Float64Array {
     let count = this.tables.slices(this.starts);
     if (count > this.starts.length) {
@@ -249,8 +247,8 @@ export class SliceState implements StateBackend, Spillable {
     if (held !== undefined) journal.sealed(start, frontier, held.run);
   }
 
-  /** Takes the live table of a slice and puts its run among the rows of the slice; undefined where
-   *  there is none. */
+  /** Takes out the live table of a slice and adds its run to the rows of the slice; undefined
+   *  without a table. */
   private takeTable(start: number): HeldSlice | undefined {
     const [keys, bytes] = [this.tables.keyCount(), this.tables.bytes()];
     const run = this.tables.seal(start);

@@ -1,10 +1,9 @@
-/** A sweep over sessions that lie in parts in several streams: what ended by a frontier leaves, the
- *  rest goes on in streams of those that end about together.
+/** Sweep of sessions that are divided among several streams: sessions that ended by a watermark
+ *  leave, the others are written to streams by their ends.
  *
- *  Nothing that is accepted at a frontier can join a session that ended by it, so it does not
- *  matter how long after its end a session is swept. Streams in which nothing ends by the frontier
- *  are only asked what goes on in them.
- */
+ *  No event that is accepted at a watermark can join a session that ended by it, so a session may
+ *  be swept at any time after its end. Streams in which no session ends by the watermark are only
+ *  searched for continuations. */
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { Elsewhere, endAt, type StandingParts } from './elsewhere.ts';
@@ -15,7 +14,7 @@ const ROW_WORDS = ROW_BYTES / 4;
 /** Rows between two turns of the event loop. */
 const PAGE_ROWS = 4096;
 
-/** Takes whole rows, which it borrows until it settles. */
+/** Receiver of whole rows, which it borrows until it settles. */
 export interface RowsTaker {
   append(rows: Uint8Array): Promise<void>;
 }
@@ -23,19 +22,19 @@ export interface RowsTaker {
 export interface SweepParts {
   readonly kernels: Pick<WindowKernels, 'mergeSessions'>;
   readonly gapMs: number;
-  /** Each ascending by account_id (unsigned) and start. */
+  /** Streams, each ascending by account_id (unsigned) and start. */
   readonly inputs: readonly RowStream[];
-  /** What stays where it is; it has no part of a session that ended by the frontier. */
+  /** Parts that are not rewritten; they have no part of a session that ended by the watermark. */
   readonly standing: readonly StandingParts[];
   /** Whole ms, or Infinity. */
   readonly frontier: number;
-  /** Sessions that ended by the frontier, ascending by account_id and start. */
+  /** Sessions that ended by the watermark, ascending by account_id and start. */
   readonly ended: RowsTaker;
-  /** The others, in the same order, by their ends: `ways` has the greatest end of each but the
-   *  last. */
+  /** The other sessions, in the same order, divided by their ends: `ways` has the greatest end of
+   *  each receiver but the last. */
   readonly rest: readonly RowsTaker[];
   readonly ways: readonly number[];
-  /** The sweep is given up when it is. */
+  /** Aborts the sweep. */
   readonly signal: AbortSignal;
 }
 
@@ -44,15 +43,14 @@ export interface Swept {
   readonly rest: readonly Rest[];
 }
 
-/** What went one way. */
+/** Rows of one receiver. */
 export interface Rest {
   readonly rows: number;
-  /** No session that has a part there ends before, and none by the frontier; Infinity when there is
-   *  none. */
+  /** Least end of a session with a row there, after the watermark; Infinity without rows. */
   readonly leastEnd: number;
 }
 
-/** Reads the inputs to their ends, and closes all streams. @throws what a stream or a taker threw,
+/** Reads the inputs to their ends and closes all streams. @throws errors of a stream or a receiver,
  *  the reason of the signal */
 export async function sweep(parts: SweepParts): Promise<Swept> {
   const { kernels, gapMs, inputs, standing, frontier, ended, rest, ways, signal } = parts;
@@ -62,7 +60,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
   const page = new Uint8Array(PAGE_ROWS * ROW_BYTES);
   const words = new Int32Array(page.buffer);
   const ends = new Float64Array(PAGE_ROWS);
-  // One behind the other as the ends are.
+  // Receivers in the order of the ends.
   const out = [ended, ...rest].map((taker) => new Page(taker));
   const upTo = [frontier, ...ways, Number.POSITIVE_INFINITY];
   try {
@@ -90,7 +88,7 @@ export async function sweep(parts: SweepParts): Promise<Swept> {
   };
 }
 
-/** What goes one way of a page of sessions. */
+/** Rows of a page of sessions for one receiver. */
 class Page {
   rowCount = 0;
   leastEnd = Number.POSITIVE_INFINITY;

@@ -1,10 +1,10 @@
-/** Sweeps of the sessions on disk, one after the other, beside the loop; and what ended of one as a
- *  firing. */
+/** Sweeps of the sessions on disk, one after the other, beside the loop; the ended sessions of a
+ *  sweep become a firing. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import { floorTo } from '../../core/time.ts';
-import type { Piece, PieceStore, PieceWriter } from '../durability/spill/pieces.ts';
+import type { PieceStore, PieceWriter, SpilledRun } from '../durability/spill/pieces.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import { EndOrderSorter } from './end-order-sorter.ts';
@@ -21,31 +21,30 @@ export interface SweeperParts {
 }
 
 export interface SweepOrder {
-  /** What is swept; asked for once the sweep before is done. Whoever gives them holds them until
-   *  the end. */
+  /** Returns the parts to rewrite; called when the sweep before has ended. The caller holds them
+   *  until the end. */
   readonly inputs: () => readonly SessionPart[];
-  /** What may go on in there, while nothing in there ends by the frontier. */
+  /** Parts in which swept sessions may continue; none of their sessions ends by the watermark. */
   readonly standing: readonly SessionPart[];
   readonly frontier: number;
-  /** First of the LEFT_PIECES_MAX ids under which the rest is written; undefined where there is
-   *  none. */
+  /** First of the LEFT_PIECES_MAX ids of the pieces to write; undefined when no rows remain. */
   readonly ids: number | undefined;
-  /** What is left is durable; called before what ended can be read. */
+  /** Called when the remaining rows are durable, before the ended ones can be read. */
   readonly onDone: (left: readonly LeftPiece[]) => void;
 }
 
 export interface LeftPiece {
-  readonly piece: Piece;
-  /** No session that has a part in it ends before. */
+  readonly piece: SpilledRun;
+  /** Least end of a session with a row in the piece. */
   readonly leastEnd: number;
 }
 
-/** What is left is cut by the ends, so that a sweep need not read and write what ends much later:
- *  at these steps of a part of a gap, about as long as sessions are open, and coarser behind them.
- */
+/** Remaining sessions are divided by their ends, so that a sweep need not rewrite those that end
+ *  much later: at these multiples of a fraction of a gap, about as long as sessions are open, in
+ *  growing steps. */
 const WAYS_A_GAP = 4;
 const WAYS = [1, 2, 3, 4, 8];
-/** What goes one way: a page that is gathered, one that is written and its copy with keys. */
+/** Bytes of one receiver: a page being filled, and a page being written with its copy with keys. */
 const LEAVING_BYTES = 3 * 256 * 1024;
 export const LEFT_PIECES_MAX = WAYS.length + 1;
 
@@ -55,7 +54,7 @@ function waysOf(frontier: number, gapMs: number): readonly number[] {
   return WAYS.map((steps) => from + steps * step);
 }
 
-/** A piece that is written when there is something for it. */
+/** Piece that is created with its first row. */
 class Left implements RowsTaker {
   private readonly pieces: PieceStore;
   private readonly id: number;
@@ -71,7 +70,7 @@ class Left implements RowsTaker {
     return this.writer.append(rows);
   }
 
-  async finish(): Promise<Piece | undefined> {
+  async finish(): Promise<SpilledRun | undefined> {
     return this.writer?.finish();
   }
 
@@ -91,23 +90,23 @@ export class Sweeper {
     this.parts = parts;
   }
 
-  /** Memory of a sweep under way, and of what ended and is not let go. */
+  /** Memory of a sweep in progress, and of ended sessions that are not released. */
   get bytes(): number {
     let bytes = this.pageBytes;
     for (const one of this.ended) bytes += one.bytes;
     return bytes;
   }
 
-  /** Begins a sweep, behind those that have begun; what ended of it, once it is done. Whoever takes
-   *  it closes it. */
+  /** Starts a sweep after those that have started. Returns its ended sessions when it is complete;
+   *  the caller closes them. */
   begin(order: SweepOrder): Promise<EndOrderSorter> {
     const done = this.last.then(() => this.run(order));
-    // A failure is met by whoever reads the firing.
+    // The reader of the firing reports a failure.
     this.last = done.catch(() => {});
     return done;
   }
 
-  /** Gives up what is under way. */
+  /** Aborts the sweep in progress. */
   close(): void {
     this.stop.abort(new Error('the state was closed'));
   }
@@ -156,11 +155,11 @@ export class Sweeper {
       for (const stream of streams) stream.close();
       for (const one of rest) one.close();
       this.pageBytes = 0;
-      if (!isDone) this.letGo(ended);
+      if (!isDone) this.release(ended);
     }
   }
 
-  letGo(ended: EndOrderSorter): void {
+  release(ended: EndOrderSorter): void {
     this.ended.delete(ended);
     ended.close();
   }
@@ -172,12 +171,12 @@ interface SweptParts {
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
   readonly ended: Promise<EndOrderSorter>;
-  /** Once; without rows where the sweep failed. */
-  readonly letGo: (ended: EndOrderSorter | undefined) => void;
+  /** Called once; without rows where the sweep failed. */
+  readonly release: (ended: EndOrderSorter | undefined) => void;
   readonly find: (accountId: bigint) => Promise<readonly WindowResult[]>;
 }
 
-/** Sessions that a sweep took out, ascending by end. It may turn out to have no rows. */
+/** Firing of the sessions that a sweep took out, ascending by end. It may have no rows. */
 export class SweptFiring implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -197,7 +196,7 @@ export class SweptFiring implements StateFiring {
   }
 
   async read(into: Uint8Array): Promise<number> {
-    invariant(!this.isClosed, 'a firing that was let go is not read');
+    invariant(!this.isClosed, 'a closed firing is not read');
     this.rows ??= this.parts.ended.then((ended) => ended.rows());
     return (await this.rows).next(into);
   }
@@ -213,6 +212,6 @@ export class SweptFiring implements StateFiring {
     this.isClosed = true;
     const nothing = (): void => {};
     this.rows?.then((rows) => rows.close(), nothing);
-    this.parts.ended.then(this.parts.letGo, () => this.parts.letGo(undefined));
+    this.parts.ended.then(this.parts.release, () => this.parts.release(undefined));
   }
 }

@@ -4,7 +4,7 @@ import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 
 export const ROW_BYTES = ACCUMULATOR.BYTES;
 
-/** One window's result: absolute values, so that writing it twice changes nothing. */
+/** Result of one window: absolute values, so that writing it twice changes nothing. */
 export interface WindowResult {
   /** Unsigned. */
   readonly accountId: bigint;
@@ -16,6 +16,6 @@ export interface WindowResult {
   readonly min: bigint;
   readonly max: bigint;
   readonly lastUpdateTs: bigint;
-  /** The exact sum does not fit 64 bits. */
+  /** True when the exact sum does not fit into 64 bits. */
   readonly overflow: boolean;
 }

@@ -1,12 +1,11 @@
-/** The window operator: a synchronous step over a batch. No clock, randomness, socket or disk.
+/** Window operator: a synchronous step over a batch, without clock, randomness, socket or disk.
  *
- *  Rows are admitted in order of arrival, what is in time is accumulated, and what the frontier has
- *  reached fires: windows as soon as a row makes one due, sessions where the piece ends.
- *  Invariants: (1) the results and the counts depend on the rows of each partition and the
- *  decisions alone, not on where batches are cut or how many shards there are; (2) an accepted
- *  event never meets a fired window; (3) between two steps everything that the frontier has reached
- *  has fired.
- */
+ *  Rows are admitted in order of arrival, those in time are accumulated, and windows that the
+ *  watermark has reached fire: tumbling and sliding windows as soon as a row makes one due,
+ *  sessions at the end of an admitted part. Invariants: (1) results and counts depend only on the
+ *  rows of each partition and the decisions, not on batch boundaries or the number of shards; (2)
+ *  an accepted event never belongs to a fired window; (3) between two steps all windows that the
+ *  watermark has reached have fired. */
 import { invariant } from '../../core/errors.ts';
 import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
@@ -18,13 +17,12 @@ import type { WatermarkGenerator } from '../source/admission.ts';
 import { type StageCursor, UNTIMED } from '../stages.ts';
 import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 
-/** Is told of every change in its order, before what depends on it is handed out. Cells are
+/** Receives every change in its order, before results that depend on it are returned. Cells are
  *  borrowed. */
 export interface Journal extends StateJournal {
-  /** Rows of a batch were taken; `admitted` of them were accumulated, and the state has their
-   *  deltas. `arrivals` says in which order partitions were met, where results depend on it; `late`
-   *  has copies of the rows that were refused, where they are asked for. Returns the number of the
-   *  record. */
+  /** Rows of a batch were admitted; `admitted` of them were accumulated, and the state has their
+   *  deltas. `arrivals` has the order of the partitions, where results depend on it; `late` has
+   *  copies of the refused rows, where they are needed. Returns the number of the record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,
@@ -38,7 +36,7 @@ export interface Journal extends StateJournal {
 
 const nothing = (): void => {};
 
-/** For a run that nobody takes up. */
+/** Journal of a run that is never resumed. */
 export const UNLOGGED: Journal = {
   afterBatch: () => 0,
   idle: nothing,
@@ -53,20 +51,20 @@ export interface OperatorParts {
   readonly watermarks: WatermarkGenerator;
   readonly state: StateBackend;
   readonly journal: Journal;
-  /** Rows the largest batch has. */
+  /** Rows of the largest batch. */
   readonly rowCapacity: number;
-  /** Is told what the step is at; absent: nobody. */
+  /** Receives the present stage of the step; absent: not measured. */
   readonly stages?: StageCursor;
-  /** Gets copies of the rows that are refused, behind the record that says so. */
+  /** Receives copies of the refused rows, after the record that has them. */
   readonly late?: { offer(seq: number, copies: Uint8Array): void } | undefined;
 }
 
-/** Where a run stands that is taken up; the state has been loaded. */
+/** Position of a run to resume; the state has been loaded. */
 export interface OperatorState {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
-  /** What ends at or before it has left for good. */
+  /** Watermark up to which ended windows have left for good. */
   readonly fired: number;
 }
 
@@ -77,7 +75,7 @@ export class WindowOperator {
   private readonly admitted: AdmittedBatch;
   private readonly stages: StageCursor;
   private readonly late: OperatorParts['late'];
-  /** Only where copies are asked for. */
+  /** Present only where copies of refused rows are needed. */
   private readonly refused: RefusedBatch | undefined;
 
   constructor(parts: OperatorParts) {
@@ -90,29 +88,29 @@ export class WindowOperator {
     this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first
-   *  batch. */
+  /** Resumes at a recovery point; returns the firings that may not have left before. Call it once,
+   *  before the first batch. */
   resume(standing: OperatorState, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     const { progress, frontier, maxSeen, fired } = standing;
     watermarks.restore(progress, frontier, maxSeen);
     this.state.resume(fired);
-    // A shorter skew or lateness than before moves the frontier; the changelog has that before what
-    // fires by it.
+    // A shorter skew or lateness than before advances the watermark; the changelog records that
+    // before the firings.
     watermarks.refresh();
     this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);
     return this.fired(atMs);
   }
 
-  /** Takes a batch, a row of events for each record; gives what fired, in the order of the ends.
-   *  `atMs`: monotonic. */
+  /** Processes a batch, with a row of events for each record; returns the firings in the order of
+   *  the ends. `atMs`: monotonic. */
   step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
     const { watermarks, state, journal, admitted, refused, stages } = this;
     const fired: StateFiring[] = [];
     for (let from = 0; from < records.rowCount; ) {
       stages.works('route');
       const taken = watermarks.admit(records, events, from, admitted, refused);
-      invariant(taken > 0, 'admission goes on once what was due has fired');
+      invariant(taken > 0, 'admission continues after due windows have fired');
       if (admitted.rowCount > 0) {
         invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never meets a fired window');
         stages.works('update');
@@ -131,7 +129,7 @@ export class WindowOperator {
     return fired;
   }
 
-  /** The partition is idle from here to its next valid event. */
+  /** Marks the partition as idle until its next valid event. */
   idle(partition: number, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     watermarks.idle(partition);
@@ -139,20 +137,20 @@ export class WindowOperator {
     return this.fired(atMs);
   }
 
-  /** What is ready to fire though nothing came. */
+  /** Returns firings that became due without a batch. */
   due(atMs: number): readonly StateFiring[] {
     return this.state.isDue(atMs) ? this.fired(atMs) : [];
   }
 
-  /** The topic has one more partition. */
+  /** Adds a partition of the topic. */
   added(offset: number): void {
     const { watermarks } = this;
     watermarks.added(offset);
     this.journal.added(watermarks.cells, watermarks.clock);
   }
 
-  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are, and
-   *  the journal is not told: a run that goes on does so from before this. No batch may follow. */
+  /** Fires all open windows: the end of a bounded input. Watermarks stay, and the journal is not
+   *  called: a resumed run starts before this. No batch may follow. */
   drain(atMs: number): readonly StateFiring[] {
     const fired: StateFiring[] = [];
     this.fire(Number.POSITIVE_INFINITY, atMs, fired, UNLOGGED);

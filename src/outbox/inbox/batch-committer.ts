@@ -8,7 +8,7 @@
  *     deferred.
  *  3. An unreachable database is waited for.
  */
-import { findMillraceError } from '../../core/errors.ts';
+import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { RecordPlace } from './port.ts';
 
@@ -117,7 +117,12 @@ export class BatchCommitter<R extends RecordPlace, P, C> {
     if (failure === 'given_up') return false;
     if (failure === undefined) return true;
     if (!single) {
-      for (const half of halvesOf(work)) if (!(await this.settle(half))) return false;
+      const halves = halvesOf(work);
+      invariant(
+        halves.every(({ records, parked }) => records.length + parked.length > 0),
+        'each half of a split batch is smaller than the batch',
+      );
+      for (const half of halves) if (!(await this.settle(half))) return false;
       return true;
     }
     const [record] = work.records;

@@ -75,6 +75,9 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
   return value === undefined || value === null || value.length > 64 ? undefined : utf8.decode(value);
 }
 
+/** Consumer that applies each message once: the effect of a record and its inbox row commit in one
+ *  transaction. A record that cannot be applied is parked, and its partition continues.
+ */
 export class InboxConsumer {
   private readonly options: InboxConsumerOptions;
   private readonly settler: BatchCommitter<InboxRecord, Aside, Settled>;

@@ -9,6 +9,7 @@
  *  a time.
  */
 import { sleep, type Timers, within } from '../../core/clock.ts';
+import { invariant } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type {
@@ -173,6 +174,10 @@ export class Member {
     const offsets: TopicPartitionOffset[] = [];
     for (const { topic, partition } of this.consumer.assignment()) {
       const { done, committed } = this.standings.get(placeKey({ topic, partition })) ?? {};
+      invariant(
+        committed === undefined || (done !== undefined && done >= committed),
+        'a committed offset never decreases while the member owns the partition',
+      );
       if (done !== undefined && done !== committed) offsets.push({ topic, partition, offset: done });
     }
     if (offsets.length === 0) return;

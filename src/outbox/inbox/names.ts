@@ -41,7 +41,12 @@ export function plainTableName(name: string, what: string): string {
   });
 }
 
-/** @throws bad_table_name */
+/** Returns the names of an inbox's table, partitions and floor.
+ *  @param table `name` or `schema.name`
+ *  @throws bad_table_name
+ *  @example
+ *  const { table, floor } = inboxNames('inbox');
+ */
 export function inboxNames(table: string): InboxNames {
   const name = plainTableName(table, 'a plain name of an inbox table');
   const local = name.slice(name.indexOf('.') + 1);

@@ -30,6 +30,9 @@ export const CLAIM_IDS_MAX = 100_000;
 
 const NONE: ReadonlySet<string> = new Set();
 
+/** Inbox of one table: tells which messages had their effect, inside the caller's transaction. It
+ *  holds no connection and may be shared.
+ */
 export class Inbox implements InboxPort {
   readonly names: InboxNames;
   private readonly guarded: boolean;
@@ -75,6 +78,10 @@ RETURNING msg_id::text AS msg_id,
     for (const id of undecidable) unseen.delete(id);
     const seen = new Set<string>();
     for (const id of ids) if (!unseen.has(id) && !undecidable.has(id)) seen.add(id);
+    invariant(
+      unseen.size + seen.size + undecidable.size === ids.length,
+      'each claimed id is unseen, seen or undecidable',
+    );
     return { unseen, seen, undecidable };
   }
 
@@ -114,7 +121,15 @@ RETURNING msg_id::text AS msg_id,
 
 const INBOXES = new Map<string, Inbox>();
 
-/** `Inbox.once` of an inbox by its name. */
+/** Runs an effect unless the message had it already: `Inbox.once` of an inbox by its name. The
+ *  effect and the inbox row commit or roll back together with the caller's transaction.
+ *  @throws not_in_transaction, bad_message_id, tables_missing; errors of the effect, after which
+ *    the transaction can only be rolled back
+ *  @example
+ *  const charge = 'INSERT INTO charges (id) VALUES ($1)';
+ *  const result = await once(client, msgId, () => client.query(charge, [msgId]));
+ *  if (result.kind === 'seen') console.log('a duplicate had no effect');
+ */
 export function once<T>(
   tx: OpenTransaction,
   msgId: string,

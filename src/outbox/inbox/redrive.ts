@@ -49,8 +49,21 @@ const COLUMNS = 'topic, partition, "offset", digest, msg_id, key, value, headers
 const THIS_ROW = 'topic = $1 AND partition = $2 AND "offset" = $3 AND digest = $4';
 const DETAIL_CHARS_MAX = 1000;
 
-/** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable,
- *  sql_failed */
+/** Processes parked records of the given reasons again, one transaction each, and deletes those
+ *  that succeed. A run that ends early can be repeated.
+ *  @returns how many had their effect now, had it before, and are still parked
+ *  @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable,
+ *    sql_failed
+ *  @example
+ *  const { done, seen, left } = await redriveParked({
+ *    pool,
+ *    inbox: new Inbox('inbox'),
+ *    parkedTable: 'parked',
+ *    reasons: ['refused'],
+ *    handle: applyParcel,
+ *    log,
+ *  });
+ */
 export async function redriveParked(options: RedriveOptions): Promise<Redriven> {
   const { pool, reasons, log } = options;
   const table = plainTableName(options.parkedTable, 'a plain name of a table of parked records');

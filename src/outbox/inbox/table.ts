@@ -18,9 +18,12 @@ CREATE INDEX ${names.local}_high_processed_at ON ${names.high} (processed_at);
 CREATE INDEX ${names.local}_default_processed_at ON ${names.rest} (processed_at);`;
 }
 
-/** What a service's migration runs for an inbox of its own: the table, its partitions for ids
- *  without a usable time, and the floor. Partitions by time are made by InboxKeeper. @throws
- *  bad_table_name */
+/** Returns the DDL that a service's migration runs for its own inbox: the table, its partitions
+ *  for ids without a usable time, and the floor. InboxKeeper creates the partitions by time.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(inboxTableSql('inbox'));
+ */
 export function inboxTableSql(table: string): string {
   const names = inboxNames(table);
   return `CREATE TABLE ${names.table} (
@@ -40,9 +43,12 @@ INSERT INTO ${names.floor} DEFAULT VALUES;
 const parkedName = (table: string): string =>
   plainTableName(table, 'a plain name of a table of parked records');
 
-/** Records that have no effect and hold nothing up, for InboxConsumer: together with
- *  parkedDigestSql, which is a script of its own where this one was applied before. @throws
- *  bad_table_name */
+/** Returns the DDL of a table of parked records: records without effect that hold up no partition.
+ *  Run parkedDigestSql after it; that is a separate script because this one was released before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(parkedTableSql('parked') + parkedDigestSql('parked'));
+ */
 export function parkedTableSql(table: string): string {
   return `CREATE TABLE ${parkedName(table)} (
   topic text NOT NULL,
@@ -60,8 +66,12 @@ export function parkedTableSql(table: string): string {
 `;
 }
 
-/** Gives a table of parkedTableSql the digest of what a record says (recordDigest) and makes it a
- *  part of its key; changes nothing where it has one. @throws bad_table_name */
+/** Returns the script that adds the digest of a record's content (recordDigest) to a table of
+ *  parkedTableSql and to its primary key; it changes nothing where the digest exists.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(parkedDigestSql('parked'));
+ */
 export function parkedDigestSql(table: string): string {
   const name = parkedName(table);
   return `DO $$

@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { outboxError } from '../errors.ts';
-import { type JsonMember, readFlatObject } from './http/flat-json.ts';
+import { type FlatMember, readFlatObject } from './http/flat-json.ts';
 import { readUsualBody } from './http/usual-body.ts';
 
 export const BODY_BYTES_MAX = 64 * 1024;
@@ -40,7 +40,7 @@ function isInteger(text: string): boolean {
   return true;
 }
 
-function int64(name: FieldName, member: JsonMember): bigint {
+function int64(name: FieldName, member: FlatMember): bigint {
   const integer = (member.kind === 'number' || member.kind === 'string') && isInteger(member.text);
   if (!integer) {
     throw outboxError('bad_body', `${name} is not an integer`, {

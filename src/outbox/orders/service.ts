@@ -15,7 +15,7 @@ import { requestHashHex } from './request-hash.ts';
 import type { BatchControl } from './write/batch-control.ts';
 import type { ReplayCache, StoredAnswer } from './write/replay-cache.ts';
 import type { OrderView } from './write/store.ts';
-import type { Job, OrderWriter } from './write/writer.ts';
+import type { OrderWriter, QueuedOrder } from './write/writer.ts';
 
 export interface OrdersOptions {
   /** Beside the hot path. */
@@ -72,7 +72,7 @@ class Waiter {
 }
 
 /** The order of a key on its way, and everyone who asked for it. */
-class Flight implements Job {
+class Flight implements QueuedOrder {
   readonly key: string;
   readonly requestHash: string;
   readonly orderId: string;

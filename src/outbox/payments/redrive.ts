@@ -16,7 +16,7 @@ import {
 import type { BatchOutcome } from './store.ts';
 import { PaymentWriter } from './writer.ts';
 
-export interface RedriveOptions {
+export interface PaymentsRedriveOptions {
   readonly pool: SqlPool;
   readonly ids: UuidV7;
   readonly inbox: Pick<InboxPort, 'claim'>;
@@ -29,7 +29,7 @@ export interface RedriveOptions {
   readonly onCommitted: (outcome: BatchOutcome) => void;
 }
 
-export interface Redriven {
+export interface PaymentsRedriven {
   /** Records that were read; those that another redrive took meanwhile are in no other count. */
   readonly taken: number;
   readonly charged: number;
@@ -41,7 +41,7 @@ export interface Redriven {
 }
 
 /** @throws unreachable, sql_failed; what was committed until then stays */
-export async function redrive(options: RedriveOptions): Promise<Redriven> {
+export async function redrive(options: PaymentsRedriveOptions): Promise<PaymentsRedriven> {
   const { pool, filter, batchRows, drain, clock } = options;
   const sums = { taken: 0, charged: 0, suppressed: 0, parked: 0, ignored: 0 };
   let batches = 0;

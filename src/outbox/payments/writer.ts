@@ -43,7 +43,7 @@ export interface PaymentWriterOptions {
 }
 
 /** false: given up before everything was committed. */
-export type Written = boolean;
+export type BatchCommitted = boolean;
 
 /** The statements are all our own: what is not the server's word on one of them is a bug, and no
  *  record's fault. */
@@ -77,7 +77,7 @@ export class PaymentWriter {
     });
   }
 
-  async write(deliveries: readonly Delivery[]): Promise<Written> {
+  async write(deliveries: readonly Delivery[]): Promise<BatchCommitted> {
     const records: OrderDelivery[] = [];
     const parked: ParkedDelivery[] = [];
     for (const delivery of deliveries) {

@@ -8,7 +8,7 @@
  *  own time lies in the range; what they are compared with is not limited.
  */
 import { isUuidV7Sql } from '../inbox/names.ts';
-import type { Kept } from './kept.ts';
+import type { RetainedBounds } from './kept.ts';
 
 export interface DeltaClass {
   readonly name: string;
@@ -38,7 +38,7 @@ export interface Tables {
   readonly parked: string;
   readonly hasParked: boolean;
   readonly hasLedger: boolean;
-  readonly kept: Kept;
+  readonly kept: RetainedBounds;
   readonly range: TimeRange;
   /** Condition: this timestamp lies in the range. */
   in(column: string): string;

@@ -16,7 +16,7 @@ import { KEY_TTL_TABLE } from '../orders/write/key-ttl.ts';
 import { outboxPartitions } from '../orders/write/partitions.ts';
 
 /** Bounds as SQL literals. */
-export interface Kept {
+export interface RetainedBounds {
   /** Orders and intents from here on have their key. */
   readonly keysFrom: string;
   /** Orders from here on have their outbox row. */
@@ -71,7 +71,7 @@ export async function readKept(
   ordersSchema: string,
   paymentsSchema: string,
   keyTtlMs: number | undefined,
-): Promise<Kept> {
+): Promise<RetainedBounds> {
   const ttlMs = keyTtlMs ?? (await storedKeyTtlMs(session, ordersSchema));
   // Expiry may go on until the snapshot is taken, which is after the start of the transaction.
   const expired =
@@ -107,7 +107,7 @@ export async function readKept(
 async function inboxKept(
   session: SqlSession,
   table: string,
-): Promise<Pick<Kept, 'inboxFloor' | 'inboxTimedFrom' | 'inboxTimelessFrom'>> {
+): Promise<Pick<RetainedBounds, 'inboxFloor' | 'inboxTimedFrom' | 'inboxTimelessFrom'>> {
   const names = inboxNames(table);
   const hasFloor = (await readText(session, `SELECT to_regclass('${names.floor}') IS NOT NULL`)) === 'true';
   if (!hasFloor) {

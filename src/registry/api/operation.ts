@@ -1,6 +1,6 @@
 /** One row of the registry's HTTP interface: from it follow the route and its description. */
 
-import type { Access, Need, RequestGate, Operation as Right } from '../../access/request.ts';
+import type { Access, Need, RequestGate, AccessOperation as Right } from '../../access/request.ts';
 import { invariant } from '../../core/errors.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
@@ -10,7 +10,7 @@ import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
 import type { ByteCache } from './byte-cache.ts';
 import { checkLimits, type SchemaLimits } from './limits.ts';
-import { flagOf, type JsonSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
+import { flagOf, type OpenApiSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
 
 export type RegistryErrorCode = keyof typeof REGISTRY_ERRORS;
 
@@ -48,7 +48,7 @@ export interface Operation {
   /** Name of a schema of the description. */
   readonly body?: string;
   /** `text`: the body is the text itself. */
-  readonly answer: JsonSchema | 'text' | ((wire: Wire) => JsonSchema);
+  readonly answer: OpenApiSchema | 'text' | ((wire: Wire) => OpenApiSchema);
   readonly errors: readonly RegistryErrorCode[];
   /** Absent below `/contexts/{context}`. */
   readonly everywhere?: true;

@@ -6,16 +6,16 @@ import type { Deleted, SchemaTextFormat } from '../store/service.ts';
 import { SUBJECT_CHARS_MAX } from '../store/state/names.ts';
 import { VERSION_MAX } from '../store/state/records.ts';
 
-export type JsonSchema = Readonly<Record<string, unknown>>;
+export type OpenApiSchema = Readonly<Record<string, unknown>>;
 
 interface Parameter {
   readonly required?: true;
-  readonly schema: JsonSchema;
+  readonly schema: OpenApiSchema;
   readonly description: string;
 }
 
-const FLAG: JsonSchema = { type: 'string', examples: ['true', 'false'] };
-const TEXT: JsonSchema = { type: 'string' };
+const FLAG: OpenApiSchema = { type: 'string', examples: ['true', 'false'] };
+const TEXT: OpenApiSchema = { type: 'string' };
 /** Digits of `offset` and `limit`. */
 const COUNT_MAX = 9_999_999_999;
 const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f';

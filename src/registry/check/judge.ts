@@ -13,7 +13,7 @@ import {
 } from '../compatibility/modes.ts';
 import { type Earlier, readable } from './report.ts';
 
-export interface Question {
+export interface GateQuestion {
   readonly proposed: Schema;
   readonly level: Level;
   readonly policy: VerdictPolicy;
@@ -26,7 +26,7 @@ export interface Question {
   readonly known: boolean;
 }
 
-export interface Judgement {
+export interface GateJudgement {
   readonly compatible: boolean;
   readonly comparisons: readonly Comparison[];
   readonly compared: readonly Earlier[];
@@ -41,7 +41,7 @@ function unreadable({ version, name }: Earlier, why: string): Comparison {
   };
 }
 
-export function judgeProposed(question: Question): Judgement {
+export function judgeProposed(question: GateQuestion): GateJudgement {
   const { proposed, level, policy, earlier } = question;
   const live = earlier.filter((one) => one.live);
   const everyone = question.all || level.endsWith('_TRANSITIVE');

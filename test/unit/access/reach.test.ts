@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { registryRoutes } from '../../../src/registry/api/routes.ts';
-import { MemoryLog } from '../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../src/registry/store/log.ts';
 import { Registry } from '../../../src/registry/store/registry.ts';
 import { realClock } from '../../wait.ts';
 import { gateOf, peerOf } from './access-kit.ts';

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import { COMMANDS } from '../../../src/bin/main.ts';
 import { HTTP_SETTINGS, SHARED_SETTINGS } from '../../../src/shell/command.ts';
-import { read, repositoryFiles } from '../../house/root.ts';
+import { read, repositoryFiles } from '../../repository/root.ts';
 
 interface Block {
   readonly where: string;

@@ -7,13 +7,13 @@ import { createProgress, PROGRESS_CELLS } from '../../../src/core/layout/window-
 import { SAVED_CELLS } from '../../../src/engine/durability/changelog/cells.ts';
 import {
   arrivalsOf,
+  type ChangelogRecord,
   decodeRecord,
   encodeDetached,
   encodeFired,
   encodeMove,
   encodeSpilled,
   encodeSwept,
-  type LogRecord,
   RECORD,
 } from '../../../src/engine/durability/changelog/records.ts';
 
@@ -77,7 +77,7 @@ const moves = fc
 
 const whole = (parts: readonly Uint8Array[]): Uint8Array => new Uint8Array(Buffer.concat(parts));
 
-function recordOf(kind: number, body: Uint8Array): LogRecord {
+function recordOf(kind: number, body: Uint8Array): ChangelogRecord {
   const decoded = decodeRecord(kind, body);
   if ('fault' in decoded) throw new Error(decoded.fault);
   return decoded.record;

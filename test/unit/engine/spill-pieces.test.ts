@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { RowRun } from '../../../src/addon/window-surface.ts';
 import { type MemoryShares, sharesOf } from '../../../src/engine/durability/spill/budget.ts';
-import { PIECE_FAMILIES, type Piece, PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
+import { PIECE_FAMILIES, PieceStore, type SpilledRun } from '../../../src/engine/durability/spill/pieces.ts';
 import { LATE_BYTES_MAX } from '../../../src/engine/output/late/side-output.ts';
 import type { KeptRows } from '../../../src/engine/state/end-order-sorter.ts';
 import { ROW_BYTES } from '../../../src/engine/window/accumulator.ts';
@@ -49,7 +49,7 @@ function runOf(accounts: readonly bigint[]): RowRun & { readonly bytesOf: Uint8A
 const spread = (count: number, step: bigint): bigint[] =>
   Array.from({ length: count }, (_, i) => BigInt(i) * step + 5n);
 
-async function read(store: PieceStore, piece: Piece, pageRows: number): Promise<Buffer> {
+async function read(store: PieceStore, piece: SpilledRun, pageRows: number): Promise<Buffer> {
   const stream = await store.rows(piece);
   const parts: Uint8Array[] = [];
   for (;;) {
@@ -75,17 +75,17 @@ describe.each(drivers)('sorted run, %s', (name, driverOf) => {
     let kv = await driver.open(folder, OPTIONS);
     let store = await PieceStore.open(async () => kv);
     const runs = [spread(1, 2n), spread(256, 3n), spread(257, 1n << 54n), spread(20_000, 7n)].map(runOf);
-    const pieces: Piece[] = [];
+    const pieces: SpilledRun[] = [];
     for (const [i, run] of runs.entries())
-      pieces.push((await store.write(i + 1, -10 * i, run, calm, never)) as Piece);
+      pieces.push((await store.write(i + 1, -10 * i, run, calm, never)) as SpilledRun);
     await kv.close();
     kv = await driver.open(folder, OPTIONS);
     store = await PieceStore.open(async () => kv);
     for (const [i, run] of runs.entries()) {
-      const { firsts, ...entry } = pieces[i] as Piece;
+      const { firsts, ...entry } = pieces[i] as SpilledRun;
       const verified = await store.verify(entry);
       expect(verified).toEqual({ piece: pieces[i] });
-      const again = ('piece' in verified ? verified.piece : undefined) as Piece;
+      const again = ('piece' in verified ? verified.piece : undefined) as SpilledRun;
       expect(again.firsts).toEqual(firsts);
       for (const pageRows of [3, 1000, 4096])
         expect((await read(store, again, pageRows)).equals(Buffer.from(run.bytesOf))).toBe(true);
@@ -114,16 +114,16 @@ describe.each(drivers)('sorted run, %s', (name, driverOf) => {
       (id) => id === 4,
       async () => {
         await turn();
-        const { firsts: _, ...goes } = pieces[1] as Piece;
+        const { firsts: _, ...goes } = pieces[1] as SpilledRun;
         asked.push('piece' in (await store.verify(goes)) ? 'while it is there' : 'too late');
       },
     );
     expect(asked).toEqual(['while it is there']);
-    const { firsts: _, ...second } = pieces[1] as Piece;
+    const { firsts: _, ...second } = pieces[1] as SpilledRun;
     expect(await store.verify(second)).toEqual({ fault: 'piece 2 of part -10 is missing' });
     // Whoever holds one that is gone meanwhile finds nothing in it.
     await store.drop(4);
-    expect(await store.find(pieces[3] as Piece, 12n, new Uint8Array(ROW_BYTES))).toBe(false);
+    expect(await store.find(pieces[3] as SpilledRun, 12n, new Uint8Array(ROW_BYTES))).toBe(false);
     await kv.close();
   });
 });
@@ -136,7 +136,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
     const counts = [1, 255, 1, 256, 700, 2, 1];
     const accounts = counts.flatMap((count, i) => new Array<bigint>(count).fill(BigInt(i) * 10n));
     const run = runOf(accounts);
-    const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+    const piece = (await store.write(1, 0, run, calm, never)) as SpilledRun;
     expect(piece.leastLast).toBe(6);
     const { firsts: _, ...entry } = piece;
     expect(await store.verify(entry)).toEqual({ piece });
@@ -201,7 +201,7 @@ describe('stored run', () => {
         const run = runOf(ids.sort((a, b) => (a < b ? -1 : 1)));
         const kv = await new SimKv().open('x', OPTIONS);
         const store = await PieceStore.open(async () => kv);
-        const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+        const piece = (await store.write(1, 0, run, calm, never)) as SpilledRun;
         expect(await store.find(piece, wanted, new Uint8Array(ROW_BYTES))).toBe(ids.includes(wanted));
       }),
       { numRuns: 100 },
@@ -234,7 +234,7 @@ describe('stored run', () => {
     const kv = await driver.open('x', OPTIONS);
     const store = await PieceStore.open(async () => kv);
     const run = runOf(spread(600, 9n));
-    const { firsts: _, ...entry } = (await store.write(1, 7, run, calm, never)) as Piece;
+    const { firsts: _, ...entry } = (await store.write(1, 7, run, calm, never)) as SpilledRun;
     const values = driver.folders.get('x')?.families.get('pieces')?.live.values as Uint8Array[];
     expect(values).toHaveLength(3);
     for (const [i, value] of values.entries()) {
@@ -276,7 +276,7 @@ describe('stored run', () => {
       runOf(spread(30_000, 9n)),
       calm,
       never,
-    )) as Piece;
+    )) as SpilledRun;
     await made.kv.close();
     const files = readdirSync(folder).filter((name) => name.endsWith('.sst'));
     expect(files.length).toBeGreaterThan(0);

@@ -1,14 +1,18 @@
 /** The leader lease: announcements judged by when they were seen, not by a wall clock. */
 import { describe, expect, it } from 'vitest';
-import { decodeAnnouncement, encodeAnnouncement, Lease } from '../../../src/registry/store/kafka/lease.ts';
+import {
+  decodeAnnouncement,
+  encodeAnnouncement,
+  LeaderLease,
+} from '../../../src/registry/store/kafka/lease.ts';
 import { SeededRandom } from '../../../src/sim/clock.ts';
 
 const LEASE_MS = 4000;
 const random = new SeededRandom(1);
 const other = { instance: 'b', url: 'http://b:1', clean: 7n, resigned: false };
 
-function lease(): Lease {
-  const made = new Lease('a', 'http://a:1', LEASE_MS, random);
+function lease(): LeaderLease {
+  const made = new LeaderLease('a', 'http://a:1', LEASE_MS, random);
   made.started();
   return made;
 }
@@ -107,7 +111,7 @@ describe('leader lease', () => {
     const skewed = lease();
     skewed.note({ ...other, offset: 1n }, 0, 4000);
     expect(skewed.vacant(1)).toBe(false);
-    const again = new Lease('a', 'http://b:1', LEASE_MS, random);
+    const again = new LeaderLease('a', 'http://b:1', LEASE_MS, random);
     again.note({ ...other, offset: 1n }, 0, 0);
     expect(again.vacant(1)).toBe(true);
     again.started();

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { LATENCY_BUCKETS_S } from '../../../src/core/metrics.ts';
 import { STAGE_BUCKETS_S } from '../../../src/engine/metrics.ts';
 import { parseExposition } from '../../../src/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../../src/slo/judge.ts';
+import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts';
 import { readRules } from '../../../src/slo/rules.ts';
 
 const { rules } = readRules('engine');
@@ -63,7 +63,7 @@ const page = (minute: Minute, share: number): string =>
     '',
   ].join('\n');
 
-function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
+function verdicts(minute: Minute): ReadonlyMap<string, RuleVerdict['verdict']> {
   const scraped: Scraped = {
     target: 'http://engine/metrics',
     scrapes: Array.from({ length: LOOKS }, (_, look) => ({

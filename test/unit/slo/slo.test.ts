@@ -7,8 +7,8 @@ import { LATENCY_BUCKETS_S, Metrics } from '../../../src/core/metrics.ts';
 import { promExposition } from '../../../src/io/metrics/prom.ts';
 import { packageRoot } from '../../../src/shell/package.ts';
 import { parseExposition, serves } from '../../../src/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../../src/slo/judge.ts';
-import { BOUNDS, BUILT_IN, MEASURES, parseRules, type Rule, readRules } from '../../../src/slo/rules.ts';
+import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts';
+import { BOUNDS, BUILT_IN, MEASURES, parseRules, readRules, type SloRule } from '../../../src/slo/rules.ts';
 import { metricsAddress } from '../../../src/slo/scrape.ts';
 import { quantity } from '../../../src/slo/table.ts';
 
@@ -98,7 +98,7 @@ describe('metrics exposition', () => {
   });
 });
 
-const base: Rule = {
+const base: SloRule = {
   id: 'r',
   says: 'a limit',
   measure: 'total',
@@ -115,8 +115,8 @@ const pages = (target: string, ...texts: readonly string[]): Scraped => ({
   target,
   scrapes: texts.map((text, i) => ({ atMs: i * 1000, page: page(text) })),
 });
-function one(rule: Partial<Rule>, ...scraped: readonly Scraped[]): Verdict {
-  return judge([{ ...base, ...rule }], scraped)[0] as Verdict;
+function one(rule: Partial<SloRule>, ...scraped: readonly Scraped[]): RuleVerdict {
+  return judge([{ ...base, ...rule }], scraped)[0] as RuleVerdict;
 }
 const series = (name: string, ...values: readonly number[]): string[] =>
   values.map((value) => `${name} ${value}`);

@@ -2,13 +2,13 @@
 import { consequence, type GateFinding, type GateReport } from '../../../registry/check/report.ts';
 import { eventLines, fixLines, sidesOf } from './text.ts';
 
-export interface Place {
+export interface AnnotationPlace {
   readonly line: number;
   readonly column: number;
 }
 
 /** Location of an annotation: the fragment in the proposed file, or its first line. */
-export function placeIn(report: GateReport, one: GateFinding): Place {
+export function placeIn(report: GateReport, one: GateFinding): AnnotationPlace {
   const { proposed } = sidesOf(one);
   if (proposed === undefined || proposed.source !== report.file || proposed.line < 1)
     return { line: 1, column: 1 };

@@ -1,20 +1,19 @@
-/** The changelog: every mutation of the state in the order it happened, appended before the results
- *  that depend on it leave.
+/** Changelog: a write-ahead log of every mutation of the window state, appended before any result
+ *  that depends on it leaves.
  *
- *  Records are handed over without waiting and become durable together: `durable` settles when
- *  everything appended before it is on the disk. Segments are files named by the number of their
- *  first record; whole segments go once a checkpoint holds what they say. Invariants: (1) record
- *  numbers rise by one, across segments too; (2) a record is durable only when all before it are;
- *  (3) one write at a time, so that a crash leaves a prefix and at most a torn rest of what was not
- *  durable.
- */
+ *  Appends do not wait; records become durable in groups. `durable` settles when all records
+ *  appended before the call are on disk. Segments are files named by the number of their first
+ *  record; a checkpoint makes older segments superfluous, which are then removed. Invariants: (1)
+ *  record numbers ascend by one, across segments too; (2) a record is durable only when all earlier
+ *  records are; (3) one write at a time, so that a crash leaves a prefix, and at most one torn
+ *  record that was not durable. */
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { frameBytes, writeFrame } from './frame.ts';
 
 export const segmentName = (firstSeq: number): string =>
   `changelog-${String(firstSeq).padStart(16, '0')}.log`;
 
-/** Number of a segment's first record by its file name; undefined for any other name. */
+/** Number of a segment's first record, from its file name; undefined for any other name. */
 export function segmentSeq(name: string): number | undefined {
   const match = /^changelog-(\d{16})\.log$/.exec(name);
   return match === null ? undefined : Number(match[1]);
@@ -25,9 +24,9 @@ const BUFFER_BYTES = 1024 * 1024;
 
 export interface ChangelogOptions {
   readonly disk: Disk;
-  /** A segment that is this long gets no more records. */
+  /** Length at which a segment accepts no more records. */
   readonly segmentBytes: number;
-  /** Number of the first record to append. No segment holds it or a later one. */
+  /** Number of the next record. No segment holds it or a later one. */
   readonly nextSeq: number;
   readonly bufferBytes?: number;
 }
@@ -46,8 +45,8 @@ export class Changelog {
   private readonly bufferBytes: number;
   private filling: Uint8Array;
   private filled = 0;
-  /** Buffers that wait for the write under way; records up to `seq` are in them and those before.
-   */
+  /** Buffers that wait for the write in progress; they hold the records up to `seq` that earlier
+   *  buffers do not. */
   private full: Array<{ readonly bytes: Uint8Array; readonly seq: number }> = [];
   private waitingBytes = 0;
   private written: number;
@@ -67,21 +66,21 @@ export class Changelog {
     this.wanted = this.synced;
   }
 
-  /** Number of the last record that is durable. */
+  /** Number of the last durable record. */
   get durableSeq(): number {
     return this.synced;
   }
-  /** Number of the last record appended. */
+  /** Number of the last appended record. */
   get lastSeq(): number {
     return this.next - 1;
   }
-  /** Bytes appended and not yet written to the file: what whoever appends should bound. */
+  /** Bytes appended and not yet written to the file; the caller must bound them. */
   get pendingBytes(): number {
     return this.waitingBytes + this.filled;
   }
 
-  /** Takes a record; its parts are copied. Returns its number. @throws what an earlier write threw
-   */
+  /** Appends a record, whose parts are copied. Returns its number. @throws errors of an earlier
+   *  write */
   append(kind: number, parts: readonly Uint8Array[]): number {
     this.rethrow();
     let bodyBytes = 0;
@@ -97,8 +96,8 @@ export class Changelog {
     return seq;
   }
 
-  /** Settles when everything appended so far is durable. @throws not_writable; then nothing
-   *  appended later is taken */
+  /** Settles when all records appended so far are durable.
+   *  @throws not_writable; every later append then fails too */
   async durable(): Promise<void> {
     const seq = this.lastSeq;
     if (seq > this.wanted) this.wanted = seq;
@@ -118,7 +117,7 @@ export class Changelog {
     }
   }
 
-  /** Makes everything durable and closes the file. */
+  /** Makes all records durable and closes the file. */
   async close(): Promise<void> {
     try {
       await this.durable();
@@ -132,7 +131,7 @@ export class Changelog {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Hands what is gathered to the writer. */
+  /** Queues the gathered bytes for the writer. */
   private shelve(): void {
     if (this.filled > 0) {
       this.full.push({ bytes: this.filling.subarray(0, this.filled), seq: this.lastSeq });
@@ -140,7 +139,7 @@ export class Changelog {
       this.filling = new Uint8Array(this.bufferBytes);
       this.filled = 0;
     }
-    // Whoever waits for durability meets its failure; without one, the next append does.
+    // A caller of `durable` receives the failure; without one, the next append does.
     this.work().catch(() => {});
   }
 
@@ -151,7 +150,7 @@ export class Changelog {
     return this.working;
   }
 
-  /** Writes what waits; syncs where somebody waits for that. */
+  /** Writes the waiting buffers, and syncs if a caller waits for that. */
   private async turn(): Promise<void> {
     try {
       while (this.full.length > 0) {
@@ -185,7 +184,7 @@ export class Changelog {
     return this.segment;
   }
 
-  /** A segment is durable before the next one begins, so that only the last one can be torn. */
+  /** Syncs a segment before the next one starts, so that only the last segment can be torn. */
   private async roll(): Promise<void> {
     const segment = this.segment as Segment;
     await this.sync();

@@ -1,22 +1,22 @@
-/** Reading the changelog after a start: every whole record in order, and what stands at its end.
+/** Replays the changelog after a start: reads every whole record in order, and reports how the log
+ *  ends.
  *
- *  A crash tears at most the tail that was not durable. Whatever else does not read is damage: a
- *  record that a later one calls durable, a segment that is cut though another follows, a segment
- *  that is missing. Damage is named, never skipped.
- */
+ *  A crash tears at most the tail that was not durable. Every other unreadable part is damage: a
+ *  record that a later record reports as durable, a short segment with a successor, a missing
+ *  segment. Damage is reported, never skipped. */
 import type { Disk } from '../../../io/disk/port.ts';
 import { FRAME_HEADER_BYTES, type Frame, readFrame } from './frame.ts';
 import { segmentName, segmentSeq } from './log.ts';
 
-/** Read from a file at once, unless a record is longer. */
+/** Bytes of one read, unless a record is longer. */
 const PIECE_BYTES = 4 * 1024 * 1024;
 
 export interface ReplayEnd {
-  /** Last whole record; the one before the first asked for where there is none. */
+  /** Last whole record; without records, the number before the first requested one. */
   readonly lastSeq: number;
-  /** The torn tail of the last segment: its name and the bytes that are whole. */
+  /** Torn tail of the last segment: its name and the number of whole bytes. */
   readonly torn: { readonly name: string; readonly wholeBytes: number; readonly bytes: number } | undefined;
-  /** Why the log is damaged behind lastSeq. */
+  /** Reason why the log is damaged after lastSeq. */
   readonly damage: string | undefined;
 }
 
@@ -28,8 +28,8 @@ export class Replay {
   private torn: ReplayEnd['torn'];
   private damage: string | undefined;
 
-  /** From record `fromSeq` on; `durableSeq`: the last one known to have been durable, as a
-   *  checkpoint says. */
+  /** @param fromSeq first record to read
+   *  @param durableSeq last record that was durable according to a checkpoint */
   constructor(disk: Disk, fromSeq: number, durableSeq: number) {
     this.disk = disk;
     this.fromSeq = fromSeq;
@@ -37,10 +37,11 @@ export class Replay {
     this.durable = durableSeq;
   }
 
-  /** Hands every whole record over, in order, one after the other; then says how the log ends. */
+  /** Passes every whole record to `take`, in order, one at a time; then reports the end of the log.
+   */
   async run(take: (frame: Frame) => void | Promise<void>): Promise<ReplayEnd> {
     const firsts = (await this.disk.list()).flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
-    // The segment that holds fromSeq is the last one that starts at or before it.
+    // The segment that holds fromSeq is the last segment that starts at or before it.
     const start = Math.max(
       0,
       firsts.findLastIndex((first) => first <= this.fromSeq),
@@ -82,7 +83,8 @@ export class Replay {
         if (frame.durable > this.durable) this.durable = frame.durable;
         if (seq === this.last + 1) {
           const taken = take(frame);
-          // A turn of the queue a record would be most of the time of a replay.
+          // Awaits only if needed: one turn of the microtask queue a record would dominate a
+          // replay.
           if (taken !== undefined) await taken;
           this.last = seq;
         }
@@ -99,7 +101,7 @@ export class Replay {
           continue;
         }
         if (at === bytes.length) {
-          // A name without a record yet: the next segment may need it.
+          // A name without a record: the next segment may need this name.
           if (isLast && seq === first) this.torn = { name, wholeBytes: 0, bytes: 0 };
           return;
         }
@@ -110,8 +112,7 @@ export class Replay {
     }
   }
 
-  /** What does not read may be a torn tail only where nothing behind it shows that it had been
-   *  durable. */
+  /** Treats an unreadable record as a torn tail only if no later bytes show that it was durable. */
   private async judgeTail(
     name: string,
     at: number,
@@ -140,7 +141,7 @@ export class Replay {
     }
   }
 
-  /** Whether a whole record somewhere behind says that record `seq` was durable. Frames start at
+  /** True when a later whole record reports that record `seq` was durable. Frames start at
    *  multiples of 8. */
   private async laterSaysDurable(name: string, from: number, seq: number): Promise<boolean> {
     let offset = from + 8;
@@ -161,11 +162,11 @@ export class Replay {
   }
 }
 
-/** Cuts the torn tail off, so that the log can go on behind its last whole record. */
+/** Cuts off the torn tail, so that the log can continue after its last whole record. */
 export async function mendTail(disk: Disk, end: ReplayEnd): Promise<void> {
   if (end.torn === undefined) return;
   const { name, wholeBytes } = end.torn;
-  // A file without a record would carry the name of the segment that comes next.
+  // A file without a record would have the name of the next segment.
   if (wholeBytes === 0) await disk.remove(name);
   else await disk.truncate(name, wholeBytes);
 }

@@ -1,11 +1,10 @@
-/** A base under way: a snapshot of the live tables, and the slices that are sealed and still of
- *  use.
+/** Base in progress: a snapshot of the live tables, and runs of the sealed slices that are still
+ *  needed.
  *
- *  A sealed slice is immutable. One that a later window needs is written as a run, once; a later
- *  base names the same file. One whose last window has fired is not written: the base waits until
- *  its results are durable in the sink, and so it does for sessions that fired. So nothing that is
- *  in no table and in no file is ever missed by a base that is used.
- */
+ *  A sealed slice is immutable. A slice that a later window needs is written once, as a run; later
+ *  bases name the same file. A slice whose last window has fired is not written: the base waits
+ *  until its results are durable in the sink. Fired sessions are treated alike. So a base that is
+ *  used lacks nothing that is neither in a table nor in a file. */
 
 import type { SortedRun } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -18,16 +17,16 @@ import { type BaseEntry, type RunEntry, rowsName } from './state-manifest.ts';
 import type { StepHook } from './steps.ts';
 import { type FileEntry, UNFINISHED } from './whole-file.ts';
 
-/** A slice that was taken out of the live tables. */
+/** Slice that was taken out of the live tables. */
 export interface SealedSlice {
   readonly slice: number;
   readonly lastEnd: number;
-  /** Last record of the changelog when it was sealed. */
+  /** Last record of the changelog when the slice was sealed. */
   readonly seq: number;
-  /** undefined while it is sorted, and when its owner has let go of it. */
+  /** Undefined while the slice is being sorted, and after its owner has released it. */
   run: SortedRun | undefined;
   isGone: boolean;
-  /** Its file, where there is one. */
+  /** File of the slice, where one exists. */
   entry: RunEntry | undefined;
 }
 
@@ -35,18 +34,19 @@ export interface BaseParts {
   readonly disk: Disk;
   readonly state: LiveState;
   readonly hook: StepHook;
-  /** A number for a file that none has. */
+  /** Returns a number for a file that no file has. */
   readonly takeId: () => number;
-  /** Slices in the live tables that a file of an earlier life holds. */
+  /** Slices in the live tables that a file of an earlier process holds. */
   readonly filed: ReadonlyMap<number, RunEntry>;
   readonly sealed: Iterable<SealedSlice>;
   readonly firstSeq: number;
   readonly fired: number;
-  /** What ended by this frontier had left the live tables for good when the base began. */
+  /** Watermark up to which ended windows had left the live tables for good when the base started.
+   */
   readonly tookOut: number;
 }
 
-/** What the files of a run cost beside their rows, as bytes of rows. */
+/** Cost of a run's files beside its rows, as bytes of rows. */
 const FILE_BYTES = 64 * 1024;
 
 interface Writing {
@@ -55,15 +55,15 @@ interface Writing {
   row: number;
 }
 
-export class BaseUnderWay {
-  /** Last record of the changelog when it began. */
+export class BaseInProgress {
+  /** Last record of the changelog when the base started. */
   readonly firstSeq: number;
   private readonly parts: BaseParts;
   private readonly file: PieceFile;
   private readonly snapshot: Snapshot;
   private readonly needs = new Set<SealedSlice>();
   private writing: Writing | undefined;
-  /** Slices whose files were begun. */
+  /** Slices whose files were started. */
   private readonly begun = new Set<SealedSlice>();
   private finishing = 0;
   private entry: FileEntry | undefined;
@@ -81,22 +81,22 @@ export class BaseUnderWay {
     for (const slice of parts.sealed) if (slice.lastEnd > parts.fired) this.needs.add(slice);
   }
 
-  /** Whether a file of this name is being written, or waits for a manifest. */
+  /** True when a file of this name is being written, or waits for a manifest. */
   owns(name: string): boolean {
     return this.names.has(name) || this.names.has(name.slice(0, -UNFINISHED.length));
   }
 
-  /** A slice left the live tables. */
+  /** Notes that a slice left the live tables. */
   sealed(slice: SealedSlice): void {
     if (!this.snapshot.isCopied) this.needs.add(slice);
   }
 
-  /** Everything that ends by the frontier left the live tables. */
+  /** Notes that all windows that end by the watermark left the live tables. */
   tookOut(frontier: number): void {
     if (!this.snapshot.isCopied) this.firedNeeded = Math.max(this.firedNeeded, frontier);
   }
 
-  /** Copies some bytes, between two batches. @throws what a write threw */
+  /** Copies some bytes, between two batches. @throws errors of a write */
   advance(seq: number, frontier: number, fired: number, bytesMax: number): void {
     if (this.failure !== undefined) throw this.failure;
     for (const slice of this.needs) if (slice.lastEnd <= fired) this.needs.delete(slice);
@@ -104,7 +104,7 @@ export class BaseUnderWay {
       this.copyRuns(frontier, bytesMax);
       return;
     }
-    // First, so that what is sealed later need not be written.
+    // Runs first, so that slices sealed later need not be written.
     this.snapshot.advance(seq, bytesMax);
     if (this.snapshot.isCopied)
       this.settle(this.file, (entry) => {
@@ -112,7 +112,7 @@ export class BaseUnderWay {
       });
   }
 
-  /** The base, once it stands for everything that was folded in before it, given what is durable in
+  /** Returns the base once it replaces all changelog records before it, given what is durable in
    *  the sink. */
   ready(fired: number): BaseEntry | undefined {
     if (this.failure !== undefined) throw this.failure;
@@ -152,7 +152,7 @@ export class BaseUnderWay {
     }
   }
 
-  /** A run that a later window needs, which no file has yet. */
+  /** Next run that a later window needs and no file has. */
   private nextRun(frontier: number): Writing | undefined {
     for (const slice of this.needs) {
       const { run } = slice;
@@ -165,7 +165,7 @@ export class BaseUnderWay {
     return undefined;
   }
 
-  /** Returns about how many bytes that were. */
+  /** Copies part of a run. Returns the approximate number of bytes. */
   private copyRun(writing: Writing, bytesMax: number): number {
     const { slice, file } = writing;
     const { run } = slice;
@@ -177,7 +177,7 @@ export class BaseUnderWay {
         rows = run === undefined ? 0 : run.read(writing.row, room);
       } catch (thrown) {
         if (findMillraceError(thrown)?.code !== 'closed') throw thrown;
-        // Its last window has fired meanwhile; the base waits for the sink instead.
+        // The last window of the slice has fired meanwhile; the base waits for the sink instead.
         slice.isGone = true;
         slice.run = undefined;
         this.writing = undefined;

@@ -1,16 +1,15 @@
-/** Keeps the state of a run durable beside its loop: every mutation goes to the changelog, and now
- *  and then a checkpoint says from where a restart goes on.
+/** Keeps the state of a run durable beside its loop: a write-ahead log (the changelog) of every
+ *  mutation, and checkpoints that say where a restart resumes.
  *
- *  The loop calls, on its thread: `afterBatch` behind each piece that admission took, `idle` and
- *  `added` behind each decision, `sealed` or `tookOut` when a firing takes rows out of the state,
- *  `fired` when they are durable in the sink, and `advance` between batches. Results may leave once
- *  `durable()` has settled. Of a state on disk there is no base: what is not in its pieces is built
- *  again from the changelog, as the ledger says. Invariants: (1) a checkpoint names nothing that is
- *  not durable; (2) a base is used only when what it lacks is durable in the sink or in a file of
- *  its own; (3) a new base is begun only when the changelog since the last one has grown longer
- *  than the state, so what a checkpoint writes follows the change; (4) none of the calls waits for
- *  the disk.
- */
+ *  The loop calls, on its thread: `afterBatch` after each part of a batch that admission accepted,
+ *  `idle` and `added` after each decision, `sealed` or `tookOut` when a firing takes rows out of
+ *  the state, `fired` when these rows are durable in the sink, and `advance` between batches.
+ *  Results may leave once `durable()` has settled. A state on disk has no base: the rows that are
+ *  not in its pieces are rebuilt from the changelog, as the ledger records. Invariants: (1) a
+ *  checkpoint names only durable data; (2) a base is used only when all that it lacks is durable in
+ *  the sink or in a file of its own; (3) a new base starts only when the changelog since the last
+ *  one is longer than the state, so the bytes that a checkpoint writes follow the rate of change;
+ *  (4) none of the calls waits for the disk. */
 
 import type { SortedRun } from '../../../addon/window-surface.ts';
 import type { Clock } from '../../../core/clock.ts';
@@ -33,9 +32,9 @@ import {
   encodeSwept,
   RECORD,
 } from '../changelog/records.ts';
-import type { Piece, PieceStore } from '../spill/pieces.ts';
+import type { PieceStore, SpilledRun } from '../spill/pieces.ts';
 import type { SpillLog } from '../spill/port.ts';
-import { BaseUnderWay, type SealedSlice } from './base.ts';
+import { BaseInProgress, type SealedSlice } from './base.ts';
 import { keptOf, prune } from './kept.ts';
 import { Ledger, type SweepEntry } from './ledger.ts';
 import type { LiveState } from './live.ts';
@@ -51,16 +50,16 @@ import { type StepHook, stepped } from './steps.ts';
 import { WholeFile } from './whole-file.ts';
 
 export interface CheckpointSizes {
-  /** A segment of the changelog that is this long gets no more records. */
+  /** Length at which a segment of the changelog accepts no more records. */
   readonly segmentBytes: number;
-  /** Copied by one call of `advance`, about. */
+  /** Approximate number of bytes that one call of `advance` copies. */
   readonly stepBytes: number;
-  /** A new base is begun when the changelog since the last one is this many times as long as the
+  /** A new base starts when the changelog since the last base is this many times as long as the
    *  state … */
   readonly baseFactor: number;
-  /** … and no shorter than this. */
+  /** … and at least this long. */
   readonly baseBytesMin: number;
-  /** Bytes of the changelog that may wait for the disk before `room` does. */
+  /** Bytes of the changelog that may wait for the disk before `room` waits. */
   readonly waitingBytesMax: number;
 }
 
@@ -80,30 +79,30 @@ export interface CheckpointerParts {
   readonly topicId?: string | undefined;
   readonly shards: number;
   readonly state: LiveState;
-  /** Where the state goes that is on disk. */
+  /** Store of a state on disk. */
   readonly pieces?: PieceStore;
   readonly sizes?: Partial<CheckpointSizes>;
-  /** May end the process at a step. */
+  /** Called at each step; it may end the process. */
   readonly onStep?: StepHook;
 }
 
-/** Where a run stands: behind a restore, or before its first event. */
+/** Position of a run: after a restore, or before its first event. */
 export interface RecoveryPoint {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
   readonly fired: number;
-  /** Copies of refused rows that are not known to be sent, in order. */
+  /** Copies of refused rows whose acknowledgement is unknown, in order. */
   readonly late: readonly LateRows[];
   /** Number of the next record of the changelog. */
   readonly nextSeq: number;
-  /** Bytes of the records behind the base. */
+  /** Bytes of the records after the base. */
   readonly changelogBytes: number;
   readonly base: BaseEntry | undefined;
   readonly replayFrom: number;
-  /** Of a state on disk. */
+  /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
-  /** Oldest first. */
+  /** Kept checkpoints, oldest first. */
   readonly kept: readonly StateManifest[];
 }
 
@@ -116,10 +115,10 @@ export function freshStanding(progress: Float64Array): RecoveryPoint {
 
 export interface CheckpointReport {
   readonly id: number;
-  /** Written since the checkpoint before. */
+  /** Bytes written since the previous checkpoint. */
   readonly changelogBytes: number;
   readonly manifestBytes: number;
-  /** undefined: it stands on the base of the one before. */
+  /** Undefined: the checkpoint uses the base of the previous one. */
   readonly newBaseBytes: number | undefined;
   readonly seconds: number;
 }
@@ -132,30 +131,30 @@ export class Checkpointer implements SpillLog {
   private readonly sizes: CheckpointSizes;
   private readonly hook: StepHook;
   private readonly changelog: Changelog;
-  /** As the last record left them. */
+  /** Progress after the last record. */
   private saved: Float64Array;
   private frontier: number;
   private maxSeen: number;
   private firedTo: number;
   private tookOutTo = Number.NEGATIVE_INFINITY;
-  /** The same when the part that is aside was detached. */
+  /** Value of `left` when the part that is aside was detached. */
   private leftAside = Number.NEGATIVE_INFINITY;
   private scratch = new Uint8Array(0);
-  /** Records with copies that are not known to be sent, ascending. */
+  /** Records with copies whose acknowledgement is unknown, ascending. */
   private lateSeqs: number[];
   private readonly sealedSlices = new Set<SealedSlice>();
-  /** Files of slices that a restore put back into the live tables. */
+  /** Files of slices that a restore loaded into the live tables. */
   private readonly filed = new Map<number, RunEntry>();
   private readonly ledger: Ledger | undefined;
-  /** Whose results may not be durable in the sink yet, in their order. */
+  /** Sweeps whose results may not be durable in the sink yet, in their order. */
   private readonly sweeps: SweepEntry[] = [];
   private base: { readonly entry: BaseEntry | undefined; readonly firstSeq: number };
-  /** Bytes of all records of this life and of those that were replayed, and of those before the
+  /** Bytes of all records of this process and of the replayed ones, and of the records before the
    *  base. */
   private appended: number;
   private appendedAtBase = 0;
   private appendedAtLast: number;
-  private underWay: { readonly base: BaseUnderWay; readonly appended: number } | undefined;
+  private current: { readonly base: BaseInProgress; readonly appended: number } | undefined;
   private kept: readonly StateManifest[];
   private lastId: number;
   private working: Promise<unknown> = Promise.resolve();
@@ -181,10 +180,10 @@ export class Checkpointer implements SpillLog {
       if (parts.state.lastEndOf(run.slice) > from.fired) this.filed.set(run.slice, run);
   }
 
-  /** Goes on from where a run stands. One that has no checkpoint yet gets its first. @throws
+  /** Resumes from a recovery point. A run without a checkpoint gets its first one. @throws
    *  not_writable */
   static async start(parts: CheckpointerParts, from: RecoveryPoint): Promise<Checkpointer> {
-    // No file gets the name of one that a crash left.
+    // Skips the numbers of files that a crash left.
     const ids = (await parts.disk.list()).flatMap((name) => ownFile(name)?.id ?? []);
     const checkpointer = new Checkpointer(parts, from, Math.max(0, ...ids));
     await parts.pieces?.dropOthers(checkpointer.pieceIds());
@@ -192,19 +191,18 @@ export class Checkpointer implements SpillLog {
     return checkpointer;
   }
 
-  /** Every window that ends at or before it is durable in the sink, as far as the changelog says.
-   */
+  /** Watermark up to which every window is durable in the sink, according to the changelog. */
   get goneTo(): number {
     return this.firedTo;
   }
-  /** A base is being written. */
+  /** True while a base is being written. */
   get isCopying(): boolean {
-    return this.underWay !== undefined;
+    return this.current !== undefined;
   }
 
-  /** Appends what admission and accumulation of a piece did; `admitted` rows have deltas in the
-   *  state, `late` has copies of the rows that were refused. Returns the record's number, the last
-   *  one's when nothing moved. @throws what an earlier write threw */
+  /** Appends the effect of admission and accumulation: `admitted` rows have deltas in the state,
+   *  `late` has copies of the refused rows. Returns the number of the record, or of the last record
+   *  when nothing advanced. @throws errors of an earlier write */
   afterBatch(
     progress: Float64Array,
     clock: Float64Array,
@@ -224,20 +222,20 @@ export class Checkpointer implements SpillLog {
     return seq;
   }
 
-  /** The late topic has acknowledged the copies in all records up to this one. */
+  /** Records that the late topic has acknowledged the copies in all records up to `seq`. */
   lateSent(seq: number): void {
     this.put(RECORD.LATE_SENT, [encodeLateSent(seq)]);
     this.lateSeqs = this.lateSeqs.filter((one) => one > seq);
   }
 
-  /** Appends the decision that a partition is idle; its cell says so. */
+  /** Appends the decision that a partition is idle; its cell has the value. */
   idle(partition: number, progress: Float64Array, clock: Float64Array): number {
     const cell = progress[partition * PROGRESS_CELLS + PARTITION_PROGRESS.IDLE / 8];
     invariant(cell === 1, 'a partition is idle when that is logged');
     return this.append(RECORD.IDLE, progress, clock, [partition], NO_ARRIVALS, NO_DELTAS);
   }
 
-  /** Appends that there are more partitions than there were. */
+  /** Appends the decision that the topic has more partitions. */
   added(progress: Float64Array, clock: Float64Array): number {
     const before = this.saved.length / PROGRESS_CELLS;
     const count = progress.length / PROGRESS_CELLS;
@@ -247,11 +245,11 @@ export class Checkpointer implements SpillLog {
     return this.append(RECORD.ADDED, progress, clock, listed, NO_ARRIVALS, NO_DELTAS);
   }
 
-  /** A slice leaves the live tables, because a window that holds it ended by the frontier; call in
-   *  the moment in which it is taken out. */
+  /** Notes that a slice leaves the live tables, because a window that contains it ended by the
+   *  watermark. Call it in the same turn in which the slice is taken out. */
   sealed(slice: number, frontier: number, run: Promise<SortedRun>): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
-    // The ledger has it as it was, until its results are durable in the sink.
+    // The ledger keeps the slice as it was until its results are durable in the sink.
     if (this.ledger !== undefined) return;
     const { state } = this.parts;
     const entry = this.filed.get(slice);
@@ -259,38 +257,38 @@ export class Checkpointer implements SpillLog {
     const seq = this.changelog.lastSeq;
     const one: SealedSlice = { slice, lastEnd, seq, run: undefined, isGone: false, entry };
     this.sealedSlices.add(one);
-    this.underWay?.base.sealed(one);
+    this.current?.base.sealed(one);
     run.then(
       (sorted) => {
         one.run = sorted;
       },
-      // Whoever awaits the run ends the run of the engine.
+      // The code that awaits the run reports the failure.
       () => {
         one.isGone = true;
       },
     );
   }
 
-  /** Sessions that ended by the frontier leave the live tables; call in the moment in which they
-   *  are taken out. */
+  /** Notes that the sessions that ended by the watermark leave the live tables. Call it in the same
+   *  turn in which they are taken out. */
   tookOut(frontier: number): void {
     invariant(frontier <= this.frontier, 'a frontier is in the changelog before it fires');
     this.tookOutTo = Math.max(this.tookOutTo, frontier);
-    this.underWay?.base.tookOut(frontier);
+    this.current?.base.tookOut(frontier);
   }
 
-  /** A sweep over pieces begins: the first of the ids of those that will have what is left. */
+  /** Starts a sweep over pieces. Returns the first id for the pieces with the remaining rows. */
   sweeping(pieces: number): number {
     return this.onDisk.reserve(pieces);
   }
 
-  /** What is left of a sweep is durable, and stands in for what is gone as soon as what ended by
-   *  its frontier is durable in the sink. */
+  /** Records that the remaining rows of a sweep are durable. They replace the swept pieces as soon
+   *  as the windows that ended by its watermark are durable in the sink. */
   swept(sweep: SweepEntry): void {
     this.sweeps.push(sweep);
   }
 
-  /** Every window that ends at or before the frontier is durable in the sink. */
+  /** Records that every window that ends at or before the watermark is durable in the sink. */
   fired(frontier: number): void {
     while (this.sweeps[0] !== undefined && this.sweeps[0].frontier <= frontier) {
       const sweep = this.sweeps.shift() as SweepEntry;
@@ -308,8 +306,8 @@ export class Checkpointer implements SpillLog {
       if (this.parts.state.lastEndOf(slice) <= frontier) this.filed.delete(slice);
   }
 
-  /** A part leaves the live tables to become a piece; call in the moment in which it is taken out.
-   */
+  /** Records that a part leaves the live tables to become a piece. Call it in the same turn in
+   *  which it is taken out. */
   detached(part: number): number {
     const ledger = this.onDisk;
     const id = ledger.lastId + 1;
@@ -319,9 +317,9 @@ export class Checkpointer implements SpillLog {
     return id;
   }
 
-  spilled(piece: Piece): boolean {
+  spilled(piece: SpilledRun): boolean {
     const ledger = this.onDisk;
-    // Its results are durable in the sink.
+    // The results of the piece are durable in the sink.
     if (ledger.asideId !== piece.id) return false;
     const { id, part, rows, crc32 } = piece;
     this.put(RECORD.SPILLED, [encodeSpilled(piece)]);
@@ -329,8 +327,8 @@ export class Checkpointer implements SpillLog {
     return true;
   }
 
-  /** Not while rows that left the part before it was detached are on their way to the sink: only
-   *  its changelog has them. */
+  /** False while rows that left the part before it was detached are on their way to the sink: only
+   *  the changelog has them. */
   maySpill(): boolean {
     return this.leftAside <= this.firedTo;
   }
@@ -344,31 +342,31 @@ export class Checkpointer implements SpillLog {
     return this.ledger;
   }
 
-  /** Of pieces that a kept checkpoint or the state needs. */
+  /** Ids of the pieces that a kept checkpoint or the state needs. */
   private pieceIds(): Set<number> {
     const ids = this.kept.flatMap(({ spill }) => spill?.pieces.map(({ id }) => id) ?? []);
     return new Set([...ids, ...(this.ledger?.pieces.map(({ id }) => id) ?? [])]);
   }
 
-  /** Copies a little of the base under way. Call between two batches, and while there is none.
-   *  @throws what a write threw */
+  /** Copies some bytes of the base in progress. Call it between two batches, and while there is no
+   *  batch.
+   *  @throws errors of a write */
   advance(): void {
-    this.underWay?.base.advance(this.changelog.lastSeq, this.frontier, this.firedTo, this.sizes.stepBytes);
+    this.current?.base.advance(this.changelog.lastSeq, this.frontier, this.firedTo, this.sizes.stepBytes);
   }
 
-  /** Settles when everything appended so far is durable: results that depend on it may leave.
+  /** Settles when all records appended so far are durable: results that depend on them may leave.
    *  @throws not_writable */
   durable(): Promise<void> {
     return stepped(this.hook, 'changelog sync', () => this.changelog.durable());
   }
 
-  /** Waits while more of the changelog waits for the disk than there is room for. @throws
-   *  not_writable */
+  /** Waits while the bytes that wait for the disk exceed their limit. @throws not_writable */
   async room(): Promise<void> {
     if (this.changelog.pendingBytes > this.sizes.waitingBytesMax) await this.changelog.durable();
   }
 
-  /** Makes a checkpoint of what has been appended; it exists when this settles. One at a time.
+  /** Makes a checkpoint of all records appended so far; it exists when this settles. One at a time.
    *  @throws not_writable */
   checkpoint(): Promise<CheckpointReport> {
     const next = this.working.then(() => this.makeCheckpoint());
@@ -376,13 +374,13 @@ export class Checkpointer implements SpillLog {
     return next;
   }
 
-  /** Makes what was appended durable and gives up a base under way. */
+  /** Makes all records durable and drops a base in progress. */
   async close(): Promise<void> {
     await this.working;
-    const { underWay } = this;
-    this.underWay = undefined;
+    const { current } = this;
+    this.current = undefined;
     try {
-      await underWay?.base.abandon();
+      await current?.base.abandon();
     } finally {
       await this.changelog.close();
     }
@@ -429,8 +427,8 @@ export class Checkpointer implements SpillLog {
     const { disk, clock, job, clusterId, topicId, shards } = this.parts;
     const startedMs = clock.monotonicMs();
     const isNewBase = this.takeBase();
-    if (this.underWay === undefined && this.isBaseDue()) this.beginBase();
-    // What a base held that a run in memory left is in pieces by the first checkpoint on disk.
+    if (this.current === undefined && this.isBaseDue()) this.beginBase();
+    // Rows that a base held in memory are in pieces by the first checkpoint on disk.
     const entry = this.ledger === undefined ? this.base.entry : undefined;
     const runs = (entry?.runs ?? []).filter(({ slice }) => this.parts.state.lastEndOf(slice) > this.firedTo);
     const { ledger } = this;
@@ -446,8 +444,8 @@ export class Checkpointer implements SpillLog {
       shards,
       base: entry === undefined ? undefined : { ...entry, runs },
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },
-      // Records that nobody replays must not be the only ones to have copies; what the base covers
-      // is not folded in again.
+      // Records that will not be replayed must not be the only ones with copies; records that the
+      // base covers are not applied again.
       replayFrom: Math.min(ledger?.replayFrom(next) ?? this.base.firstSeq + 1, this.lateSeqs[0] ?? next),
       durable: this.changelog.lastSeq,
       frontier: this.frontier,
@@ -461,29 +459,23 @@ export class Checkpointer implements SpillLog {
     const written = await file.finish();
     const seconds = (clock.monotonicMs() - startedMs) / 1000;
     this.kept = keptOf([...this.kept, manifest]);
-    await prune(
-      disk,
-      this.changelog,
-      this.kept,
-      (name) => this.underWay?.base.owns(name) === true,
-      this.hook,
-    );
+    await prune(disk, this.changelog, this.kept, (name) => this.current?.base.owns(name) === true, this.hook);
     const named = this.pieceIds();
     const isNeeded = (id: number): boolean => named.has(id) || ledger?.has(id) === true;
-    // What only memory knows to be of no use any more, a restart takes for state.
+    // A restart would treat pieces as state that only this process knows to be superfluous.
     await this.parts.pieces?.keepOnly(isNeeded, () => this.durable());
     const newBaseBytes = isNewBase ? entry?.bytes : undefined;
     return { id: manifest.id, changelogBytes, manifestBytes: written.bytes, newBaseBytes, seconds };
   }
 
-  /** Puts the base under way in the place of the last one, when it stands. */
+  /** Replaces the last base by the base in progress, when that one is complete. */
   private takeBase(): boolean {
-    const { underWay } = this;
-    const entry = underWay?.base.ready(this.firedTo);
-    if (underWay === undefined || entry === undefined) return false;
-    this.base = { entry, firstSeq: underWay.base.firstSeq };
-    this.appendedAtBase = underWay.appended;
-    this.underWay = undefined;
+    const { current } = this;
+    const entry = current?.base.ready(this.firedTo);
+    if (current === undefined || entry === undefined) return false;
+    this.base = { entry, firstSeq: current.base.firstSeq };
+    this.appendedAtBase = current.appended;
+    this.current = undefined;
     return true;
   }
 
@@ -497,7 +489,7 @@ export class Checkpointer implements SpillLog {
 
   private beginBase(): void {
     const { disk, state } = this.parts;
-    const base = new BaseUnderWay({
+    const base = new BaseInProgress({
       disk,
       state,
       hook: this.hook,
@@ -508,7 +500,7 @@ export class Checkpointer implements SpillLog {
       fired: this.firedTo,
       tookOut: this.tookOutTo,
     });
-    this.underWay = { base, appended: this.appended };
+    this.current = { base, appended: this.appended };
   }
 
   private takeId(): number {

@@ -1,11 +1,11 @@
-/** Which checkpoints are kept, and the removal of everything that none of them needs. */
+/** Chooses the checkpoints to keep, and removes the files that none of them needs. */
 import type { Disk } from '../../../io/disk/port.ts';
 import type { Changelog } from '../changelog/log.ts';
 import { ownFile, type StateManifest, stateManifestName } from './state-manifest.ts';
 import { type StepHook, stepped } from './steps.ts';
 
-/** The newest two, and the newest that stands on another base, so that the loss of a base loses
- *  nothing; where all stand on one, the three newest. Takes and returns them oldest first. */
+/** The newest two, and the newest with another base, so that the loss of a base loses nothing; if
+ *  all have one base, the newest three. Takes and returns them oldest first. */
 export function keptOf(manifests: readonly StateManifest[]): readonly StateManifest[] {
   const [newest, second, ...older] = [...manifests].reverse();
   if (newest === undefined) return [];
@@ -15,13 +15,14 @@ export function keptOf(manifests: readonly StateManifest[]): readonly StateManif
   return [third, second, newest].filter((one) => one !== undefined);
 }
 
-/** Removes our files that are neither of a kept checkpoint nor under way: manifests first, so that
- *  none is left without its files, and then the segments that no kept one replays. */
+/** Removes files of ours that belong to no kept checkpoint and are not being written. Manifests go
+ *  first, so that none is left without its files; then the segments that no kept checkpoint
+ *  replays. */
 export async function prune(
   disk: Disk,
   changelog: Changelog,
   kept: readonly StateManifest[],
-  isUnderWay: (name: string) => boolean,
+  isBeingWritten: (name: string) => boolean,
   hook: StepHook,
 ): Promise<void> {
   const named = new Set<string>();
@@ -31,7 +32,9 @@ export async function prune(
     named.add(base.name);
     for (const run of base.runs) named.add(run.name);
   }
-  const goes = (await disk.list()).filter((name) => ownFile(name) && !named.has(name) && !isUnderWay(name));
+  const goes = (await disk.list()).filter(
+    (name) => ownFile(name) && !named.has(name) && !isBeingWritten(name),
+  );
   const isManifest = (name: string): boolean => ownFile(name)?.role === 'manifest';
   for (const name of [...goes.filter(isManifest), ...goes.filter((one) => !isManifest(one))])
     await stepped(hook, 'removal', () => disk.remove(name));

@@ -1,26 +1,25 @@
-/** Where the rows of a state on disk stand: in memory since which record of the changelog, or in
- *  which piece.
+/** Ledger of a state on disk: for each part, since which changelog record it is in memory, or which
+ *  piece has it.
  *
- *  The run and a replay keep it alike, from the same records, so both know from which record on the
- *  changelog is needed. Invariants: (1) what was folded into a part is in its table, in the one
- *  table that is aside, or in a piece; (2) records from `replayFrom` on are enough to build every
- *  table again.
- */
+ *  The running engine and a replay update it from the same records, so both know from which record
+ *  on the changelog is needed. Invariants: (1) the folded rows of a part are in its table, in the
+ *  one table that is aside, or in a piece; (2) the records from `replayFrom` on are enough to
+ *  rebuild every table. */
 import { invariant } from '../../../core/errors.ts';
 import type { PieceEntry } from '../spill/pieces.ts';
 
-/** The first record that is in a table, and how much of the changelog came before it. */
+/** First record in a table, and the bytes of changelog before it. */
 interface Since {
   readonly first: number;
   readonly at: number;
 }
 
-/** Sessions of some pieces that ended by a frontier are durable in the sink, the others are in
- *  other pieces. */
+/** Sweep of pieces: the sessions that ended by a watermark are durable in the sink, the others are
+ *  in other pieces. */
 export interface SweepEntry {
   readonly frontier: number;
   readonly gone: readonly number[];
-  /** Greatest of the ids that it had for what is left. */
+  /** Greatest id that was reserved for the remaining rows. */
   readonly lastId: number;
   readonly left: readonly PieceEntry[];
 }
@@ -28,12 +27,12 @@ export interface SweepEntry {
 type LastEndOf = (part: number) => number;
 
 export class Ledger {
-  /** By part: rows in memory, live or in order. */
+  /** Rows in memory by part, in live tables or sorted. */
   private readonly tables = new Map<number, Since>();
-  /** Detached, and not yet a piece. */
+  /** Part that was detached and is not yet a piece. */
   private aside: (Since & { readonly id: number; readonly part: number }) | undefined;
   private readonly standing = new Map<number, PieceEntry>();
-  /** Ids of pieces that are not named in the changelog yet. */
+  /** Ids of pieces that the changelog does not name yet. */
   private readonly reserved = new Set<number>();
   private last: number;
 
@@ -46,7 +45,7 @@ export class Ledger {
   get lastId(): number {
     return this.last;
   }
-  /** Piece that the table which is aside becomes. */
+  /** Id of the piece that the table aside becomes. */
   get asideId(): number | undefined {
     return this.aside?.id;
   }
@@ -62,19 +61,20 @@ export class Ledger {
   has(id: number): boolean {
     return this.standing.has(id) || this.aside?.id === id || this.reserved.has(id);
   }
-  /** Whether all rows are in live tables. */
+  /** True when all rows are in live tables. */
   get isWhole(): boolean {
     return this.standing.size === 0 && this.aside === undefined;
   }
 
-  /** Ids of pieces that may be written, one behind the other: the first. */
+  /** Reserves consecutive ids for pieces. Returns the first. */
   reserve(count: number): number {
     const first = this.last + 1;
     while (this.last < first + count - 1) this.reserved.add(++this.last);
     return first;
   }
 
-  /** Pieces have what is left of others. Sweeps end in the order in which they had their ids. */
+  /** Replaces swept pieces by the pieces with the remaining rows. Sweeps end in the order of their
+   *  ids. */
   swept({ gone, lastId, left }: SweepEntry): void {
     for (const one of gone) this.standing.delete(one);
     for (const id of this.reserved) if (id <= lastId) this.reserved.delete(id);
@@ -82,13 +82,14 @@ export class Ledger {
     this.last = Math.max(this.last, lastId);
   }
 
-  /** Record `first` was folded in, behind `at` bytes of changelog; these parts have live tables. */
+  /** Notes that record `first` was folded in, after `at` bytes of changelog, into the live tables
+   *  of these parts. */
   grew(first: number, at: number, parts: Iterable<number>): void {
     for (const part of parts) if (!this.tables.has(part)) this.tables.set(part, { first, at });
   }
 
-  /** The table of a part is set aside, to become a piece; `seq` and `at` of the record that says
-   *  so. */
+  /** Sets the table of a part aside, to become a piece; `seq` and `at` belong to the record that
+   *  reports it. */
   detached(id: number, part: number, seq: number, at: number): void {
     invariant(this.aside === undefined, 'one table is aside at a time');
     this.aside = { id, part, ...(this.tables.get(part) ?? { first: seq, at }) };
@@ -96,14 +97,14 @@ export class Ledger {
     this.last = Math.max(this.last, id);
   }
 
-  /** The piece is durable and has the rows. */
+  /** Notes that the piece is durable and has the rows. */
   spilled(piece: PieceEntry): void {
     if (this.aside?.id === piece.id) this.aside = undefined;
     this.standing.set(piece.id, piece);
     this.last = Math.max(this.last, piece.id);
   }
 
-  /** What is aside goes back: whoever wrote it died. */
+  /** Returns the table aside to its part: the process that wrote its piece has ended. */
   foldedBack(): void {
     if (this.aside === undefined) return;
     const { part, first, at } = this.aside;
@@ -112,7 +113,7 @@ export class Ledger {
     this.aside = undefined;
   }
 
-  /** Everything that ends at or before the frontier is durable in the sink. */
+  /** Notes that all windows that end at or before the watermark are durable in the sink. */
   fired(frontier: number, lastEndOf: LastEndOf): void {
     for (const part of this.tables.keys()) if (lastEndOf(part) <= frontier) this.tables.delete(part);
     for (const { id, part } of this.standing.values())
@@ -120,15 +121,15 @@ export class Ledger {
     if (this.aside !== undefined && lastEndOf(this.aside.part) <= frontier) this.aside = undefined;
   }
 
-  /** First record that a replay needs; `next` when it needs none of those there are. */
+  /** First record that a replay needs; `next` when it needs none of the existing records. */
   replayFrom(next: number): number {
     let from = Math.min(next, this.aside?.first ?? next);
     for (const { first } of this.tables.values()) from = Math.min(from, first);
     return from;
   }
 
-  /** Parts whose tables need the changelog from before byte `at`, the oldest first; none while one
-   *  is aside. */
+  /** Parts whose tables need the changelog before byte `at`, oldest first; none while a table is
+   *  aside. */
   olderThan(at: number): readonly number[] {
     if (this.aside !== undefined) return [];
     return [...this.tables]

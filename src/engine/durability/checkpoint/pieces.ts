@@ -1,12 +1,11 @@
-/** Files of rows in pieces: a head of 32 bytes and accumulator rows, one piece behind the other.
+/** File of a snapshot: consecutive parts, each a head of 32 bytes and accumulator rows.
  *
- *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64 | 32
- *      rows of 64 bytes
+ *      0 magic u32 | 4 form u32 | 8 range u32 | 12 rows u32 | 16 part f64 | 24 covered f64
+ *     32 rows of 64 bytes
  *
- *  All little-endian. `range` is that of the keys, or ALL_RANGES; `part` the start of a slice, 0
- *  for sessions; `covered` the last record of the changelog that is in the rows. Heads carry no
- *  checksum of their own: whoever names the file does.
- */
+ *  All numbers are little-endian. `range` is that of the keys, or ALL_RANGES; `part` the start of a
+ *  slice, 0 for sessions; `covered` the last record of the changelog that is in the rows. Heads
+ *  have no checksum: the manifest has one for the file. */
 import { crc32 } from 'node:zlib';
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -15,22 +14,22 @@ import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { FileRole, StepHook } from './steps.ts';
 import { type FileEntry, WholeFile } from './whole-file.ts';
 
-/** Range of a piece that holds keys of any. */
+/** Range of a part with keys of any range. */
 export const ALL_RANGES = COVER_RANGES;
 
 const MAGIC = 0x3153524d;
 const FORM = 1;
 const HEAD_BYTES = 32;
-/** A piece lies in one chunk. */
+/** Size of a chunk; a part is within one chunk. */
 const CHUNK_BYTES = 1024 * 1024;
 const CHUNK_BYTES_MAX = 4 * 1024 * 1024;
 const PIECE_ROWS_MAX = CHUNK_BYTES_MAX / ROW_BYTES;
-/** Read from a file at once. */
+/** Bytes of one read. */
 const READ_BYTES = 8 * 1024 * 1024;
-/** A piece of fewer rows begins only where a part has no more. */
+/** A part has fewer rows only at the end of a table. */
 const ROWS_LEAST = 16;
 
-/** Writes pieces; whoever fills them never waits, and looks at `pendingBytes` instead. */
+/** Writer of parts. The caller never waits; it bounds `pendingBytes` instead. */
 export class PieceFile {
   private readonly chunkBytes: number;
   private readonly opened: Promise<WholeFile>;
@@ -46,17 +45,17 @@ export class PieceFile {
     this.chunkBytes = chunkBytes;
     this.chunk = new Uint8Array(chunkBytes);
     this.opened = WholeFile.create(disk, role, name, hook);
-    // Whoever writes next meets its failure.
+    // The next write reports the failure.
     this.opened.catch(() => {});
   }
 
-  /** Bytes filled and not written. */
+  /** Bytes filled and not yet written. */
   get pendingBytes(): number {
     return this.waiting + this.at;
   }
 
-  /** Where the rows of the next piece go. Holds whole rows, and begins at a multiple of 8. @throws
-   *  what a write threw */
+  /** Buffer for the rows of the next part. It holds whole rows and starts at a multiple of 8.
+   *  @throws errors of a write */
   room(): Uint8Array {
     if (this.failure !== undefined) throw this.failure;
     if (this.chunk.length - this.at < HEAD_BYTES + ROWS_LEAST * ROW_BYTES) this.shelve();
@@ -65,7 +64,7 @@ export class PieceFile {
     return this.chunk.subarray(from, from + rows * ROW_BYTES);
   }
 
-  /** Makes a piece of the first rows of `room()`; returns its bytes. */
+  /** Completes a part of the first rows of `room()`; returns its bytes. */
   commit(range: number, part: number, covered: number, rows: number): number {
     const view = new DataView(this.chunk.buffer, this.at, HEAD_BYTES);
     view.setUint32(0, MAGIC, true);
@@ -79,8 +78,8 @@ export class PieceFile {
     return bytes;
   }
 
-  /** Writes what is left and gives the file its name. Nothing is committed afterwards. @throws
-   *  not_writable */
+  /** Writes the remaining bytes and gives the file its name. Nothing may be committed afterwards.
+   *  @throws not_writable */
   async finish(): Promise<FileEntry> {
     this.shelve();
     while (this.working !== undefined) await this.working;
@@ -114,15 +113,15 @@ export class PieceFile {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // In the turn in which the queue was found empty, so that no chunk waits for a drain that is
-      // over.
+      // Cleared in the turn in which the queue was found empty, so that no chunk waits for a drain
+      // that has ended.
       this.working = undefined;
     }
   }
 }
 
-export interface Piece {
-  /** In [0, COVER_RANGES], the last being ALL_RANGES. */
+export interface SnapshotPart {
+  /** In [0, COVER_RANGES]; the last value is ALL_RANGES. */
   readonly range: number;
   readonly part: number;
   readonly covered: number;
@@ -131,12 +130,13 @@ export interface Piece {
   readonly rows: Uint8Array;
 }
 
-/** Hands over the pieces of a file, which may turn out not to be the one at its end. Says why it is
- *  not; total for any bytes. What `take` refuses with `out_of_range` makes it not the one, too. */
+/** Passes the parts of a file to `take`. Returns the reason if the file is not the named one, which
+ *  may show only at its end. Accepts any bytes. An `out_of_range` from `take` makes the file
+ *  invalid too. */
 export async function readPieces(
   disk: Disk,
   entry: FileEntry,
-  take: (piece: Piece) => void,
+  take: (piece: SnapshotPart) => void,
 ): Promise<string | undefined> {
   const size = await sizeFault(disk, entry);
   if (size !== undefined) return size;
@@ -166,8 +166,8 @@ export async function readPieces(
   return crc === entry.crc32 ? undefined : 'has changed since it was written';
 }
 
-/** Why a file cannot be the one an entry names, by its size alone: what it says of itself is
- *  bounded by that. */
+/** Reason why a file cannot be the named one, by its size alone; the size bounds every length
+ *  inside the file. */
 export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise<string | undefined> {
   if (!(await disk.list()).includes(name)) return 'is missing';
   if ((await disk.readPiece(name, bytes, 1)).length > 0) return `has more than ${bytes} bytes`;
@@ -178,7 +178,10 @@ export async function sizeFault(disk: Disk, { name, bytes }: FileEntry): Promise
 function pieceAt(
   bytes: Uint8Array,
   at: number,
-): { readonly piece: Piece; readonly end: number } | { readonly needs: true } | { readonly fault: string } {
+):
+  | { readonly piece: SnapshotPart; readonly end: number }
+  | { readonly needs: true }
+  | { readonly fault: string } {
   if (bytes.length - at < HEAD_BYTES) return { needs: true };
   const view = new DataView(bytes.buffer, bytes.byteOffset + at, HEAD_BYTES);
   if (view.getUint32(0, true) !== MAGIC) return { fault: 'holds no piece' };

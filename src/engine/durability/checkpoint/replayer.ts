@@ -1,4 +1,4 @@
-/** Folds the records of the changelog into a state and into where the run stands. */
+/** Applies the records of the changelog to a state and to the position of the run. */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { DELTA_STATUS } from '../../../core/layout/layouts.gen.ts';
@@ -13,36 +13,36 @@ import { Ledger } from './ledger.ts';
 import type { LiveState } from './live.ts';
 import type { StateManifest } from './state-manifest.ts';
 
-/** Rows that go back into a table at once. */
+/** Number of rows that go back into a table together. */
 const BACK_ROWS = 4096;
 
-/** The manifest is of state in memory, and a move to disk behind it was interrupted. */
+/** The manifest belongs to a state in memory, and a later move to disk was interrupted. */
 const onDisk = (seq: number): Error =>
   engineError('job_changed', `record ${seq} of the changelog is of state on disk: -state was disk, is mem`, {
     next: 'start with -state=disk, or give another -state-dir',
   });
 
 export class Replayer {
-  /** As the last record leaves them; at least what the manifest says. */
+  /** Values after the last record; at least those of the manifest. */
   progress: Float64Array;
   frontier: number;
   maxSeen: number;
   fired: number;
-  /** Copies of refused rows that are not known to be sent. */
+  /** Copies of refused rows whose acknowledgement is unknown. */
   late: LateRows[] = [];
   records = 0;
   bytes = 0;
-  /** Why a record cannot be taken; the ones behind it are not looked at. */
+  /** Reason why a record cannot be applied; later records are not read. */
   fault: string | undefined;
-  /** Of a state on disk. */
+  /** Present for a state on disk. */
   readonly ledger: Ledger | undefined;
   private readonly state: LiveState;
-  /** What the table is that the ledger has aside, as far as it was replayed. */
+  /** Table that the ledger has aside, as far as it was replayed. */
   private aside: Promise<RowRun> | undefined;
   private readonly covered: Float64Array;
 
-  /** `covered`: the last record that is in the loaded rows, by range; `isOnDisk`: whether the run
-   *  that goes on has a place for pieces. */
+  /** @param covered last record in the loaded rows, by range
+   *  @param isOnDisk true: the run that resumes has a store of pieces */
   constructor(state: LiveState, manifest: StateManifest, covered: Float64Array, isOnDisk: boolean) {
     this.state = state;
     this.covered = covered;
@@ -71,7 +71,7 @@ export class Replayer {
         this.frontier = Math.max(this.frontier, record.frontier);
         this.fired = Math.max(this.fired, record.frontier);
         this.ledger?.fired(record.frontier, (part) => this.state.lastEndOf(part));
-        // What it lets go bounds the memory of a replay.
+        // Released rows bound the memory of a replay.
         return Promise.all([this.forget(), this.dropEnded(record.frontier)]).then(() => {});
       case 'detached':
         return this.detach(frame.seq, before, record.id, record.part);
@@ -91,7 +91,7 @@ export class Replayer {
     }
   }
 
-  /** What is aside has no piece and gets none: it belongs to its table. */
+  /** Returns the table aside to its part: it has no piece and gets none. */
   async foldBack(): Promise<void> {
     const { aside, ledger } = this;
     const part = ledger?.asidePart;
@@ -108,21 +108,22 @@ export class Replayer {
     run.close();
   }
 
-  /** Lets go of what is durable in the sink. */
+  /** Releases rows that are durable in the sink. */
   dropEnded(fired = this.fired): Promise<void> {
     return this.state.dropEnded(fired, this.ledger?.isWhole ?? true);
   }
 
   private async detach(seq: number, before: number, id: number, part: number): Promise<void> {
     if (this.ledger === undefined) throw onDisk(seq);
-    // One table is aside at a time: whoever detached the one before died over it.
+    // One table is aside at a time: the process that detached the earlier one ended before it was a
+    // piece.
     await this.foldBack();
     this.ledger.detached(id, part, seq, before);
     this.aside = this.state.detach(part);
     await this.aside;
   }
 
-  /** Lets go of what is aside where the ledger has nothing there. */
+  /** Releases the table aside when the ledger has none. */
   private async forget(): Promise<void> {
     if (this.aside === undefined || this.ledger?.asideId !== undefined) return;
     const { aside } = this;

@@ -1,11 +1,10 @@
-/** Finding the state of a run again.
+/** Restores the state of a run.
  *
- *  A checkpoint is taken when its manifest reads, every file it names is the one it names, and the
- *  changelog reads from its first record to its end, which is not before what any manifest calls
- *  durable; the newest that is, with every refusal named. The changelog may end in a torn record,
- *  which a crash leaves, and is cut there. Where files of ours lie but no checkpoint can be taken
- *  the restore refuses: to start empty would lose results silently.
- */
+ *  A checkpoint is valid when its manifest can be read, every file it names matches, and the
+ *  changelog can be read from its first record to its end, which is not before a record that any
+ *  manifest calls durable. The newest valid checkpoint is used, and each refused one is reported. A
+ *  torn last record, which a crash leaves, is cut off. If files of ours exist but no checkpoint is
+ *  valid, the restore refuses: an empty start would lose results silently. */
 
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -25,20 +24,20 @@ import { decodeStateManifest, ownFile, type StateManifest, stateManifestName } f
 export interface RestoreParts {
   readonly disk: Disk;
   readonly log: Logger;
-  /** An empty state for the job of a manifest; it is closed when the checkpoint turns out to be
-   *  none.
-   *  @throws job_changed, or whatever else forbids to go on from it */
+  /** Opens an empty state for the job of a manifest; it is closed when the checkpoint proves
+   *  invalid.
+   *  @throws job_changed, or another reason not to resume from it */
   readonly open: (manifest: StateManifest) => LiveState;
-  /** Of a state on disk. */
+  /** Present for a state on disk. */
   readonly pieces?: PieceStore;
 }
 
 export interface Restored extends RecoveryPoint {
   readonly manifest: StateManifest;
   readonly state: LiveState;
-  /** What was refused on the way, one line each. */
+  /** Refused checkpoints, one line each. */
   readonly refused: readonly string[];
-  /** Records of the changelog that were replayed. */
+  /** Number of replayed records of the changelog. */
   readonly replayed: number;
   /** Bytes of a torn record that were cut off. */
   readonly cutBytes: number;
@@ -49,8 +48,8 @@ type Attempt = Pick<Restored, 'state' | 'replayed' | 'cutBytes'> & {
   readonly end: ReplayEnd;
 };
 
-/** The state as the newest checkpoint that can be taken and the changelog behind it say; undefined
- *  in a folder without files of ours. Call with the folder's lock. @throws state_corrupt */
+/** Returns the state of the newest valid checkpoint and the changelog after it; undefined in a
+ *  folder without files of ours. The caller holds the folder's lock. @throws state_corrupt */
 export async function restoreState(parts: RestoreParts): Promise<Restored | undefined> {
   const { disk, log } = parts;
   const names = await disk.list();
@@ -147,7 +146,7 @@ async function take(
   }
 }
 
-/** Takes in the pieces that are state, each of them once it was read through. */
+/** Adopts the pieces of the state, after each was read completely. */
 async function adoptPieces(
   pieces: PieceStore | undefined,
   state: LiveState,
@@ -162,7 +161,7 @@ async function adoptPieces(
   return undefined;
 }
 
-/** Loads the live tables of the base, and says what each range of them covers. */
+/** Loads the live tables of the base, and returns the record that each of their ranges covers. */
 async function loadBase(
   disk: Disk,
   manifest: StateManifest,
@@ -201,7 +200,7 @@ async function loadBase(
   return undefined;
 }
 
-/** Puts sealed slices in the place of what the pieces and the changelog have of them. */
+/** Replaces sealed slices from pieces and changelog by their runs. */
 async function loadRuns(
   disk: Disk,
   manifest: StateManifest,
@@ -209,7 +208,7 @@ async function loadRuns(
   { fired, ledger }: Replayer,
 ): Promise<string | undefined> {
   for (const run of manifest.base?.runs ?? []) {
-    // One that went to disk since is a piece.
+    // A slice that went to disk since then is a piece.
     if (state.lastEndOf(run.slice) <= fired || ledger?.hasPart(run.slice) === true) continue;
     const size = await sizeFault(disk, run);
     if (size !== undefined) return `${run.name} ${size}`;

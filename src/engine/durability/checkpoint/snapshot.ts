@@ -1,11 +1,10 @@
-/** A copy of the live tables while they change: range after range of the keys, each between two
- *  batches.
+/** Snapshot of the live tables while they change: one range of keys after the other, each between
+ *  two batches.
  *
- *  Invariants: (1) all parts of a range are copied at one moment, and its pieces name the last
- *  record of the changelog that was folded in before it; (2) every range has a piece, with rows or
- *  not; (3) a part sealed in between is in some ranges and not in others: whoever restores takes it
- *  from its run, or has no use for it any more.
- */
+ *  Invariants: (1) all slices of a range are copied at one moment, and the file names the last
+ *  record of the changelog that was folded in before; (2) every range has a part in the file, even
+ *  without rows; (3) a slice that is sealed in between is in some ranges only: a restore takes it
+ *  from its run, or no longer needs it. */
 import { COVER_RANGES } from '../../../addon/window-surface.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { LiveState } from './live.ts';
@@ -17,7 +16,7 @@ export const PENDING_BYTES_MAX = 8 * 1024 * 1024;
 export class Snapshot {
   private readonly state: LiveState;
   private readonly file: PieceFile;
-  /** Parts that a file has already. */
+  /** Slices that a file has already. */
   private readonly without: ReadonlySet<number>;
   private readonly rows = new Map<number, number>();
   private readonly cursor = new Float64Array(1);
@@ -37,15 +36,15 @@ export class Snapshot {
   get covered(): number {
     return this.coveredTo;
   }
-  /** Rows copied, by part. */
+  /** Number of copied rows, by slice. */
   get parts(): ReadonlyArray<{ readonly part: number; readonly rows: number }> {
     return [...this.rows].map(([part, rows]) => ({ part, rows })).sort((a, b) => a.part - b.part);
   }
 
-  /** Copies ranges up to about `bytesMax`, one at least; everything up to record `seq` is in the
+  /** Copies ranges of about `bytesMax` together, at least one. All records up to `seq` are in the
    *  state. */
   advance(seq: number, bytesMax: number): void {
-    // Empty places are looked at as well.
+    // Empty slots are scanned too.
     const scanned = this.state.bytes() / COVER_RANGES;
     for (let left = bytesMax; left > 0 && !this.isCopied && this.file.pendingBytes < PENDING_BYTES_MAX; )
       left -= Math.max(scanned, this.copyRange(seq)) + ROW_BYTES;

@@ -1,12 +1,11 @@
-/** The manifest of a checkpoint: one JSON document and its checksum, in a text file that a person
- *  can read.
+/** Manifest of a checkpoint: one JSON document and its checksum, in a text file that a person can
+ *  read.
  *
  *  `{…}\ncrc32 xxxxxxxx\n`. Its fields have the names of the requirements: checkpoint_id, ts,
  *  watermark, source_offsets (by partition) and state_snapshot_ptr, which names the base files with
- *  size and CRC-32, or the pieces of a state on disk, and the first record of the changelog that is
- *  to be replayed behind them: a checkpoint is whole exactly when its manifest is, everything it
- *  names matches, and the changelog reaches from that record to `durable`.
- */
+ *  size and CRC-32, or the pieces of a state on disk, and the first record of the changelog to
+ *  replay after them. A checkpoint is complete exactly when its manifest is, every file it names
+ *  matches, and the changelog reaches from that record to `durable`. */
 import { crc32 } from 'node:zlib';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import type { Job } from '../../job.ts';
@@ -17,28 +16,28 @@ import type { FileEntry } from './whole-file.ts';
 
 const STATE_FORMAT = 'millrace-engine-checkpoint';
 const STATE_VERSION = 6;
-/** Before 6 there was no topic_id. */
+/** First version that can be read. Versions before 6 have no topic_id. */
 const STATE_VERSION_LEAST = 5;
 
-/** Of a partition, beside its offset. */
+/** Cells of a partition beside its offset. */
 const COUNTED_CELLS = SAVED_CELLS.filter(([, cell]) => cell !== OFFSET_CELL);
 
-/** A sealed slice, whole. */
+/** Run of a sealed slice. */
 export interface RunEntry extends FileEntry {
   readonly slice: number;
   readonly rows: number;
 }
 
-/** The live tables in one file, copied while they changed, and the slices that were sealed. */
+/** File of the live tables, copied while they changed, and the runs of the sealed slices. */
 export interface BaseEntry extends FileEntry {
   /** Last record of the changelog that is in any row. */
   readonly covered: number;
-  /** Rows by part: the start of a slice, 0 for sessions. */
+  /** Number of rows by part: the start of a slice, 0 for sessions. */
   readonly parts: ReadonlyArray<{ readonly part: number; readonly rows: number }>;
   readonly runs: readonly RunEntry[];
 }
 
-/** The part of a state on disk that is there, in pieces. */
+/** Pieces of a state on disk. */
 export interface SpillEntry {
   /** Greatest id that a piece was given. */
   readonly lastId: number;
@@ -52,21 +51,21 @@ export interface StateManifest {
   readonly job: Job;
   /** Cluster that holds the topic. */
   readonly clusterId: string;
-  /** Id that the cluster gave the topic when it was made; undefined: not known. */
+  /** Id that the cluster gave the topic at its creation; undefined: unknown. */
   readonly topicId: string | undefined;
   readonly shards: number;
-  /** undefined: the changelog alone is the state. */
+  /** Undefined: the changelog alone is the state. */
   readonly base: BaseEntry | undefined;
-  /** undefined: the state stays in memory. */
+  /** Undefined: the state is in memory only. */
   readonly spill: SpillEntry | undefined;
   /** First record of the changelog to replay. */
   readonly replayFrom: number;
-  /** Last record of it that was durable; clock and progress are those behind it. */
+  /** Last durable record; clock and progress are the values after it. */
   readonly durable: number;
   /** -Infinity: nothing has happened yet. */
   readonly frontier: number;
   readonly maxSeen: number;
-  /** Every window that ends at or before it is durable in the sink. */
+  /** Watermark up to which every window is durable in the sink. */
   readonly fired: number;
   readonly progress: Float64Array;
 }
@@ -75,7 +74,7 @@ export const stateManifestName = (id: number): string => `checkpoint-${String(id
 export const rowsName = (role: 'base' | 'run', id: number): string =>
   `${role}-${String(id).padStart(8, '0')}.rows`;
 
-/** What the name of a file of ours says; undefined for any other name. */
+/** Meaning of the name of a file of ours; undefined for any other name. */
 export function ownFile(
   name: string,
 ):
@@ -87,7 +86,7 @@ export function ownFile(
   return { role, id: Number(match[2] ?? match[3]), isWhole: match[4] === undefined };
 }
 
-// JSON has no infinity: what has not happened yet is null.
+// JSON has no infinity: null means that nothing has happened yet.
 const finite = (value: number): number | null => (Number.isFinite(value) ? value : null);
 
 export function encodeStateManifest(manifest: StateManifest): Uint8Array {
@@ -138,7 +137,7 @@ const pieceFields = ({ id, part, rows, crc32: crc }: PieceEntry): PieceEntry => 
 
 type Decoded = { readonly manifest: StateManifest } | { readonly fault: string };
 
-/** The manifest in a file, or the reason why there is none. Total for any bytes. */
+/** Decodes a manifest, or returns the reason why the file has none. Accepts any bytes. */
 export function decodeStateManifest(bytes: Uint8Array): Decoded {
   const text = new TextDecoder().decode(bytes);
   const match = /^([\s\S]*)\ncrc32 ([0-9a-f]{8})\n$/.exec(text);
@@ -170,7 +169,7 @@ const isObject = (value: unknown): value is Fields =>
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 const timeOf = (value: unknown): number =>
   value === null ? Number.NEGATIVE_INFINITY : typeof value === 'number' ? value : Number.NaN;
-/** Not every value has a text. */
+/** Formats a value for a message; not every value has a text. */
 const shown = (value: unknown): string => (typeof value === 'object' ? 'an object' : String(value));
 
 function manifestOf(read: Fields): Decoded {
@@ -256,7 +255,7 @@ function progressOf(
 function fileOf(read: Fields, role: 'base' | 'run'): FileEntry | undefined {
   const { name, bytes, crc32: crc } = read;
   if (typeof name !== 'string' || !isCount(bytes) || !isCount(crc) || crc > 0xffff_ffff) return undefined;
-  // A name from a file is no path.
+  // A name from a file must not be a path.
   const own = ownFile(name);
   return own?.role === role && own.isWhole ? { name, bytes, crc32: crc } : undefined;
 }

@@ -1,12 +1,13 @@
-/** A file that is there whole or not at all: written under another name, synced, renamed. */
+/** File that exists completely or not at all: it is written under another name, synced, and
+ *  renamed. */
 import { crc32 } from 'node:zlib';
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { type FileRole, type StepHook, stepped } from './steps.ts';
 
-/** What is written under this ending is never read, and removed at the next checkpoint. */
+/** Suffix of unfinished files; they are never read, and the next checkpoint removes them. */
 export const UNFINISHED = '.tmp';
 
-/** How a file is named elsewhere, so that whoever reads it can tell that it is the one. */
+/** Identity of a file in a manifest; a reader checks the file against it. */
 export interface FileEntry {
   readonly name: string;
   readonly bytes: number;
@@ -29,12 +30,12 @@ export class WholeFile {
     this.file = file;
   }
 
-  /** @throws not_writable, as all of this */
+  /** @throws not_writable, as all methods */
   static async create(disk: Disk, role: FileRole, name: string, hook: StepHook): Promise<WholeFile> {
     return new WholeFile(disk, role, name, hook, await disk.append(name + UNFINISHED));
   }
 
-  /** Borrows the chunk until it settles. */
+  /** Writes a chunk, which is borrowed until this settles. */
   async write(chunk: Uint8Array): Promise<void> {
     this.crc = crc32(chunk, this.crc);
     await this.orClosed(stepped(this.hook, `${this.role} write`, () => this.file.write([chunk])));
@@ -50,7 +51,7 @@ export class WholeFile {
     return { name, bytes, crc32: this.crc };
   }
 
-  /** Who is told of a failure need not give the file up as well. */
+  /** Closes the file on a failure, so that the caller need not abandon it. */
   private async orClosed(work: Promise<void>): Promise<void> {
     try {
       await work;
@@ -60,7 +61,7 @@ export class WholeFile {
     }
   }
 
-  /** Gives it up. */
+  /** Closes the file, which stays unfinished. */
   async abandon(): Promise<void> {
     await this.file.close();
     await this.disk.remove(this.name + UNFINISHED);

@@ -1,9 +1,8 @@
-/** What -mem-budget is spent on. Every part that grows with load has a bound of its own; what they
- *  leave is the state's.
+/** Division of -mem-budget. Every part that grows with load has a limit of its own; the state gets
+ *  the remainder.
  *
- *  Not in it: the runtime itself (code, heap of objects that do not grow with state), which is
- *  there without a state too.
- */
+ *  The budget excludes the runtime itself (code, and the heap of objects that do not grow with
+ *  state), which exists without a state too. */
 import { formatSize } from '../../../core/quantity.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -20,18 +19,18 @@ export interface BatchSizes {
 export interface MemoryShares {
   /** Live tables and sorted runs. */
   readonly stateBytes: number;
-  /** Cache and memtables of the store of pieces, and of that of fired windows. */
+  /** Cache and memtables of the store of pieces, and of the store of fired windows. */
   readonly spillStoreBytes: number;
   readonly firedStoreBytes: number;
   /** Changelog that waits for the disk. */
   readonly changelogBytes: number;
   /** Records that were read ahead. */
   readonly fetchBytes: number;
-  /** Copies of refused events that wait for the late topic; 0 where there is none. */
+  /** Copies of refused events that wait for the late topic; 0 without a late topic. */
   readonly lateBytes: number;
 }
 
-/** Of the budget, for each of the shares but the state's. */
+/** Share of the budget of each part but the state. */
 const SHARE = 1 / 16;
 const STORE_BYTES_MAX = 64 * MIB;
 const CHANGELOG_BYTES_MIN = 2 * MIB;
@@ -39,19 +38,25 @@ const CHANGELOG_BYTES_MAX = 64 * MIB;
 const FETCH_BYTES_MIN = 4 * MIB;
 const FETCH_BYTES_MAX = 128 * MIB;
 const LATE_BYTES_MIN = 4 * MIB;
-/** Copies on their way, as records and as what the broker client makes of them. */
+/** Copies in flight, as records and in the broker client. */
 const LATE_SEND_BYTES = 8 * MIB;
-/** Rows that a sink is given at once, as rows and as what it makes of them. */
+/** Rows of one write to a sink, as rows and in the form of the sink. */
 const SINK_WRITE_BYTES = 32 * MIB;
-/** Below it a state is spilled as fast as it grows. */
+/** Below this size a state is spilled as fast as it grows. */
 const STATE_BYTES_MIN = 16 * MIB;
-/** Columns, admission and deltas of a row of a batch; deltas are there encoded and not. */
+/** Columns, admission and deltas of a row of a batch; deltas count twice, encoded and not encoded.
+ */
 const BATCH_ROW_BYTES = 512;
 
 const between = (least: number, value: number, most: number): number =>
   Math.floor(Math.min(Math.max(least, value), most));
 
-/** `hasLate`: there is a late topic. @throws bad_setting where it is too small */
+/** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
+ *  @param hasLate true: there is a topic of late events, which needs a share
+ *  @throws bad_setting where the budget is too small; the error names the least budget
+ *  @example
+ *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, false);
+ */
 export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
   const shares = sharesAt(budgetBytes, batch, hasLate);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
@@ -72,7 +77,7 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, hasLate: boolean): Mem
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
   const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
   const lateBytes = hasLate ? between(LATE_BYTES_MIN, share, LATE_BYTES_MAX) : 0;
-  // The copies of one batch may come on top of what may wait.
+  // The copies of one batch may be added to those that wait.
   const lateMemory = hasLate ? lateBytes + batch.bytes + LATE_SEND_BYTES : 0;
   const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + lateMemory;
   return {

@@ -1,10 +1,10 @@
-/** State that does not fit into memory: pieces, sorted runs of rows in an embedded store.
+/** Spilled state: pieces, which are sorted runs of rows in an embedded key-value store.
  *
- *  A piece is the rows of one table, written once and never changed, under an id that is used once.
- *  Its rows stand in chunks, keyed by the piece and by their first key, or by their number where a
- *  key may have several rows; a list in memory of the first keys finds a row with one look-up.
- *  Which pieces are state is the changelog's to say: what it does not name is of a crash, and goes.
- */
+ *  A piece has the rows of one table, is written once under an id that is used once, and never
+ *  changes. Its rows are stored in chunks, keyed by the piece and by their first key, or by their
+ *  number where a key may have several rows. A list of the first keys in memory finds a row with
+ *  one look-up. The changelog decides which pieces are state: a piece that it does not name was
+ *  left by a crash and is removed. */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
 import { coreError, findMillraceError } from '../../../core/errors.ts';
@@ -27,19 +27,19 @@ import {
   CHUNK_ROWS,
   chunkKey,
   ID_BYTES,
-  type Piece,
   type PieceEntry,
   type PieceOrder,
   prefixOf,
+  type SpilledRun,
   Tally,
   WRITE_ROWS,
   Writing,
 } from './writing.ts';
 
-export type { Piece, PieceEntry, PieceOrder } from './writing.ts';
+export type { PieceEntry, PieceOrder, SpilledRun } from './writing.ts';
 
 const FAMILY = 'pieces';
-/** Rows on their way to the sink that are nobody's state. */
+/** Rows on their way to the sink that belong to no state. */
 const ENDED_FAMILY = 'ended';
 export const PIECE_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   [FAMILY]: 'runs',
@@ -52,20 +52,20 @@ const pieceName = ({ id, part }: Pick<PieceEntry, 'id' | 'part'>): string => `pi
 
 const rangeOf = (id: number): KvRange => ({ from: prefixOf(id), to: prefixOf(id + 1) });
 
-/** A piece that is being written, of rows from elsewhere than a run. */
-export type PieceWriter = Pick<Appended<Piece>, 'append' | 'finish' | 'close'>;
+/** Writer of a piece whose rows do not come from a run. */
+export type PieceWriter = Pick<Appended<SpilledRun>, 'append' | 'finish' | 'close'>;
 
-/** Rows of a piece from the first on. */
+/** Stream of the rows of a piece. */
 class PieceRows implements RowStream {
   private readonly scan: KvScan;
-  private readonly piece: Pick<Piece, 'id' | 'part' | 'rows'>;
-  /** What was read and did not fit. */
+  private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
+  /** Rows that were read and did not fit. */
   private page = new Uint8Array(0);
   private at = 0;
   private end = 0;
   private read = 0;
 
-  constructor(scan: KvScan, piece: Pick<Piece, 'id' | 'part' | 'rows'>) {
+  constructor(scan: KvScan, piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>) {
     this.scan = scan;
     this.piece = piece;
   }
@@ -81,7 +81,7 @@ class PieceRows implements RowStream {
         rows += some;
         continue;
       }
-      // Whole chunks are read to where they are wanted.
+      // Reads whole chunks directly into the destination.
       const chunks = Math.floor((room - rows) / CHUNK_ROWS);
       if (chunks > 0) {
         const from = rows * ROW_BYTES;
@@ -102,22 +102,23 @@ class PieceRows implements RowStream {
   private async fill(bytes: Uint8Array): Promise<number> {
     const rows = await this.scan.next({ bytes });
     this.read += rows;
-    // Fewer rows would be a wrong result.
+    // Fewer rows would give a wrong result.
     if (rows === 0 || this.read > this.piece.rows)
       throw kvError('kv_corrupt', `${pieceName(this.piece)} holds ${this.read} rows, not ${this.piece.rows}`);
     return rows;
   }
 }
 
+/** Sorted runs of window state on disk, in a key-value store that the caller opens and closes. */
 export class PieceStore {
   private readonly store: KvStore;
   private readonly order: PieceOrder;
-  /** Pieces that are there, or may be. */
+  /** Ids of pieces that exist or may exist. */
   private readonly ids = new Set<number>();
-  /** Look-ups under way in a piece. */
+  /** Number of look-ups in progress by piece. */
   private readonly lookups = new Map<number, number>();
   private lastEnded = 0;
-  /** Of pieces that a sweep writes. */
+  /** Hook for the pieces that a sweep writes. */
   private hook: StepHook = () => {};
   private onWritten: (bytes: number) => void = () => {};
 
@@ -126,7 +127,7 @@ export class PieceStore {
     this.order = order;
   }
 
-  /** @throws state_corrupt where the store is there and does not open */
+  /** Opens the store. @throws state_corrupt where the store exists and cannot be opened */
   static async open(open: () => Promise<KvStore>, order: PieceOrder = 'key'): Promise<PieceStore> {
     try {
       return new PieceStore(await open(), order);
@@ -140,23 +141,22 @@ export class PieceStore {
     }
   }
 
-  /** Of what sweeps write: the hook may end the process at a step, and each piece is told in bytes
-   *  of its rows. */
+  /** Sets the observers of sweeps: the hook may end the process at a step, and `onWritten` receives
+   *  the bytes of each piece. */
   watchSweeps(hook: StepHook, onWritten: (bytes: number) => void): void {
     this.hook = hook;
     this.onWritten = onWritten;
   }
 
-  /** Writes the rows of a run, which are in the order of the store; the piece is durable when it
-   *  settles, and not there before that. undefined when it was told to stop. @throws kv_full, kv_io
-   */
+  /** Writes the rows of a run, which are in the order of the store. The piece exists and is durable
+   *  when this settles. Returns undefined when the run was stopped. @throws kv_full, kv_io */
   async write(
     id: number,
     part: number,
     run: RowRun,
     hook: StepHook,
     isStopped: () => boolean,
-  ): Promise<Piece | undefined> {
+  ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
     const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
     const tally = new Tally(this.order);
@@ -175,7 +175,7 @@ export class PieceStore {
     return tally.piece(id, part);
   }
 
-  /** A piece of rows in the order of the store; it is durable when its end has settled. */
+  /** Opens a piece for rows in the order of the store; it is durable when `finish` has settled. */
   writer(id: number, part: number): PieceWriter {
     this.ids.add(id);
     const writing = new Writing(this.store, FAMILY, this.order, id, this.hook);
@@ -185,7 +185,7 @@ export class PieceStore {
     });
   }
 
-  /** Rows in any order, until they are dropped; the next process finds none of them. */
+  /** Opens temporary rows in any order; they are deleted by `drop`, or at the next start. */
   endedWriter(): RowsWriter {
     const id = ++this.lastEnded;
     const writing = new Writing(this.store, ENDED_FAMILY, 'start', id, () => {});
@@ -193,13 +193,13 @@ export class PieceStore {
       rowCount: rows,
       rows: async () =>
         new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), SHAPE), { id, part: 0, rows }),
-      // What is left of a failure goes at the next start.
+      // Rows that remain after a failure are deleted at the next start.
       drop: () => void this.store.deleteRange(ENDED_FAMILY, rangeOf(id), 'off').catch(() => {}),
     }));
   }
 
-  /** Reads a piece through: it as it was named, or why it is not the one. */
-  async verify(entry: PieceEntry): Promise<{ readonly piece: Piece } | { readonly fault: string }> {
+  /** Reads a whole piece and returns it, or the reason why it is not the named one. */
+  async verify(entry: PieceEntry): Promise<{ readonly piece: SpilledRun } | { readonly fault: string }> {
     this.ids.add(entry.id);
     const tally = new Tally(this.order);
     try {
@@ -227,12 +227,12 @@ export class PieceStore {
     return { piece: tally.piece(entry.id, entry.part) };
   }
 
-  async rows(piece: Piece): Promise<RowStream> {
+  async rows(piece: SpilledRun): Promise<RowStream> {
     return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), SHAPE), piece);
   }
 
-  /** Copies the row of a key; whether there is one. */
-  async find(piece: Piece, accountId: bigint, into: Uint8Array): Promise<boolean> {
+  /** Copies the row of a key; true when it exists. */
+  async find(piece: SpilledRun, accountId: bigint, into: Uint8Array): Promise<boolean> {
     const { firsts } = piece;
     const low = chunksTo(firsts, (first) => first <= accountId);
     if (low === 0) return false;
@@ -252,8 +252,8 @@ export class PieceStore {
     return false;
   }
 
-  /** All rows of a key, in their order. The piece stays until they are read. */
-  async ofKey(piece: Piece, accountId: bigint): Promise<Uint8Array> {
+  /** Returns all rows of a key, in their order. The piece is kept until they are read. */
+  async ofKey(piece: SpilledRun, accountId: bigint): Promise<Uint8Array> {
     const { id, firsts } = piece;
     const from = Math.max(0, chunksTo(firsts, (first) => first < accountId) - 1);
     const to = chunksTo(firsts, (first) => first <= accountId);
@@ -274,7 +274,7 @@ export class PieceStore {
           if (view.getBigUint64(at, true) === accountId)
             rows.push(found.bytes.subarray(start + at, start + at + ROW_BYTES));
       }
-      // A copy, which begins where views of words may.
+      // Copies, because views of words need an aligned start.
       return new Uint8Array(Buffer.concat(rows));
     } finally {
       const left = (this.lookups.get(id) as number) - 1;
@@ -283,9 +283,9 @@ export class PieceStore {
     }
   }
 
-  /** Removes the pieces that are known to be there and not to be kept, once it is durable that they
-   *  are not: `forGood` is asked for that when there are some, and settles. One that is looked into
-   *  goes another time. */
+  /** Removes the known pieces that need not be kept. It calls `forGood` first if there are any,
+   *  which settles when it is durable that they are not needed. A piece with a look-up in progress
+   *  is removed by a later call. */
   async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
     const goes = [...this.ids].filter((id) => !isKept(id));
     if (goes.length === 0) return;
@@ -293,13 +293,13 @@ export class PieceStore {
     for (const id of goes) if (!this.lookups.has(id)) await this.drop(id);
   }
 
-  /** Removes one, and is durable: its id may be used again. */
+  /** Removes a piece durably: its id may be used again. */
   async drop(id: number): Promise<void> {
     this.ids.delete(id);
     await this.store.deleteRange(FAMILY, rangeOf(id), 'sync');
   }
 
-  /** Removes whatever is there beside these, which nobody may know. */
+  /** Removes all other pieces in the store, which a crash may have left. */
   async dropOthers(ids: Iterable<number>): Promise<void> {
     let from: Uint8Array | null = null;
     this.ids.clear();
@@ -314,7 +314,7 @@ export class PieceStore {
   }
 }
 
-/** How many of the first keys come before one for which it does not hold. */
+/** Number of leading keys for which `holds` is true (binary search). */
 function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): number {
   let [low, high] = [0, firsts.length];
   while (low < high) {
@@ -325,12 +325,12 @@ function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): nu
   return low;
 }
 
-/** A piece as part of a state. It stays until no checkpoint needs it, so holds are not counted. */
+/** Piece as part of a state. It is kept until no checkpoint needs it, so holds are not counted. */
 export abstract class StandingPiece {
-  readonly piece: Piece;
+  readonly piece: SpilledRun;
   protected readonly store: PieceStore;
 
-  constructor(store: PieceStore, piece: Piece) {
+  constructor(store: PieceStore, piece: SpilledRun) {
     this.store = store;
     this.piece = piece;
   }
@@ -338,7 +338,7 @@ export abstract class StandingPiece {
   get rowCount(): number {
     return this.piece.rows;
   }
-  /** Its rows are on disk. */
+  /** Bytes in memory: the rows are on disk. */
   get bytes(): number {
     return this.piece.firsts.byteLength;
   }
@@ -353,14 +353,14 @@ export abstract class StandingPiece {
   }
 }
 
-/** Of a slice. */
+/** Piece of a slice. */
 export class HeldPiece extends StandingPiece implements HeldRows {
   find(accountId: bigint, into: Uint8Array): Promise<boolean> {
     return this.store.find(this.piece, accountId, into);
   }
 }
 
-/** What is asked of a state in memory that has no place for pieces. */
+/** Refuses a piece for a state without a store of pieces. */
 export function refusePiece(entry: PieceEntry): never {
   throw coreError('out_of_range', `${pieceName(entry)} is of a state on disk`);
 }

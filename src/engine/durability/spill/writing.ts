@@ -1,5 +1,5 @@
-/** Rows on their way into the store: in chunks, in runs that drivers can hold, with what a piece is
- *  told by. */
+/** Writes rows into the store in chunks, in runs that drivers can hold, and collects the
+ *  description of the piece. */
 import { crc32 } from 'node:zlib';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import type { SpanRows } from '../../../core/rows.ts';
@@ -12,32 +12,33 @@ import { type StepHook, stepped } from '../checkpoint/steps.ts';
 /** Rows under one key. */
 export const CHUNK_ROWS = 256;
 export const CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES;
-/** Written with one call, and read with one where rows are looked through. */
+/** Rows of one write, and of one read of a scan. */
 export const WRITE_ROWS = 16_384;
-/** The same of a sweep, which writes several pieces at once. */
+/** Rows of one write of a sweep, which writes several pieces at the same time. */
 const APPEND_ROWS = 4096;
-/** A run of the store has at most so many rows: drivers without files of their own hold one in
+/** Greatest number of rows of a store's run: drivers without files of their own hold a run in
  *  memory. */
 const RUN_ROWS_MAX = 16 * WRITE_ROWS;
 export const ID_BYTES = 8;
 
-/** Of the rows of a piece: by account_id, no key twice, or sessions by account_id and start. */
+/** Order of the rows of a piece: by account_id, each key once; or sessions by account_id and start.
+ */
 export type PieceOrder = 'key' | 'start';
 
-/** How a piece is named elsewhere, so that whoever reads it can tell that it is the one. */
+/** Identity of a piece in manifests and changelog; a reader checks the piece against it. */
 export interface PieceEntry {
   readonly id: number;
   /** Start of the slice, 0 for sessions. */
   readonly part: number;
   readonly rows: number;
-  /** Of all rows. */
+  /** CRC-32 of all rows. */
   readonly crc32: number;
 }
 
-export interface Piece extends PieceEntry {
+export interface SpilledRun extends PieceEntry {
   /** First account of each chunk. */
   readonly firsts: BigUint64Array;
-  /** Of sessions: least time of a last event, and of a first one. */
+  /** Sessions only: least time of a last event, and of a first event. */
   readonly leastLast: number;
   readonly leastFirst: number;
 }
@@ -51,7 +52,7 @@ export function prefixOf(id: number): Uint8Array {
   return prefix;
 }
 
-/** Takes down what a piece is while its rows go by. */
+/** Collects the description of a piece while its rows are written. */
 export class Tally {
   rows = 0;
   crc = 0;
@@ -64,7 +65,7 @@ export class Tally {
     this.order = order;
   }
 
-  /** Whole chunks, but for the last. */
+  /** Adds rows: whole chunks, except for the last. */
   add(rows: Uint8Array, count: number): void {
     this.crc = crc32(rows.subarray(0, count * ROW_BYTES), this.crc);
     const view = new DataView(rows.buffer, rows.byteOffset, count * ROW_BYTES);
@@ -78,13 +79,13 @@ export class Tally {
     }
   }
 
-  piece(id: number, part: number): Piece {
+  piece(id: number, part: number): SpilledRun {
     const { rows, crc, leastLast, leastFirst } = this;
     return { id, part, rows, crc32: crc, leastLast, leastFirst, firsts: BigUint64Array.from(this.firsts) };
   }
 }
 
-/** Rows on their way into the store, in runs of their own. */
+/** Writer of rows into the store, in runs of its own. */
 export class Writing {
   rows = 0;
   private readonly store: KvStore;
@@ -104,7 +105,7 @@ export class Writing {
     this.hook = hook;
   }
 
-  /** Whole chunks, but for the last. */
+  /** Writes rows: whole chunks, except for the last. */
   async put(rows: Uint8Array, count: number): Promise<void> {
     this.run ??= this.store.openRun(this.family);
     const { run, prefix } = this;
@@ -117,7 +118,7 @@ export class Writing {
     if (this.inRun >= RUN_ROWS_MAX) await this.ingest();
   }
 
-  /** What was put is durable. */
+  /** Makes the written rows durable. */
   async ingest(): Promise<void> {
     const { run } = this;
     if (run === undefined) return;
@@ -131,7 +132,7 @@ export class Writing {
     this.run = undefined;
   }
 
-  /** Chunks under the number that each has in its piece. */
+  /** Keys each chunk by its number in the piece. */
   private numbered(rows: Uint8Array, count: number): SpanRows {
     const chunks = Math.ceil(count / CHUNK_ROWS);
     const bytes = chunks * 2 * ID_BYTES + count * ROW_BYTES;
@@ -158,7 +159,7 @@ export function chunkKey(prefix: Uint8Array, number: number | bigint): Uint8Arra
   return key;
 }
 
-/** Rows of a sweep as a piece, or on their way to the sink. */
+/** Rows that a sweep writes: a piece, or rows for the sink. */
 export class Appended<K> implements RowsTaker {
   private readonly writing: Writing;
   private readonly tally: Tally | undefined;

@@ -1,9 +1,8 @@
-/** The fired windows of one account, page by page, without a look at any other account.
+/** Look-up of the fired windows of one account, page by page, without reading any other account.
  *
- *  Windows lie on a grid, so their keys are known and are looked up together. Sessions are read as
- *  one short stretch of keys a bucket. Either way a page does a bounded amount of work: where it
- *  ends before it is full, `next` goes on.
- */
+ *  Windows lie on a grid, so their keys are known and are read with multi-gets. Sessions are read
+ *  as one short range of keys for each bucket. The work of a page is bounded: a page may end before
+ *  it is full, and `next` continues. */
 import { floorTo } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -26,27 +25,27 @@ export interface WindowBounds {
 
 export interface WindowQuery {
   readonly accountId: bigint;
-  /** On window_start: [from, to). */
+  /** Range of window_start: [from, to). */
   readonly from: number;
   readonly to: number;
   readonly limit: number;
-  /** Only what comes behind it. */
+  /** Returns only windows after this one. */
   readonly after?: WindowBounds;
 }
 
 /** Ascending by window_start, window_end. */
 export interface WindowPage {
   readonly rows: readonly WindowResult[];
-  /** Where the next page goes on; undefined at the end. */
+  /** Start of the next page; undefined at the end. */
   readonly next: WindowBounds | undefined;
 }
 
-/** Keys that are looked up in one call. */
-const PROBES_AT_ONCE = 512;
-/** Windows that a page looks at. */
+/** Keys of one multi-get. */
+const PROBES_A_CALL = 512;
+/** Greatest number of windows that a page looks up. */
 const PROBES_MAX = 20_000;
-/** Buckets that are read side by side, and those that a page looks at. */
-const BUCKETS_AT_ONCE = 16;
+/** Buckets that are read in parallel, and greatest number of buckets of a page. */
+const BUCKETS_IN_PARALLEL = 16;
 const BUCKETS_MAX = 1_024;
 const SCAN_ROWS = 64;
 
@@ -55,8 +54,8 @@ interface Grid {
   readonly slideMs: number;
 }
 
-/** @param held starts of the windows that are there; those that end at or before `forgotten` are
- *  not answered */
+/** @param held starts of the stored windows; windows that end at or before `forgotten` are not
+ *  returned */
 export async function findWindows(
   store: KvStore,
   grid: Grid,
@@ -79,7 +78,7 @@ export async function findWindows(
   if (start < least) start += slideMs;
   for (let probes = 0; start <= last && probes < PROBES_MAX; ) {
     const left = Math.floor((last - start) / slideMs) + 1;
-    const count = Math.min(left, PROBES_AT_ONCE, Math.max(limit - rows.length, SCAN_ROWS));
+    const count = Math.min(left, PROBES_A_CALL, Math.max(limit - rows.length, SCAN_ROWS));
     const bytes = new Uint8Array(count * WINDOW_KEY_BYTES);
     const keys = new DataView(bytes.buffer);
     for (let i = 0; i < count; i++) {
@@ -104,8 +103,7 @@ export async function findWindows(
   return { rows, next: start <= last ? { windowStart: done, windowEnd: done + sizeMs } : undefined };
 }
 
-/** @param held buckets that are there; sessions that end at or before `forgotten` are not answered
- */
+/** @param held stored buckets; sessions that end at or before `forgotten` are not returned */
 export async function findSessions(
   store: KvStore,
   bucketMs: number,
@@ -114,14 +112,14 @@ export async function findSessions(
   query: WindowQuery,
 ): Promise<WindowPage> {
   const { accountId, from, to, limit, after } = query;
-  // A session ends behind its start.
+  // A session ends after its start.
   const least = Math.max(from, held.oldest, forgotten, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const rows: WindowResult[] = [];
   if (!(floorTo(least, bucketMs) <= held.newest) || from >= to) return { rows, next: undefined };
   let bucket = floorTo(least, bucketMs);
   for (let looked = 0; bucket <= held.newest && looked < BUCKETS_MAX; ) {
     const left = Math.floor((held.newest - bucket) / bucketMs) + 1;
-    const count = Math.min(left, BUCKETS_AT_ONCE);
+    const count = Math.min(left, BUCKETS_IN_PARALLEL);
     const accept = ({ windowStart, windowEnd }: WindowResult): boolean =>
       windowStart >= from && windowEnd > forgotten;
     const reads = Array.from({ length: count }, (_, i) => {
@@ -142,20 +140,19 @@ export async function findSessions(
     bucket += count * bucketMs;
     looked += count;
   }
-  // Behind every session of the buckets that were looked at.
+  // Greater than every session of the buckets that were read.
   const next = { windowStart: to, windowEnd: bucket - 1 };
   return { rows, next: bucket <= held.newest ? next : undefined };
 }
 
-/** The key that follows. */
+/** Returns the next key in byte order. */
 function behind(key: Uint8Array): Uint8Array {
   const next = new Uint8Array(key.length + 1);
   next.set(key);
   return next;
 }
 
-/** The first rows from one key to another that are wanted; a page of them may come on top of the
- *  number asked for. */
+/** Reads the first matching rows between two keys; up to a page more than requested. */
 async function readBucket(
   store: KvStore,
   from: Uint8Array,

@@ -1,19 +1,20 @@
-/** What a store of fired windows says of itself, so that it is never opened for what it is not. */
+/** Description that a store of fired windows has of itself, so that it is never opened for another
+ *  purpose. */
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 
-/** The windows of a job, as far as their keys depend on it. */
+/** Windows of a job, as far as the keys depend on them. */
 export type FiredShape =
   | { readonly kind: 'windows'; readonly sizeMs: number; readonly slideMs: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
 
 export interface Mark {
   readonly shape: FiredShape;
-  /** Event time that a bucket of sessions covers; never changes. */
+  /** Event time of a bucket of sessions; never changes. */
   readonly bucketMs: number;
   readonly role: 'sink' | 'beside';
-  /** Rows have been forgotten. */
+  /** True: rows have expired. */
   readonly trimmed: boolean;
 }
 
@@ -37,7 +38,7 @@ export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
   await store.put('mark', row, 'sync');
 }
 
-/** Undefined in a fresh store. @throws state_corrupt */
+/** Reads the mark; undefined in a new store. @throws state_corrupt */
 export async function readMark(store: KvStore): Promise<Mark | undefined> {
   const found = await store.get('mark', { count: 1, bytes: KEY, keyBytes: KEY.length });
   const length = found.length[0] as number;

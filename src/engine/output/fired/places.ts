@@ -1,10 +1,10 @@
-/** What stretch of time a family holds, found in the store itself, so that nothing beside the rows
- *  has to be kept durable. */
+/** Interval of time that a family contains, found in the store itself, so that only the rows must
+ *  be durable. */
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { placeKey, placeOf, SESSION_KEY_BYTES, VALUE_BYTES } from './keys.ts';
 
-/** No window starts and no bucket lies beyond. */
+/** Upper bound of window starts and buckets. */
 const PLACE_MAX = EVENT_TS_LIMIT + DURATION_MS_MAX;
 
 /** Least and greatest first number of a key. */
@@ -19,7 +19,7 @@ export function widened({ oldest, newest }: Places, by: Places): Places {
   return { oldest: Math.min(oldest, by.oldest), newest: Math.max(newest, by.newest) };
 }
 
-/** The place of the first row at or behind one; undefined behind the last. */
+/** First number at or after a given one; undefined after the last. */
 async function firstFrom(store: KvStore, family: string, place: number): Promise<number | undefined> {
   const scan = await store.scan(family, { from: placeKey(place), to: null }, { shape: 'spans' });
   try {
@@ -31,8 +31,8 @@ async function firstFrom(store: KvStore, family: string, place: number): Promise
   }
 }
 
-/** The port reads forward only, so the last place is found by halves: some fifty looks at one row
- *  each. */
+/** Finds the last number by binary search, because the port reads forward only: about fifty reads
+ *  of one row. */
 export async function findPlaces(store: KvStore, family: string): Promise<Places> {
   const oldest = await firstFrom(store, family, -PLACE_MAX);
   if (oldest === undefined) return NO_PLACES;

@@ -1,7 +1,5 @@
-/** Sessions in the order of their keys, without a look at more than their words: they come
- *  ascending by their ends, so the rows of a bucket stand together, and within it only the accounts
- *  are out of order.
- */
+/** Sorts sessions by their keys, reading only their words. They arrive ascending by end, so the
+ *  rows of a bucket are contiguous, and only the accounts within a bucket must be sorted. */
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
 import { floorTo } from '../../../core/time.ts';
 import type { ResultRows } from '../sink/rows.ts';
@@ -10,10 +8,10 @@ const ROW_WORDS = ACCUMULATOR.BYTES / 4;
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const DIGIT_BITS = 16;
 const DIGITS = 2 ** DIGIT_BITS;
-/** Fewer rows are compared: counting digits would cost more. */
+/** Buckets with fewer rows are sorted by comparison: counting digits would cost more. */
 const COUNTED_ROWS_MIN = 4096;
 
-/** Row numbers by bucket, account_id (unsigned) and, as the rows come, end. */
+/** Row numbers by bucket, account_id (unsigned) and then end. */
 export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
   const { rowCount, words } = rows;
   const order = Uint32Array.from({ length: rowCount }, (_, row) => row);
@@ -30,7 +28,7 @@ export function sessionOrder(rows: ResultRows, bucketMs: number): Uint32Array {
   return order;
 }
 
-/** Rows of one account stay in their order. */
+/** Compares accounts; rows of one account keep their order. */
 function byAccount(words: Int32Array, a: number, b: number): number {
   for (const word of [KEY + 1, KEY]) {
     const difference =
@@ -40,7 +38,7 @@ function byAccount(words: Int32Array, a: number, b: number): number {
   return a - b;
 }
 
-/** By digits of the account, the lowest first; each pass keeps the order of equal ones. */
+/** Radix sort by the account, from the lowest digit; each pass is stable. */
 function countingSort(words: Int32Array, order: Uint32Array, spare: Uint32Array): void {
   let from = order;
   let into = spare;
@@ -55,7 +53,7 @@ function countingSort(words: Int32Array, order: Uint32Array, spare: Uint32Array)
       const digit = digitOf(row);
       next[digit] = (next[digit] as number) + 1;
     }
-    // All alike: nothing to do.
+    // All rows share this digit, so it needs no pass.
     if (next[digitOf(from[0] as number)] === from.length) continue;
     let at = 0;
     for (let digit = 0; digit < DIGITS; digit++) {

@@ -1,7 +1,6 @@
-/** A store that outlives a full disk. The library refuses every change after one that it could not
- *  write, until it is opened anew; so that is done before the next change. What was called durable
- *  is in the files, and all else is written again.
- */
+/** Store that survives a full disk. After a failed write RocksDB refuses every change until the
+ *  store is reopened, so this module reopens it before the next change. Durable rows are in the
+ *  files; the caller writes all others again. */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { Keys, Rows } from '../../../core/rows.ts';
 import type {
@@ -19,10 +18,13 @@ import type {
 
 const REFUSES = new Set(['kv_full', 'kv_io']);
 
+/** Key-value store that is reopened after a write that a full disk refused, because RocksDB
+ *  refuses every later write until then. The caller repeats what was not durable.
+ */
 export class SteadyStore implements KvStore {
   readonly folder: string;
   private readonly reopen: () => Promise<KvStore>;
-  /** Undefined while it is opened anew, and after that failed. */
+  /** Undefined while the store is reopened, and after a failed attempt. */
   private store: KvStore | undefined;
   private isBroken = false;
   private mending: Promise<KvStore> | undefined;
@@ -87,7 +89,7 @@ export class SteadyStore implements KvStore {
     }
   }
 
-  /** A store that refuses changes still answers. */
+  /** A store that refuses changes still answers reads. */
   private async readable(): Promise<KvStore> {
     return this.store ?? this.mended();
   }
@@ -103,7 +105,7 @@ export class SteadyStore implements KvStore {
     if (this.isClosed) throw coreError('closed', `the store in ${this.folder} is closed`);
     const { store } = this;
     this.store = undefined;
-    // It cannot write what it holds; none of that was called durable.
+    // The store cannot write its memory; none of those rows was reported durable.
     await store?.close().catch(() => {});
     const fresh = await this.reopen();
     this.isBroken = false;
@@ -114,7 +116,7 @@ export class SteadyStore implements KvStore {
 
 type Change = <T>(work: (store: KvStore) => Promise<T>) => Promise<T>;
 
-/** A run of the store as it is at the first append. */
+/** Run in the store that is open at the first append. */
 class SteadyRun implements KvRun {
   private readonly family: string;
   private readonly change: Change;

@@ -1,11 +1,10 @@
-/** The engine's own store of fired windows: what GET /windows answers from, and the sink where no
- *  other is given.
+/** The engine's own store of fired windows: GET /windows reads it, and it is the sink where no
+ *  other is configured.
  *
- *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing a
- *  reader sees; (2) it expires windows that end `retainMs` of event time behind the newest, and
- *  none without that; (3) a store that expired rows beside another sink never becomes a sink, and
- *  one that has been a sink expires nothing beside another one.
- */
+ *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing that
+ *  a reader sees; (2) windows expire when they end `retainMs` of event time before the newest one,
+ *  and never without that setting; (3) a store that expired rows beside another sink never becomes
+ *  a sink, and a former sink expires no rows beside another sink. */
 import { floorTo } from '../../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
@@ -33,30 +32,32 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   sessions: 'rows',
   mark: 'rows',
 };
-/** Rows of one firing from which on they are taken in as a run: below, a file would cost more than
- *  its rows. */
+/** Rows from which a firing is ingested as a run: below, a file would cost more than its rows. */
 export const RUN_ROWS_MIN = 32_768;
 /** 8 MiB. */
 const WRITE_ROWS_MAX = 131_072;
 /** Rows of one put. */
 const PUT_ROWS_MAX = 16_384;
 const READ_ROWS = 8_192;
-/** Buckets of sessions that a retention has, and the shortest one. */
+/** Number of session buckets of a retention, and the shortest bucket. */
 const BUCKETS = 32;
 const BUCKET_MS_MIN = 60_000;
-/** Retention of a store that keeps every row. */
+/** Bucket of a store that keeps every row. */
 const BUCKET_MS_KEPT = 120_000;
-/** What is forgotten goes in steps of this part of the retention. */
+/** Rows expire in steps of this fraction of the retention. */
 const FORGET_STEPS = 64;
 
 interface FiredOptions {
   readonly shape: FiredShape;
-  /** `sink`: the results are nowhere else. `beside`: another sink has them. */
+  /** `sink`: no other sink has the results. `beside`: another sink has them. */
   readonly role: 'sink' | 'beside';
-  /** Largest distance of a window's end behind the newest one; absent: every row is kept. */
+  /** Greatest distance of a window's end before the newest one; absent: every row is kept. */
   readonly retainMs?: number | undefined;
 }
 
+/** Sink of fired windows in a key-value store, for look-ups by key and time. A write is durable
+ *  when it settles; the same rows again change nothing that a reader sees.
+ */
 export class FiredStore implements WindowSink {
   readonly name = 'rocksdb';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -73,11 +74,11 @@ export class FiredStore implements WindowSink {
     this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
-    // The greatest end in the newest bucket is not known; the next write says it.
+    // The greatest end in the newest bucket is unknown until the next write.
     this.newestEnd = held.newest + (mark.shape.kind === 'windows' ? mark.shape.sizeMs : 0);
   }
 
-  /** Takes over the store, which has FIRED_FAMILIES. @throws job_changed, bad_setting,
+  /** Opens the store, which has FIRED_FAMILIES, and owns it. @throws job_changed, bad_setting,
    *  state_corrupt */
   static async open(store: KvStore, { shape, role, retainMs }: FiredOptions): Promise<FiredStore> {
     const found = await readMark(store);
@@ -121,7 +122,7 @@ export class FiredStore implements WindowSink {
     await this.forget();
   }
 
-  /** Fired windows of one account. */
+  /** Finds fired windows of one account. */
   find(query: WindowQuery): Promise<WindowPage> {
     const { store, held, mark } = this;
     const forgotten = this.newestEnd - this.retainMs;
@@ -130,7 +131,7 @@ export class FiredStore implements WindowSink {
       : findSessions(store, mark.bucketMs, held, forgotten, query);
   }
 
-  /** On disk, rows that have been forgotten included until their files are gone. */
+  /** Bytes on disk, including expired rows until their files are removed. */
   async bytes(): Promise<number> {
     return (await this.store.stats()).diskBytes;
   }
@@ -162,7 +163,7 @@ export class FiredStore implements WindowSink {
     }
   }
 
-  /** Puts of bounded size; the last one makes all of them durable. */
+  /** Writes puts of bounded size; the last one makes all of them durable. */
   private async put(
     family: string,
     pages: readonly FiredPage[],
@@ -182,7 +183,7 @@ export class FiredStore implements WindowSink {
     if (rows > 0) await this.store.put(family, keyed(some), 'sync');
   }
 
-  /** Rows of a page ascend by their ends. */
+  /** Notes the interval of a page, whose rows ascend by end. */
   private note(page: FiredPage): void {
     if (page.rowCount === 0) return;
     const rows = new ResultRows(page);
@@ -198,7 +199,7 @@ export class FiredStore implements WindowSink {
     const { shape, bucketMs } = this.mark;
     const forgotten = this.newestEnd - this.retainMs;
     if (!Number.isFinite(forgotten)) return;
-    // The first place that holds anything that is kept.
+    // First number of a key that is kept.
     const kept = shape.kind === 'windows' ? forgotten - shape.sizeMs + 1 : floorTo(forgotten, bucketMs);
     const { oldest, newest } = this.held;
     if (!(kept - oldest >= Math.max(1, this.retainMs / FORGET_STEPS))) return;
@@ -211,7 +212,7 @@ export class FiredStore implements WindowSink {
   }
 }
 
-/** Parts of a page that a put takes; no part for no rows. */
+/** Divides a page into puts; none for a page without rows. */
 function piecesOf(page: FiredPage): readonly FiredPage[] {
   if (page.rowCount <= PUT_ROWS_MAX) return page.rowCount === 0 ? [] : [page];
   const pieces: FiredPage[] = [];
@@ -222,7 +223,10 @@ function piecesOf(page: FiredPage): readonly FiredPage[] {
   return pieces;
 }
 
-/** Every row of a store, whatever its windows are. */
+/** Reads every row of a store of fired windows, whatever its windows are.
+ *  @example
+ *  for await (const rows of readFired(store)) console.log(rows.length);
+ */
 export async function* readFired(store: KvStore): AsyncIterable<readonly WindowResult[]> {
   for (const [family, keyBytes] of [
     ['windows', WINDOW_KEY_BYTES],

@@ -1,20 +1,19 @@
-/** Copies of the events that were refused, as bytes: in a record of the changelog until the late
- *  topic has acknowledged them.
+/** Copies of refused events as bytes: they are part of a changelog record until the late topic has
+ *  acknowledged them.
  *
- *      0 bytes u32, these 8 included | 4 copies u32
- *      8 copies, padded to 8 each: partition u32 | reason u32 (REFUSAL.*) | offset i64 | timestamp
- *      i64 (-1: none) | bound i64 |
- *        bytes of the key i32 (-1: null) | of the value i32 (-1: null) | value had u32 | zero u32 |
+ *      0 bytes u32, including these 8 | 4 copies u32
+ *      8 copies, each padded to 8: partition u32 | reason u32 (REFUSAL.*) | offset i64 |
+ *        timestamp i64 (-1: none) | bound i64 | bytes of the key i32 (-1: null) |
+ *        bytes of the value i32 (-1: null) | original bytes of the value u32 | zero u32 |
  *        key | value
  *
- *  All little-endian. A valid event is 256 bytes; of what is longer the first PAYLOAD_BYTES_MAX are
- *  kept.
- */
+ *  All numbers are little-endian. A valid event has 256 bytes; of a longer one the first
+ *  PAYLOAD_BYTES_MAX are kept. */
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../../core/layout/record-batch.ts';
 import { NO_BOUND, type RefusedBatch } from '../../../core/layout/refused-batch.ts';
 
-/** Bytes of a key, and of a value, that a copy keeps. */
+/** Greatest number of bytes of a key, and of a value, in a copy. */
 export const PAYLOAD_BYTES_MAX = 65_536;
 const HEAD_BYTES = 8;
 const COPY_BYTES = 48;
@@ -25,14 +24,14 @@ export interface LateCopy {
   readonly offset: bigint;
   /** REFUSAL.* */
   readonly reason: number;
-  /** Of the record; undefined where it has none. */
+  /** Timestamp of the record; undefined where it has none. */
   readonly timestampMs: bigint | undefined;
   /** Least event_ts that would have been in time; undefined: any. */
   readonly boundMs: bigint | undefined;
   /** Borrowed. */
   readonly key: Uint8Array | null;
   readonly value: Uint8Array | null;
-  /** Bytes that the value had. */
+  /** Original bytes of the value. */
   readonly valueBytes: number;
 }
 
@@ -83,12 +82,12 @@ export function encodeLate(records: RecordBatch, refused: RefusedBatch): Uint8Ar
   return into;
 }
 
-/** How many copies there are. */
+/** Number of copies. */
 export const lateCount = (bytes: Uint8Array): number =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(4, true);
 
-/** The copies at the head of `bytes`, which they borrow, and how many bytes they are; or why they
- *  are none. Total. */
+/** Decodes the copies at the start of `bytes`, which they borrow, with their length; or returns the
+ *  reason why they are invalid. Accepts any bytes. */
 export function decodeLate(
   bytes: Uint8Array,
 ): { readonly copies: readonly LateCopy[]; readonly bytes: number } | { readonly fault: string } {

@@ -1,31 +1,31 @@
-/** The way of refused events to the late topic: held until the record of the changelog that refused
- *  them is durable, then sent, then noted in the changelog as sent.
+/** Side output: refused events on their way to the late topic. A copy waits until the changelog
+ *  record of its refusal is durable, is sent, and then recorded as sent.
  *
- *  Invariants: (1) a copy is sent only of an event whose refusal is durable, so the topic never has
- *  one that was accepted after a crash; (2) the changelog has a copy until the topic has
- *  acknowledged it, so a crash loses none: what was sent and not noted is sent again, with the same
- *  partition and offset; (3) a topic that cannot be reached is tried again for ever.
- */
+ *  Invariants: (1) a copy is sent only after its refusal is durable, so the topic never has an
+ *  event that was accepted after a crash; (2) the changelog has a copy until the topic has
+ *  acknowledged it, so a crash loses none: a copy that was sent and not recorded is sent again,
+ *  with the same partition and offset; (3) sending to an unreachable topic is retried without
+ *  limit. */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Checkpointer } from '../../durability/checkpoint/checkpointer.ts';
 import { engineError } from '../../errors.ts';
 import { decodeLate, type LateCopy, type LateRows, lateCount } from './rows.ts';
 
-/** Bytes of copies that may wait, unless memory is bounded; more, and reading pauses. */
+/** Bytes of waiting copies at which reading pauses, unless the memory budget sets another limit. */
 export const LATE_BYTES_MAX = 64 * 1024 * 1024;
-/** Sent at once, unless the copies of one batch are more. */
+/** Bytes of one send, unless the copies of one batch are more. */
 const SEND_BYTES = 4 * 1024 * 1024;
-/** How long copies gather: each sending makes the changelog durable first. */
+/** Time for which copies gather: each send first makes the changelog durable. */
 const GATHER_MS = 20;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
-/** A wait looks this often whether the run has ended. */
+/** Interval at which a waiting retry checks whether the run has ended. */
 const RETRY_LOOK_MS = 250;
 
 export interface LateTopic {
-  /** Settles when all are acknowledged; borrows them until then. @throws late_failed when it may
-   *  help to try again */
+  /** Settles when all copies are acknowledged; borrows them until then. @throws late_failed when a
+   *  retry may succeed */
   send(copies: readonly LateCopy[]): Promise<void>;
 }
 
@@ -34,9 +34,9 @@ export interface SideOutputParts {
   readonly checkpointer: Pick<Checkpointer, 'durable' | 'lateSent'>;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** Bytes of copies that may wait; LATE_BYTES_MAX where it is absent. */
+  /** Limit of the bytes that wait; default LATE_BYTES_MAX. */
   readonly bytesMax?: number | undefined;
-  /** After each sending: how many copies were acknowledged. */
+  /** Called after each send with the number of acknowledged copies. */
   readonly onSent: (copies: number) => void;
 }
 
@@ -57,16 +57,16 @@ export class SideOutput {
     this.bytesMax = parts.bytesMax ?? LATE_BYTES_MAX;
   }
 
-  /** False while the topic cannot be reached. */
+  /** False while the topic is unreachable. */
   get ready(): boolean {
     return this.isReachable;
   }
-  /** Copies that are not known to be acknowledged. */
+  /** Number of copies whose acknowledgement is unknown. */
   get waitingCopies(): number {
     return this.waiting;
   }
 
-  /** Takes the copies of a record, which came after those offered before. */
+  /** Queues the copies of a record, after those of earlier calls. */
   offer(seq: number, bytes: Uint8Array): void {
     if (this.over) return;
     this.queue.push({ seq, bytes });
@@ -75,17 +75,17 @@ export class SideOutput {
     this.running ??= this.run();
   }
 
-  /** Settles when reading may go on: what waits is within the limit, or the signal is given.
-   *  @throws what ended the sending */
+  /** Settles when reading may continue: the waiting copies are within the limit, or the signal is
+   *  given. @throws errors that ended the sending */
   async room(signal: AbortSignal): Promise<void> {
     if (this.bytes > this.bytesMax)
       await this.waitWhile(() => this.bytes > this.bytesMax && !signal.aborted, signal);
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is acknowledged, and the changelog has been told. Once
-   *  the signal is given it does not wait for a topic that cannot be reached. @throws as room;
-   *  late_failed when copies still wait */
+  /** Settles when all copies offered so far are acknowledged and recorded. Once the signal is given
+   *  it does not wait for an unreachable topic. @throws as room; late_failed when copies still wait
+   */
   async flushed(signal: AbortSignal): Promise<void> {
     await this.waitWhile(() => this.running !== undefined && (this.isReachable || !signal.aborted), signal);
     this.rethrow();
@@ -95,7 +95,7 @@ export class SideOutput {
     });
   }
 
-  /** Gives up what still waits; the changelog has it. */
+  /** Drops waiting copies; the changelog has them. */
   stop(): void {
     this.stopped = true;
     this.wake();
@@ -134,13 +134,13 @@ export class SideOutput {
     } catch (thrown) {
       this.failure ??= thrown;
     } finally {
-      // In the turn in which the queue was found empty: what is offered later begins anew.
+      // Cleared in the turn in which the queue was found empty: a later offer starts a new run.
       this.running = undefined;
       this.wake();
     }
   }
 
-  /** The head of the queue, as much as is sent at once. */
+  /** Head of the queue, up to the size of one send. */
   private next(): readonly LateRows[] {
     let bytes = 0;
     let count = 0;
@@ -152,7 +152,7 @@ export class SideOutput {
     return this.queue.slice(0, count);
   }
 
-  /** False when it was given up. */
+  /** Sends copies; false when the run stopped first. */
   private async send(copies: readonly LateCopy[]): Promise<boolean> {
     const { topic, log, sleep } = this.parts;
     let waitMs = RETRY_MS_FIRST;

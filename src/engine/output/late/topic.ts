@@ -1,9 +1,8 @@
-/** The late topic: a copy of each event that was refused, with the reason in its headers.
+/** Late topic: a copy of each refused event, with the reason in its headers.
  *
- *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; its time is that of the
- *  copy. A copy may come more than once, after a crash or a failed write: partition and offset tell
- *  it.
- */
+ *  Key and value are those of the event, up to PAYLOAD_BYTES_MAX each; the timestamp is that of the
+ *  copy. A copy may be repeated after a crash or a failed write; its partition and offset identify
+ *  it. */
 import { REFUSAL } from '../../../core/layout/layouts.gen.ts';
 import { RecordBatch, type RecordHeader } from '../../../core/layout/record-batch.ts';
 import type { BatchProducer, BrokerDriver, BrokerEvent } from '../../../io/kafka/port.ts';
@@ -15,7 +14,7 @@ import type { LateTopic } from './side-output.ts';
 const BATCH_ROWS = 4096;
 /** Room for the largest copy, and for a few thousand usual ones. */
 const BATCH_BYTES = 4 * 1024 * 1024;
-/** After so long without the broker's acknowledgement a copy counts as not written. */
+/** Time without the broker's acknowledgement after which a copy counts as not written. */
 const DELIVERY_MS = 15_000;
 
 const LATE_HEADER = {
@@ -23,11 +22,11 @@ const LATE_HEADER = {
   sourceTopic: 'millrace.source_topic',
   sourcePartition: 'millrace.source_partition',
   sourceOffset: 'millrace.source_offset',
-  /** Ms; what the event was measured by. Absent before there was one. */
+  /** Watermark in ms at which the event was refused; absent before the first watermark. */
   watermark: 'millrace.watermark_ms',
-  /** Of the record; absent where it has none. */
+  /** Timestamp of the record; absent where it has none. */
   timestamp: 'millrace.timestamp_ms',
-  /** Where the copy has less of the value. */
+  /** Original bytes of the value, where the copy has fewer. */
   valueBytes: 'millrace.value_bytes',
 } as const;
 
@@ -42,10 +41,13 @@ export interface KafkaLateTopicParts {
   readonly brokers: string;
   readonly topic: string;
   readonly sourceTopic: string;
-  /** Between the watermark and the least time that is taken. */
+  /** Distance between the watermark and the least accepted time. */
   readonly latenessMs: number;
 }
 
+/** Side output in Kafka: copies of refused events with the reason in headers. A copy may be
+ *  repeated after a crash or a failed write; its partition and offset identify it.
+ */
 export class KafkaLateTopic implements LateTopic {
   private readonly parts: KafkaLateTopicParts;
   private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
@@ -91,7 +93,7 @@ export class KafkaLateTopic implements LateTopic {
     );
   }
 
-  /** @throws late_failed, late_refused, and what the client throws */
+  /** @throws late_failed, late_refused, and errors of the client */
   private async write(): Promise<void> {
     if (this.batch.rowCount === 0) return;
     const { driver, brokers, topic } = this.parts;
@@ -113,7 +115,7 @@ export class KafkaLateTopic implements LateTopic {
     }
     this.batch.clear();
     if (failed === 0) return;
-    // A client that has given records up may refuse all that follow; another one starts clean.
+    // A client that has dropped records may refuse all later ones; a new client starts clean.
     await this.close();
     const final = events.find((event) => FINAL_ANSWERS.has(event.name));
     const event = final ?? (events[0] as BrokerEvent);

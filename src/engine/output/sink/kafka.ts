@@ -1,10 +1,9 @@
-/** The Kafka sink: a compacted topic that holds the newest value of each key.
+/** Kafka sink: a compacted topic with the newest value of each key.
  *
- *  A record's numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end
+ *  Numbers in a record are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end
  *  i64. Value, 42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max
- *  i64, last_update_ts i64. The partition is that of the key as the Java client picks it. Writing a
- *  result again appends an equal record, which compaction removes.
- */
+ *  i64, last_update_ts i64. The partition of a key is that of the Java client's default
+ *  partitioner. Writing a result again appends an equal record, which compaction removes. */
 
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -34,14 +33,14 @@ const KEY_BYTES = 24;
 const VALUE_BYTES = 42;
 const RECORD_BYTES = KEY_BYTES + VALUE_BYTES;
 const WRITE_ROWS_MAX = 65_536;
-/** After so long without the broker's acknowledgement a row counts as not written. */
+/** Time without the broker's acknowledgement after which a row counts as not written. */
 const DELIVERY_MS = 15_000;
 const OFFSETS_MS = 10_000;
 const READ_WAIT_MS = 1_000;
-/** Without a record for so long, though some are left, the broker counts as away. */
+/** Time without a record after which the broker counts as unreachable while records are left. */
 const READ_SILENCE_MS = 30_000;
 const READ_ARENA_BYTES = 8 * 1024 * 1024;
-/** Answers that will be the same again. */
+/** Broker errors that a retry cannot change. */
 export const FINAL_ANSWERS = new Set([
   'MSG_SIZE_TOO_LARGE',
   '_MSG_SIZE_TOO_LARGE',
@@ -53,23 +52,26 @@ export const FINAL_ANSWERS = new Set([
   '_UNKNOWN_PARTITION',
 ]);
 
-/** What a read gathers in: the newest value of each key, on disk. */
+/** Families of a read's temporary store: the newest value of each key. */
 export const SCRATCH_FAMILIES = { newest: 'rows' } as const;
 
 export interface KafkaSinkParts {
   readonly driver: BrokerDriver;
   readonly brokers: string;
   readonly topic: string;
-  /** Of a topic that migrate makes. */
+  /** Partitions of a topic that migrate creates. */
   readonly partitions: number;
-  /** 0: three, or as many as there are brokers where they are fewer. */
+  /** 0: three, or the number of brokers where there are fewer. */
   readonly replicationFactor: number;
   /** Receives the warning about a topic that can lose acknowledged results. */
   readonly log?: Logger;
-  /** An empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
+  /** Opens an empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
 }
 
+/** Sink of results in a compacted Kafka topic, one key for each account and window. A result that
+ *  is written again after a crash appends an equal record, which compaction removes.
+ */
 export class KafkaSink implements WindowSink {
   readonly name = 'kafka';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -80,7 +82,7 @@ export class KafkaSink implements WindowSink {
   constructor(parts: KafkaSinkParts) {
     this.parts = parts;
     const { columns } = this.batch;
-    // What every record has alike.
+    // Columns with the same value in every record.
     columns.partition.fill(-1);
     columns.keyLength.fill(KEY_BYTES);
     columns.valueLength.fill(VALUE_BYTES);
@@ -107,7 +109,7 @@ export class KafkaSink implements WindowSink {
       });
     }
     if (this.parts.log !== undefined) warnOfThinTopic(this.parts.log, topic, found);
-    // A driver that cannot ask says nothing.
+    // A driver without access to the setting reports nothing.
     const policy = found.config?.get('cleanup.policy') ?? 'compact';
     if (policy !== 'compact') {
       throw engineError('sink_missing', `topic ${topic} is no sink: its cleanup.policy is ${policy}`, {
@@ -130,7 +132,7 @@ export class KafkaSink implements WindowSink {
     await this.send();
   }
 
-  /** Reads the topic to the end it has now; the newest value of each key wins. Ascending by
+  /** Reads the topic to its present end; the newest value of each key wins. Ascending by
    *  (account_id unsigned, window_start, window_end). @throws sink_foreign for a record that is no
    *  result */
   async *read(): AsyncIterable<readonly WindowResult[]> {
@@ -170,7 +172,7 @@ export class KafkaSink implements WindowSink {
     this.batch.arenaUsed = row * RECORD_BYTES;
   }
 
-  /** @throws sink_missing, sink_failed, and what the client throws */
+  /** @throws sink_missing, sink_failed, and errors of the client */
   private async send(): Promise<void> {
     if (this.batch.rowCount === 0) return;
     const { driver, brokers, topic } = this.parts;
@@ -191,7 +193,7 @@ export class KafkaSink implements WindowSink {
     }
     this.batch.clear();
     if (report.failed === 0) return;
-    // A client that has given rows up may refuse all that follow; another one starts clean.
+    // A client that has dropped rows may refuse all later ones; a new client starts clean.
     await this.close();
     throw this.refused(report);
   }
@@ -243,8 +245,8 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  /** Compaction may have removed the last records before an end, so the broker's word that a
-   *  partition ended counts too. */
+  /** Reads to the end. Compaction may have removed the last records of a partition, so an end
+   *  reported by the broker counts too. */
   private async drain(consumer: BatchConsumer, open: Map<number, bigint>, into: KvStore): Promise<void> {
     const batch = RecordBatch.create(WRITE_ROWS_MAX, READ_ARENA_BYTES);
     let silentMs = 0;
@@ -266,7 +268,7 @@ export class KafkaSink implements WindowSink {
     }
   }
 
-  /** Puts the records of a batch; a key without a value is gone. */
+  /** Stores the records of a batch; a key without a value is deleted. */
   private async keep(batch: RecordBatch, into: KvStore): Promise<void> {
     const bytes = new Uint8Array(batch.rowCount * RECORD_BYTES);
     let count = 0;
@@ -282,7 +284,7 @@ export class KafkaSink implements WindowSink {
       if (key?.length !== KEY_BYTES || !whole) throw this.foreign(batch, row);
       const at = count * RECORD_BYTES;
       bytes.set(key, at);
-      // Signed numbers sort as their bytes do once the sign is flipped.
+      // With the sign flipped, signed numbers sort like their bytes.
       for (const cell of [8, 16]) bytes[at + cell] = (bytes[at + cell] as number) ^ 0x80;
       if (value === null) {
         const gone = bytes.slice(at, at + KEY_BYTES);

@@ -1,9 +1,8 @@
-/** The PostgreSQL sink: COPY into a staging table of the connection, then one INSERT … ON CONFLICT.
+/** PostgreSQL sink: COPY into a staging table of the connection, then one INSERT … ON CONFLICT.
  *
- *  A row that already stands there with the same values is not touched, so a replay writes no dead
- *  tuple and no WAL. account_id is unsigned and kept bit for bit in an int8; the view beside the
- *  table shows it as a number.
- */
+ *  A row that exists with the same values is not touched, so a replay writes no dead tuple and no
+ *  WAL. account_id is unsigned and stored bit for bit in an int8; a view beside the table shows it
+ *  as a number. */
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
 import type { WindowResult } from '../../window/accumulator.ts';
@@ -14,7 +13,7 @@ import { ResultRows } from './rows.ts';
 const KEY = ['account_id', 'window_start', 'window_end'];
 const VALUES = ['count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'];
 const COLUMNS = [...KEY, ...VALUES];
-/** Rows a page of `read`. */
+/** Rows of a page of `read`. */
 const PAGE_ROWS = 20_000;
 /** Rows of one transaction. */
 const WRITE_ROWS_MAX = 50_000;
@@ -35,8 +34,8 @@ interface ResultRow extends SqlRow {
   readonly overflow: boolean;
 }
 
-/** One row after the other in one array: a COPY turns a row into text before it asks for the next.
- */
+/** Yields one row after the other in one array, because a COPY turns a row into text before it
+ *  requests the next. */
 function* cells(pages: readonly FiredPage[]): Iterable<readonly SqlValue[]> {
   const row: SqlValue[] = new Array(COLUMNS.length).fill(null);
   for (const page of pages) {
@@ -70,6 +69,9 @@ function toResult(row: ResultRow): WindowResult {
   };
 }
 
+/** Sink of results in a PostgreSQL table, one row for each key and window: an upsert of the same
+ *  result changes nothing.
+ */
 export class PostgresSink implements WindowSink {
   readonly name = 'postgres';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -78,7 +80,7 @@ export class PostgresSink implements WindowSink {
   private readonly stage: string;
   private readonly insert: string;
 
-  /** `table` matches SINK_TABLE_NAME. */
+  /** @param table name that matches SINK_TABLE_NAME */
   constructor(pool: SqlPool, table: string) {
     this.pool = pool;
     this.table = table;
@@ -91,7 +93,7 @@ export class PostgresSink implements WindowSink {
 
   async migrate(): Promise<void> {
     await this.pool.transaction(async (session) => {
-      // Two processes that create the same table at once would fail on the catalog.
+      // Two processes that create the same table concurrently would fail on the catalog.
       await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${this.table}`]);
       await session.query(`CREATE TABLE IF NOT EXISTS ${this.table} (
         account_id int8 NOT NULL, window_start int8 NOT NULL, window_end int8 NOT NULL,
@@ -132,7 +134,7 @@ export class PostgresSink implements WindowSink {
   }
 
   async *read(): AsyncIterable<readonly WindowResult[]> {
-    // Unsigned order: the keys that are not negative as int8 first, then the others.
+    // Unsigned order: first the keys that are not negative as int8, then the others.
     for (const [first, bound] of [
       [0n, 'account_id >= 0'],
       [INT8_MIN, 'account_id < 0'],

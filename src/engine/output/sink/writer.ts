@@ -1,12 +1,12 @@
-/** Carries firings to the sinks beside the reading: one write at a time, in the order they fired.
+/** Writes firings to the sinks while reading continues: one write at a time, in the order of the
+ *  firings.
  *
- *  Invariants: (1) rows leave the state through two copies of at most the rows that the sinks take
- *  at once: the next rows are read while those before are written, for either waits for a disk; (2)
- *  a firing is closed when all of its rows are durable in every sink, or when the writer gives up;
- *  (3) `flushed` settles when everything offered before it is durable, which is what lets a
- *  checkpoint say that its results have left; (4) a sink that cannot be reached is tried again for
- *  ever, any other failure ends the run.
- */
+ *  Invariants: (1) rows leave the state through two buffers of at most the rows of one write: the
+ *  next rows are read while those before are written, because each waits for a disk; (2) a firing
+ *  is closed when all of its rows are durable in every sink, or when the writer stops; (3)
+ *  `flushed` settles when all firings offered before it are durable, so that a checkpoint may
+ *  record them; (4) a write to an unreachable sink is retried without limit, any other failure ends
+ *  the run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
@@ -18,45 +18,45 @@ import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
 const ROW_BYTES = ACCUMULATOR.BYTES;
-/** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They
- *  are memory of the state: 64 bytes each. */
+/** Rows of fired windows that may wait beside the firing in progress; above it reading pauses. They
+ *  occupy memory of the state, with 64 bytes each. */
 export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
-/** Firings that may wait, however few rows they have. */
+/** Number of firings that may wait, however few rows they have. */
 export const SINK_FIRINGS_WAITING_MAX = 10_000;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
-/** A wait looks this often whether the run has ended. */
+/** Interval at which a waiting retry checks whether the run has ended. */
 const RETRY_LOOK_MS = 250;
 
 interface Waiting {
   readonly firing: Firing;
-  /** Rows it may still have. */
+  /** Rows that remain to be read, at most. */
   left: number;
 }
 
-/** What one write carries. */
+/** Rows of one write. */
 interface Batch {
   readonly pages: readonly FiredPage[];
   readonly parts: ReadonlyArray<{
     readonly waiting: Waiting;
     readonly rows: number;
-    /** Absent where there are no rows. */
+    /** Absent without rows. */
     readonly page: FiredPage | undefined;
-    /** These are its last rows. */
+    /** True: these are the last rows of the firing. */
     readonly ended: boolean;
   }>;
 }
 
 export interface SinkWriterParts {
-  /** Rows are durable when they are durable in all of them. */
+  /** Rows are durable when they are durable in all sinks. */
   readonly sinks: readonly WindowSink[];
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** After each write, for rows in it that were due together: how many, and the seconds since the
-   *  watermark made them due. */
+  /** Called after each write for rows that were due together: their number, and the seconds since
+   *  the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
-  /** Is told when the sinks are at work; absent: nobody. */
+  /** Measures the time of the sinks; absent: not measured. */
   readonly stages?: Pick<Stages, 'during'>;
 }
 
@@ -65,12 +65,12 @@ export class SinkWriter {
   private readonly rowsMax: number;
   private readonly reachable: boolean[];
   private readonly queue: Waiting[] = [];
-  /** Those of the queue that have rows to copy. */
+  /** Firings of the queue with rows to copy. */
   private readonly unread: Waiting[] = [];
   private rowsWaiting = 0;
   private offered = 0;
   private done = 0;
-  /** The next rows go into the first one. */
+  /** The next rows go into the first buffer. */
   private copies: readonly [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
   private running = false;
   private failure: unknown;
@@ -83,21 +83,20 @@ export class SinkWriter {
     this.reachable = parts.sinks.map(() => true);
   }
 
-  /** False while a sink cannot be reached. */
+  /** False while a sink is unreachable. */
   get ready(): boolean {
     return this.reachable.every((one) => one);
   }
-  /** Rows that have fired and are not durable everywhere, at most. */
+  /** Upper bound of the rows that have fired and are not durable in every sink. */
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-  /** Bytes of the copies on their way to the sinks; what waits behind them is memory of the state.
-   */
+  /** Bytes of the two buffers; waiting rows are memory of the state. */
   get bytes(): number {
     return this.copies.reduce((sum, copy) => sum + copy.length, 0);
   }
 
-  /** Takes the firings over, to close them. They came after those offered before. */
+  /** Accepts firings, which it closes. They come after those of earlier calls. */
   offer(firings: readonly Firing[]): void {
     for (const firing of firings) {
       const waiting = { firing, left: firing.rowsMax };
@@ -107,12 +106,12 @@ export class SinkWriter {
     }
     this.offered += firings.length;
     if (this.running) return;
-    if (this.over) this.letGo();
+    if (this.over) this.closeAll();
     else if (this.unread.length > 0) void this.work();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
-   *  @throws what a sink threw */
+  /** Settles when reading may continue: waiting rows are within the limits, or the signal is given.
+   *  @throws errors of a sink */
   async room(signal: AbortSignal): Promise<void> {
     if (this.isFull && !signal.aborted) {
       const wake = (): void => this.wake();
@@ -126,8 +125,8 @@ export class SinkWriter {
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is durable. @throws what a sink threw; sink_failed when
-   *  it was given up */
+  /** Settles when all firings offered so far are durable. @throws errors of a sink; sink_failed
+   *  when stopped */
   async flushed(): Promise<void> {
     const last = this.offered;
     while (this.done < last && !this.over) await this.change();
@@ -136,22 +135,22 @@ export class SinkWriter {
       throw engineError('sink_failed', 'results still waited for the sink when the run ended');
   }
 
-  /** Throws what ended the writing, if anything did. */
+  /** Throws the failure that ended the writing, if there is one. */
   rethrow(): void {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Gives up what still waits. */
+  /** Drops waiting firings. */
   stop(): void {
     this.stopped = true;
-    if (!this.running) this.letGo();
+    if (!this.running) this.closeAll();
     this.wake();
   }
 
   private get over(): boolean {
     return this.stopped || this.failure !== undefined;
   }
-  /** Whether more waits than should. */
+  /** True when more rows or firings wait than allowed. */
   get isFull(): boolean {
     const { length } = this.queue;
     return length > SINK_FIRINGS_WAITING_MAX || (length > 1 && this.rowsWaiting > SINK_ROWS_WAITING_MAX);
@@ -178,7 +177,7 @@ export class SinkWriter {
       while ((next !== undefined || this.unread.length > 0) && !this.over) {
         const batch = await (next ?? this.fill());
         next = this.unread.length > 0 ? this.fill() : undefined;
-        // Met where it is waited for.
+        // Awaited below; this prevents an unhandled rejection meanwhile.
         next?.catch(() => {});
         if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
         this.settle(batch);
@@ -187,22 +186,22 @@ export class SinkWriter {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // What is read may not go before it was.
+      // A firing that is being read must not be closed before.
       if (next !== undefined) await next.catch(() => {});
       this.running = false;
-      if (this.over) this.letGo();
+      if (this.over) this.closeAll();
       this.wake();
     }
   }
 
-  /** Closes what is not going to be written. */
-  private letGo(): void {
+  /** Closes the firings that will not be written. */
+  private closeAll(): void {
     for (const { firing } of this.queue.splice(0)) firing.close();
     this.unread.length = 0;
     this.rowsWaiting = 0;
   }
 
-  /** Copies the next rows, as many as the sinks take at once. */
+  /** Copies the next rows, up to the size of one write. */
   private async fill(): Promise<Batch> {
     const copy = this.copyFor();
     const pages: FiredPage[] = [];
@@ -230,8 +229,7 @@ export class SinkWriter {
     return { pages, parts };
   }
 
-  /** Memory for as many rows as wait, up to those of one write; not that of the rows that were
-   *  copied last. */
+  /** Returns the buffer that was not filled last, with room for the waiting rows of one write. */
   private copyFor(): Uint8Array {
     let rows = 0;
     for (const { left } of this.unread) {
@@ -247,7 +245,7 @@ export class SinkWriter {
     return copy;
   }
 
-  /** False when it was given up. */
+  /** Writes pages to all sinks; false when the writer stopped first. */
   private async write(pages: readonly FiredPage[]): Promise<boolean> {
     const done = await Promise.all(this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)));
     return done.every((one) => one);
@@ -261,7 +259,7 @@ export class SinkWriter {
         this.reachable[index] = true;
         return true;
       } catch (thrown) {
-        // The values are absolute, so a write whose outcome is unknown may be written again.
+        // Values are absolute, so a write with unknown outcome may be repeated.
         const known = findMillraceError(thrown);
         if (known?.kind !== 'unavailable') {
           this.failure ??= thrown;

@@ -59,7 +59,7 @@ export function isBusy(thrown: unknown): boolean {
 /** Margins of the inboxes that share metrics, seconds. */
 const MARGINS = new WeakMap<Metrics, Map<string, number>>();
 
-export interface Kept {
+export interface RetentionReport {
   readonly partitionsMade: number;
   readonly partitionsDropped: number;
   /** Rows deleted one by one. */
@@ -68,6 +68,9 @@ export interface Kept {
   readonly horizon: LiveHorizon | undefined;
 }
 
+/** Keeps an inbox small: creates its partitions ahead of time and drops those whose messages can
+ *  no longer be redelivered. Several keepers may run on one inbox.
+ */
 export class InboxKeeper {
   private readonly options: InboxKeeperOptions;
   private readonly margin: Gauge;
@@ -139,7 +142,7 @@ export class InboxKeeper {
   }
 
   /** @throws too_many_partitions, tables_missing, unreachable, sql_failed */
-  async turn(): Promise<Kept> {
+  async turn(): Promise<RetentionReport> {
     const partitionsMade = await this.makeAhead();
     const horizon = await this.readHorizon();
     if (horizon === undefined) return { partitionsMade, partitionsDropped: 0, rowsDeleted: 0, horizon };

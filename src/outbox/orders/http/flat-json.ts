@@ -3,14 +3,14 @@
  *  objects or arrays are never entered, so there is no depth to bound. One pass, character by
  *  character. Cost: O(text). */
 
-export interface JsonMember {
+export interface FlatMember {
   readonly kind: 'string' | 'number' | 'true' | 'false' | 'null';
   /** string: its content; number: its characters; else empty. */
   readonly text: string;
 }
 
 export type FlatObject =
-  | { readonly ok: true; readonly members: ReadonlyMap<string, JsonMember> }
+  | { readonly ok: true; readonly members: ReadonlyMap<string, FlatMember> }
   | { readonly ok: false; readonly why: string; readonly at: number };
 
 const QUOTE = 0x22;
@@ -96,7 +96,7 @@ class Cursor {
     return found;
   }
 
-  scalar(): JsonMember | undefined {
+  scalar(): FlatMember | undefined {
     const string = this.string();
     if (string !== undefined) return { kind: 'string', text: string };
     const number = this.number();
@@ -110,7 +110,7 @@ class Cursor {
 export function readFlatObject(text: string, names: readonly string[]): FlatObject {
   const cursor = new Cursor(text);
   const fail = (why: string): FlatObject => ({ ok: false, why, at: cursor.at });
-  const members = new Map<string, JsonMember>();
+  const members = new Map<string, FlatMember>();
   if (!cursor.punctuation('{')) return fail('the body is not a JSON object');
   if (!cursor.punctuation('}')) {
     do {

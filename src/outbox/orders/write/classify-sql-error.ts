@@ -1,7 +1,7 @@
 /** What a failed transaction says about the orders in it. */
 import { findMillraceError } from '../../../core/errors.ts';
 
-export type Verdict =
+export type SqlErrorClass =
   /** Deadlock or serialization failure: nothing is wrong with the statement itself. */
   | 'again'
   /** Another transaction holds one of the keys. */
@@ -21,7 +21,7 @@ const AGAIN = /^40(P01|001)$/;
 /** Out of disk, memory or connections; read-only; shutting down; a failing device. */
 const DOWN = /^(53|58|57P|25006$)/;
 
-export function verdictOf(thrown: unknown): Verdict {
+export function verdictOf(thrown: unknown): SqlErrorClass {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'broken';
   if (error.code === 'commit_unknown') return 'unknown';

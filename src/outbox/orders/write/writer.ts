@@ -55,7 +55,7 @@ const SHARE_WEIGHT = 1 / 16;
 const NONE: ReadonlyMap<string, unknown> = new Map();
 
 /** An order on its way, with who waits for it. */
-export interface Job extends NewOrder {
+export interface QueuedOrder extends NewOrder {
   readonly queuedMs: number;
   /** No request waits for it any more; it need not be started. */
   abandoned: boolean;
@@ -88,12 +88,12 @@ type How = 'together' | 'sorting' | number;
 
 export class OrderWriter {
   private readonly options: OrderWriterOptions;
-  private queue: Job[] = [];
+  private queue: QueuedOrder[] = [];
   private head = 0;
   private busy = 0;
-  private doubtful: Job[] = [];
+  private doubtful: QueuedOrder[] = [];
   private sorting = false;
-  private readonly held: Job[] = [];
+  private readonly held: QueuedOrder[] = [];
   private patient = 0;
   /** Keys that had to wait, and until when that counts; the oldest first. */
   private readonly lately = new Map<string, number>();
@@ -106,7 +106,7 @@ export class OrderWriter {
     this.options = options;
   }
 
-  write(job: Job): void {
+  write(job: QueuedOrder): void {
     if (this.lately.size > 0 && (this.lately.get(job.key) ?? 0) > job.queuedMs) {
       this.wait(job);
       return;
@@ -123,7 +123,7 @@ export class OrderWriter {
   private pump(): void {
     const { control, lanes, clock } = this.options;
     while (this.busy < lanes && this.queued() > 0) {
-      const oldest = this.queue[this.head] as Job;
+      const oldest = this.queue[this.head] as QueuedOrder;
       const rows = control.decide(this.queued(), clock.monotonicMs() - oldest.queuedMs);
       if (rows <= 0) {
         this.gathering ??= clock.after(-rows, () => {
@@ -141,7 +141,7 @@ export class OrderWriter {
     }
   }
 
-  private take(rows: number): Job[] {
+  private take(rows: number): QueuedOrder[] {
     const end = this.head + rows;
     const batch = this.queue.slice(this.head, end);
     this.head = end;
@@ -157,7 +157,7 @@ export class OrderWriter {
     return batch.filter((job) => !job.abandoned);
   }
 
-  private run(batch: readonly Job[]): void {
+  private run(batch: readonly QueuedOrder[]): void {
     const { control, metrics, clock } = this.options;
     this.busy++;
     const startMs = clock.monotonicMs();
@@ -170,7 +170,7 @@ export class OrderWriter {
   }
 
   /** Gives every order its outcome or its next place to wait; never rejects. */
-  private async settle(batch: readonly Job[], how: How): Promise<void> {
+  private async settle(batch: readonly QueuedOrder[], how: How): Promise<void> {
     let open = batch;
     for (let attempt = 1; open.length > 0; attempt++) {
       try {
@@ -196,10 +196,10 @@ export class OrderWriter {
    *  wait. */
   private async recover(
     thrown: unknown,
-    open: readonly Job[],
+    open: readonly QueuedOrder[],
     attempt: number,
     how: How,
-  ): Promise<readonly Job[] | undefined> {
+  ): Promise<readonly QueuedOrder[] | undefined> {
     const { metrics, clock, random, failed } = this.options;
     failed(thrown);
     const verdict = verdictOf(thrown);
@@ -231,14 +231,14 @@ export class OrderWriter {
     return this.failAll(open, thrown);
   }
 
-  private failAll(open: readonly Job[], thrown: unknown): undefined {
+  private failAll(open: readonly QueuedOrder[], thrown: unknown): undefined {
     const error = refusalOf(thrown);
     for (const job of open) job.fail(error);
     return undefined;
   }
 
   /** Writes what is absent and answers it; returns the orders whose keys are taken. */
-  private async insert(open: readonly Job[], how: How): Promise<readonly Job[]> {
+  private async insert(open: readonly QueuedOrder[], how: How): Promise<readonly QueuedOrder[]> {
     const { pool, metrics, clock, oneByOne, keyTtlMs } = this.options;
     const startMs = clock.monotonicMs();
     const nowMs = clock.wallNowMs();
@@ -263,7 +263,7 @@ export class OrderWriter {
     this.repeatShare += (taken / open.length - this.repeatShare) * SHARE_WEIGHT;
     if (count > 0) this.options.committed(count);
     const expiresMs = nowMs + keyTtlMs();
-    const rest: Job[] = [];
+    const rest: QueuedOrder[] = [];
     for (const job of open) {
       if (won === 'all' || won.has(job.orderId)) {
         const { requestHash, orderId } = job;
@@ -275,13 +275,13 @@ export class OrderWriter {
     return rest;
   }
 
-  private refuse(job: Job, thrown: unknown): void {
+  private refuse(job: QueuedOrder, thrown: unknown): void {
     if (verdictOf(thrown) === 'held') this.wait(job);
     else job.fail(refusalOf(thrown));
   }
 
   /** Answers the orders whose keys are stored; returns the others. */
-  private async answerStored(open: readonly Job[]): Promise<readonly Job[]> {
+  private async answerStored(open: readonly QueuedOrder[]): Promise<readonly QueuedOrder[]> {
     const { pool, keyTtlMs } = this.options;
     const stored = await readStored(
       pool,
@@ -299,7 +299,7 @@ export class OrderWriter {
   }
 
   /** The orders of a batch that was refused, for one of them or some. */
-  private sort(open: readonly Job[]): void {
+  private sort(open: readonly QueuedOrder[]): void {
     for (const job of open) this.doubtful.push(job);
     if (this.sorting) return;
     this.sorting = true;
@@ -319,7 +319,7 @@ export class OrderWriter {
     this.sorting = false;
   }
 
-  private wait(job: Job): void {
+  private wait(job: QueuedOrder): void {
     this.options.metrics.held.add();
     this.remember(job.key);
     this.held.push(job);

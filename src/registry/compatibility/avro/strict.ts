@@ -21,10 +21,10 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import {
+  type EventRoute,
   type Finding,
   Findings,
-  type Place,
-  type Route,
+  type SchemaPlace,
   type Step,
   type StepBudget,
   someOf,
@@ -52,7 +52,7 @@ interface Way {
   readonly token: string | undefined;
   /** Part of the path that messages show. */
   readonly label: string;
-  readonly route: Route | undefined;
+  readonly route: EventRoute | undefined;
 }
 
 interface Wrong {
@@ -60,8 +60,8 @@ interface Wrong {
   readonly way: Way;
   readonly message: string;
   readonly detail: () => string;
-  readonly reader: Place;
-  readonly writer: Place;
+  readonly reader: SchemaPlace;
+  readonly writer: SchemaPlace;
 }
 
 /** Result of a pair: its own findings, and repeated results of other pairs. Empty: compatible. */

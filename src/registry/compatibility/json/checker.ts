@@ -11,8 +11,15 @@
  *  its dialect knows it, and for the reader always. */
 import { JSON_TYPES, type JsonType } from '../../../formats/json/shape.ts';
 import { type JsonObject, memberOf } from '../../../formats/json/text.ts';
-import { type Finding, Findings, type Place, type Severity, type StepBudget, someOf } from '../finding.ts';
-import { boundsUnmet, listedOf, type Written } from './bounds.ts';
+import {
+  type Finding,
+  Findings,
+  type SchemaPlace,
+  type Severity,
+  type StepBudget,
+  someOf,
+} from '../finding.ts';
+import { boundsUnmet, listedOf, type WrittenValues } from './bounds.ts';
 import {
   ANYTHING,
   EMPTY,
@@ -197,7 +204,13 @@ class Pairing {
     this.inside = inside;
   }
 
-  private add(severity: Severity, rule: string, message: string, reader: Place, writer: Place): void {
+  private add(
+    severity: Severity,
+    rule: string,
+    message: string,
+    reader: SchemaPlace,
+    writer: SchemaPlace,
+  ): void {
     this.findings.add(severity, rule, this.path, message, { reader, writer });
   }
 
@@ -314,10 +327,10 @@ class Pairing {
     const { isDraft4 } = this.walk.writer;
     const types = this.typesOf(writer, 0);
     const values = listedOf(writer, isDraft4) ?? fewOf(types);
-    const written: Written = { schema: writer, types, values, isDraft4 };
+    const written: WrittenValues = { schema: writer, types, values, isDraft4 };
     if (!this.spendOn(reader, writer)) return;
     this.types(reader, writer, types);
-    const place = (schema: JsonObject, keyword: string): Place => ({
+    const place = (schema: JsonObject, keyword: string): SchemaPlace => ({
       at: (memberOf(schema, keyword) ?? schema).at,
     });
     for (const { severity, rule, message, keyword } of boundsUnmet(reader, written))

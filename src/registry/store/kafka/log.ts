@@ -19,10 +19,10 @@ import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../../io/
 import { registryError } from '../../errors.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from '../log.ts';
 import { rowsAgainstGhosts } from './ghosts.ts';
-import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './lease.ts';
+import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, LeaderLease } from './lease.ts';
 import { KafkaReads } from './reads.ts';
 import { KafkaTail } from './tail.ts';
-import { Term, textOf, type Written } from './term.ts';
+import { Term, textOf, type WriteOutcome } from './term.ts';
 import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './topic.ts';
 
 const SCHEMAS_TOPIC = '_schemas';
@@ -78,7 +78,7 @@ export class KafkaLog implements RegistryLog {
   /** Name with which this instance announces itself. */
   readonly instance: string;
   private readonly leaseMs: number;
-  private readonly lease: Lease;
+  private readonly lease: LeaderLease;
   private readonly reads: KafkaReads | undefined;
   private facts: TopicFacts = { recordBytesMax: 0 };
   private tail: KafkaTail | undefined;
@@ -105,7 +105,7 @@ export class KafkaLog implements RegistryLog {
     const { clock, random, log, staleRead } = options;
     this.clock = clock;
     this.instance = randomUuid(random);
-    this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs, random);
+    this.lease = new LeaderLease(this.instance, options.url ?? '', this.leaseMs, random);
     if (staleRead !== undefined)
       this.reads = new KafkaReads({ clock, log, catchUp: () => this.catchUp(), staleRead });
     this.broker = {
@@ -376,7 +376,7 @@ export class KafkaLog implements RegistryLog {
     return { key: ANNOUNCEMENT_KEY, value: encodeAnnouncement(announcement) };
   }
 
-  private async announce(term: Term, resigned: boolean): Promise<Written> {
+  private async announce(term: Term, resigned: boolean): Promise<WriteOutcome> {
     const written = await term.write([], this.announcement(resigned));
     if (written.outcome !== 'kept') {
       term.end(written.why);

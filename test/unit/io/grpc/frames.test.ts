@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import {
   DATA,
   FRAME_SIZE_ERROR,
-  FrameReader,
   frame,
+  Http2FrameReader,
   PING,
   PROTOCOL_ERROR,
 } from '../../../../src/io/grpc/http2/frames.ts';
@@ -16,7 +16,7 @@ const GREETING = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 /** Events of a reader of these chunks, as text. */
 function readAll(chunks: readonly Buffer[], framesMax = Number.POSITIVE_INFINITY) {
   const seen: string[] = [];
-  const reader = new FrameReader({
+  const reader = new Http2FrameReader({
     onFrame(type, flags, stream, bytes, from, to) {
       seen.push(`${type} ${flags} ${stream} ${bytes.toString('hex', from, to)}`);
       return seen.length < framesMax;

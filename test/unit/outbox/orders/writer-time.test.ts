@@ -10,7 +10,7 @@ import type { OrderReads } from '../../../../src/outbox/orders/reads.ts';
 import { Orders } from '../../../../src/outbox/orders/service.ts';
 import { BatchControl } from '../../../../src/outbox/orders/write/batch-control.ts';
 import { ReplayCache } from '../../../../src/outbox/orders/write/replay-cache.ts';
-import { type Job, OrderWriter } from '../../../../src/outbox/orders/write/writer.ts';
+import { OrderWriter, type QueuedOrder } from '../../../../src/outbox/orders/write/writer.ts';
 import { SeededRandom, VirtualClock } from '../../../../src/sim/clock.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
@@ -102,7 +102,7 @@ function scene(seed = FIRST, inFlightWaitMs = 1000) {
   /** Asks for an order; resolves with its id, or with the code of its error. */
   const order = (key = `key-${made}`): Promise<string> =>
     new Promise((resolve) => {
-      const job: Job = {
+      const job: QueuedOrder = {
         key,
         orderId: `order-${made++}`,
         msgId: `m-${made}`,

@@ -11,7 +11,7 @@ import {
   registryRoutes,
 } from '../../../../src/registry/api/routes.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 

@@ -4,7 +4,7 @@ import { nodeHttpDriver } from '../../../../src/io/http/node/server.ts';
 import type { HttpServer } from '../../../../src/io/http/port.ts';
 import { registryFallbacks } from '../../../../src/registry/api/answers.ts';
 import { registryRoutes } from '../../../../src/registry/api/routes.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 

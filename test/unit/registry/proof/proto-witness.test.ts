@@ -4,14 +4,14 @@ import { describe, expect, it } from 'vitest';
 import type { ProtoDatum } from '../../../../src/formats/datum.ts';
 import { encodeProto } from '../../../../src/formats/protobuf/codec/encoder.ts';
 import { parseProto } from '../../../../src/formats/protobuf/tree.ts';
-import type { Route, Step } from '../../../../src/registry/compatibility/finding.ts';
+import type { EventRoute, Step } from '../../../../src/registry/compatibility/finding.ts';
 import { protoJson } from '../../../../src/registry/proof/protobuf/json.ts';
 import { protoWitnesses } from '../../../../src/registry/proof/protobuf/witness.ts';
 import type { WitnessOptions } from '../../../../src/registry/proof/witness.ts';
 import { stepsOf } from '../../../steps.ts';
 
-const routeOf = (...steps: readonly Step[]): Route =>
-  steps.reduce<Route | undefined>((outer, step) => ({ outer, step }), undefined) as Route;
+const routeOf = (...steps: readonly Step[]): EventRoute =>
+  steps.reduce<EventRoute | undefined>((outer, step) => ({ outer, step }), undefined) as EventRoute;
 const root = (message: string): Step => ({ kind: 'root', message });
 const field = (key: number): Step => ({ kind: 'field', key });
 

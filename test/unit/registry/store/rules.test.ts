@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
 import type { LogRecord } from '../../../../src/registry/store/log.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../../../src/registry/store/service.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';

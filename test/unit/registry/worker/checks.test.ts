@@ -18,19 +18,23 @@ import {
   type Origin,
   untilDone,
 } from '../../../../src/registry/worker/checks.ts';
-import { judgeSchemas } from '../../../../src/registry/worker/judge.ts';
-import { charsOf, readSource, type Source } from '../../../../src/registry/worker/source.ts';
+import {
+  charsOf,
+  judgeSchemas,
+  readSource,
+  type SchemaSource,
+} from '../../../../src/registry/worker/judge.ts';
 import { runTask } from '../../../../src/registry/worker/task.ts';
-import type { Job, Ran, TaskRunner } from '../../../../src/registry/worker/thread.ts';
+import type { Ran, TaskRequest, TaskRunner } from '../../../../src/registry/worker/thread.ts';
 import { realClock } from '../../../wait.ts';
 import { code, TestLog } from '../store/store-kit.ts';
 
 /** Runs tasks in this thread, when it is let. */
 class HeldRunner implements TaskRunner {
-  readonly jobs: Job[] = [];
+  readonly jobs: TaskRequest[] = [];
   held: Array<() => void> | undefined;
 
-  async run(job: Job): Promise<Ran> {
+  async run(job: TaskRequest): Promise<Ran> {
     this.jobs.push(job);
     const { held } = this;
     if (held !== undefined) await new Promise<void>((resolve) => held.push(resolve));
@@ -39,14 +43,14 @@ class HeldRunner implements TaskRunner {
   async close(): Promise<void> {}
 }
 
-const originOf = (source: Source, key = source.text): Origin => ({
+const originOf = (source: SchemaSource, key = source.text): Origin => ({
   key,
   source,
   tree: () => undefined,
   read: () => readSource(source),
   report: () => undefined,
 });
-const json = (text: string): Source => ({
+const json = (text: string): SchemaSource => ({
   format: 'JSON',
   text,
   references: [],
@@ -150,14 +154,14 @@ describe('serving thread', () => {
       const held = new HeldRunner();
       let chars = 0;
       const checks = new Checks(held);
-      const counted = (source: Source): Origin => ({
+      const counted = (source: SchemaSource): Origin => ({
         ...originOf(source),
         read: () => {
           chars += charsOf(source);
           return readSource(source);
         },
       });
-      const source = (i: number): Source => ({ ...json(text(i)), format });
+      const source = (i: number): SchemaSource => ({ ...json(text(i)), format });
       const question = {
         proposed: counted(source(8)),
         level: 'BACKWARD_TRANSITIVE' as const,
@@ -197,7 +201,7 @@ describe('serving thread', () => {
     expect(wide(0).length * 2).toBeLessThan(INLINE_CHARS_MAX);
     await untilDone(() => checks.step(() => checks.judge(question)));
     expect(held.jobs.map(({ task }) => task.kind)).toEqual(['judge']);
-    const { reply } = await new HeldRunner().run(held.jobs[0] as Job);
+    const { reply } = await new HeldRunner().run(held.jobs[0] as TaskRequest);
     expect(reply.steps).toBeGreaterThan(INLINE_STEPS_MAX);
   });
 
@@ -328,7 +332,7 @@ describe('registration that waits for its check', () => {
 });
 
 describe('allowances of a request', () => {
-  const heavy = (i: number): Source => json(large(i));
+  const heavy = (i: number): SchemaSource => json(large(i));
 
   it('a request has one allowance of steps over all its tasks', async () => {
     const spent: number[] = [];

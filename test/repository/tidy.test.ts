@@ -1,4 +1,4 @@
-/** Rules of the house that no other tool checks, over every file that git tracks or would track. */
+/** Rules of the repository that no other tool checks, over every file that git tracks or would track. */
 import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ const FILES_MAX = 15;
 const files = repositoryFiles();
 const source = files.filter((path) => /\.(ts|mjs|cjs|cc|h)$/.test(path) && !/\.gen\.(ts|h)$/.test(path));
 const text = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
-const self = 'test/house/tidy.test.ts';
+const self = 'test/repository/tidy.test.ts';
 
 describe('source files', () => {
   it('the check finds the source files at all', () => {
@@ -54,7 +54,7 @@ describe('source files', () => {
       source.filter(
         (path) =>
           path.startsWith('test/') &&
-          !path.startsWith('test/house/fixtures/') &&
+          !path.startsWith('test/repository/fixtures/') &&
           path !== self &&
           skipping.test(text(path)),
       ),

@@ -1,10 +1,10 @@
-#include "kernel/gen.h"
+#include "kernel/gen/events.h"
 
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "kernel/threefry.h"
+#include "kernel/gen/threefry.h"
 
 namespace millrace::kernel {
 namespace {

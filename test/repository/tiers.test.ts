@@ -84,7 +84,7 @@ describe('tiers and passes', () => {
     const files = repositoryFiles().filter((path) => /^test\/.*\.test\.ts$/.test(path));
     expect(files.length).toBeGreaterThan(100);
     const known = new Set([...SECOND_PASS, ...PASS_ON_ONLY]);
-    const self = 'test/house/tiers.test.ts';
+    const self = 'test/repository/tiers.test.ts';
     expect(files.filter((path) => path !== self && obeys(path) && !known.has(path))).toEqual([]);
   });
 });

@@ -55,8 +55,8 @@ function refused(files: Readonly<Record<string, string>>): ReadonlyMap<string, r
 }
 
 describe('the lint rule against raw time and randomness', () => {
-  const planted = read('test/house/fixtures/raw-time.txt');
-  const clean = read('test/house/fixtures/raw-time-clean.txt');
+  const planted = read('test/repository/fixtures/raw-time.txt');
+  const clean = read('test/repository/fixtures/raw-time-clean.txt');
 
   it('the lint rule refuses each planted use in each product and below, and no time that is handed in', () => {
     const folders = ['core', 'access', 'engine', 'gen', 'outbox', 'registry'];

@@ -18,7 +18,7 @@ function runnerOn(filter: string): {
       '-report=runner-test',
       '--',
       '--config',
-      'test/house/fixtures/vitest.config.ts',
+      'test/repository/fixtures/vitest.config.ts',
       filter,
     ],
     {
