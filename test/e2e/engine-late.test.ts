@@ -184,7 +184,7 @@ it.each([
   ['the topic that is read', [`-late-topic=${topic}`], /is the topic that is read/],
   ['the topic of the results', ['-late-topic=x', '-sink=kafka:x'], /is the topic of the results/],
   ['no name of a topic', ['-late-topic=a/b'], /is not the name of a topic/],
-  ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
+  ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /at most 128MiB/],
   ['a topic that is not there', ['-late-topic=no-such', '-create-topics=false'], /there is no topic no-such/],
 ] as const)('an engine refuses a late topic in one line: %s', async (_, flags, line) => {
   const refused = await runEngine(own, args(...flags, '-log-level=error'));
