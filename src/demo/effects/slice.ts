@@ -267,7 +267,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
     const second = await startWhileLoadStopped(context, names, load);
     await waitUntil(
-      'the waitUntil to kill the relay',
+      'the moment to kill the relay',
       load,
       async () => (await ordered()) >= KILL_AT * intents,
     );
@@ -286,7 +286,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     loaded.abort();
     await following;
     await waitUntilDrained(pool);
-    say('effects: waitUntilDrained');
+    say('effects: drained');
     for (const [name, child] of [
       ['relay', relay],
       ['payments', payments],
