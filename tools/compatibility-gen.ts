@@ -126,7 +126,7 @@ export function generateCompatibility(): ReadonlyMap<string, string> {
     'Each change is proposed to a subject with one version; ✓: accepted, ✗: refused. BACKWARD: the proposed schema reads',
     'events of the old schema; FORWARD: the old schema reads events of the proposed schema. NONE refuses only a change that',
     'no mode allows: another meaning for a Protobuf field number. The columns "new reads old" and "old reads new" show the',
-    'result of the consumer\\'s decoder for all events tried, and their number. OK: each event is decoded as the format',
+    'result of the decoder of the consumer for all events tried, and their number. OK: each event is decoded as the format',
     'promises. LOSSY: some events lose data in a way that the format allows. FAIL: some events are refused, decoded wrongly',
     'or lost. The last column shows the smallest such event with its bytes. `millrace bench compatibility` does the same for',
     'random pairs of schemas; its results are in',
