@@ -137,7 +137,7 @@ async function waitUntil(what: string, child: SliceProcess, holds: () => Promise
   const deadline = Date.now() + MOMENT_MS;
   while (!(await holds())) {
     if (Date.now() > deadline)
-      throw coreError('timeout', `effects: waited in vain for ${what}`, { next: `see ${child.logPath}` });
+      throw coreError('timeout', `effects: timed out waiting for ${what}`, { next: `see ${child.logPath}` });
     await sleep(POLL_MS);
   }
 }
@@ -266,11 +266,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     const kills = [await firstDeath(pool, doomed)];
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
     const second = await startWhileLoadStopped(context, names, load);
-    await waitUntil(
-      'the moment to kill the relay',
-      load,
-      async () => (await ordered()) >= KILL_AT * intents,
-    );
+    await waitUntil('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
     const killed = await killWithPending(pool, second);
     kills.push(killed);
     say(`effects: relay killed with ${killed.pending} rows pending; restarted`);
