@@ -390,7 +390,7 @@ describe('disagreeing registry', () => {
     const argv = [`-registry=${url}`, '-subject=s', `-proposed=${file('order.avsc', record(NOTE))}`];
     const { code, stdout } = await gate(...argv);
     expect(code).toBe(1);
-    expect(stdout).toContain('The registry would take it; what is judged here counts.');
+    expect(stdout).toContain('The registry would accept it; the verdict of this check counts.');
   });
 
   it('an unreadable stored schema fails compat-check although the registry agrees', async () => {

@@ -31,7 +31,7 @@ afterAll(async () => {
 /** Words that identify each claim. */
 const SETS = 'as sets';
 const AMOUNTS = 'has the amount';
-const RECONCILER = 'the reconciler says';
+const RECONCILER = 'the reconciler reports';
 const REPLIES = 'byte for byte';
 const KILLED = 'killed in the middle';
 const OFFSETS = 'two offsets';

@@ -185,7 +185,7 @@ it.each([
   ['the topic that is read', [`-late-topic=${topic}`], /is the topic that is read/],
   ['the topic of the results', ['-late-topic=x', '-sink=kafka:x'], /is the topic of the results/],
   ['no name of a topic', ['-late-topic=a/b'], /is not the name of a topic/],
-  ['batches larger than a record may be', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
+  ['batches larger than a record may be', ['-late-topic=x', '-batch-bytes=256MiB'], /at most 128MiB/],
   [
     'a topic that does not exist',
     ['-late-topic=no-such', '-create-topics=false'],

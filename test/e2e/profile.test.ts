@@ -42,5 +42,5 @@ it('the profiler records where orders, the relay and the engine spend their time
 
 it('the profiler refuses an unknown profile or tool before anything is started', async () => {
   await expect(profile(['order'])).rejects.toThrow('there is no profile order');
-  await expect(profile(['orders', '-with=eyes'])).rejects.toThrow('-with=eyes is no profiler');
+  await expect(profile(['orders', '-with=eyes'])).rejects.toThrow('-with=eyes is not a profiler');
 });

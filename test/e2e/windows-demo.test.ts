@@ -147,7 +147,7 @@ describe('windows slice', () => {
     'the windows demo detects state on disk of the run at %i that was never written',
     async (at) => {
       const record = run.runs[at] as RunRecord;
-      const failedClaim = expect.stringMatching(new RegExp(`^${record.name}: state went to disk`));
+      const failedClaim = expect.stringMatching(new RegExp(`^${record.name}: state was spilled to disk`));
       const path = (await newestManifest(record.stateDir))?.path as string;
       const clean = await readFile(path, 'utf8');
       await writeFile(path, clean.replace(/"last_id": \d+/, '"last_id": 0'));

@@ -21,5 +21,5 @@ it('the sanitizers find no error in any kernel', () => {
     expect(run.stdout).toContain(`${name}_fuzz inputs=${files} mutations=20000\n`);
   }
   expect(run.stdout).toMatch(/^kernels_test checks=\d+$/m);
-  expect(run.stdout).toContain('kernels_test sanitizers=awake\n');
+  expect(run.stdout).toContain('kernels_test sanitizers=active\n');
 });
