@@ -5,7 +5,7 @@
  *  which records. Invariants: (1) the lease is complete only between a rebalance that assigned the
  *  last partition and one that revokes any; (2) offsets are committed only while it is complete,
  *  and are never after the position at which a restart resumes; (3) a member that owns only some
- *  partitions, and has not owned all since it joined, leaves: so of two engines the one that reads
+ *  partitions, and has not owned all since it joined, leaves: so of two engines the reading engine
  *  keeps all. */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
