@@ -1,7 +1,7 @@
 // Checks the language of comments, messages, names and documents: banned words, comment lines over
 // 100 columns, comments that start without their noun, contractions.
 //
-//   node tools/lint/words.mjs [-long] [PATH ...]     default: every file that git tracks, but NOT_YET
+//   node tools/lint/words.mjs [-long] [PATH ...]     default: every tracked file, but NOT_YET
 //
 // -long also lists sentences of more than 30 words. It never fails the check.
 import { execFileSync } from 'node:child_process';
