@@ -9,7 +9,7 @@
  */
 
 export interface CommandTests {
-  /** The end-to-end test of the command on real servers. */
+  /** End-to-end test of the command on real servers. */
   readonly works: string;
   /** Test that kills the command with SIGKILL; only for a command that runs until it is stopped. */
   readonly survives?: string;
@@ -38,9 +38,12 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   up: { works: 'test/e2e/devstack.test.ts' },
 };
 
-/** End-to-end tests of the fast tier that belong to no command: the library in a service of its
- *  own, and its death. */
-const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
+/** End-to-end tests of the fast tier that belong to no command: a user's service with the library,
+ *  and a SIGKILL of that service. */
+const FAST_LIBRARY: readonly string[] = [
+  'test/e2e/library-shipping.test.ts',
+  'test/e2e/registry-library.test.ts',
+];
 
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
  *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
@@ -86,12 +89,12 @@ export const SECOND_PASS: readonly string[] = [
   'test/unit/shell/drivers.test.ts',
 ];
 
-/** Files that only the second pass runs: in the first pass, the files that break the facts of the
+/** Files that only the second pass runs. In the first pass, the files that falsify the facts of the
  *  demo one by one run the demo too. */
 export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
 
-/** Files that pass MILLRACE_NATIVE to a command and prove nothing further with it: benches, and
- *  files whose proof another file has. */
+/** Files that pass MILLRACE_NATIVE to a command but prove nothing more in the second pass: benches,
+ *  and files whose proof another file has. */
 export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/compat-check-gate.test.ts',
   'test/e2e/engine-bench.test.ts',

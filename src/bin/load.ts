@@ -233,7 +233,7 @@ async function run(context: Context): Promise<number> {
     resendMaxMs: RESEND_MAX_MS,
     giveUpMs: settings['give-up'],
     giveUpDrainingMs: Math.max(0, settings['drain-timeout'] - DRAIN_RESERVE_MS),
-    underWayMax: settings['under-way-max'],
+    inFlightMax: settings['under-way-max'],
     onAnswer: (outcome, latencyMs) => {
       answers.add(1, answers.series(outcome));
       if (outcome === 'failed') return progress.error();

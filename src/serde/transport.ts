@@ -23,9 +23,9 @@ export interface FetchTransportOptions {
   readonly authorization?: () => string | undefined;
 }
 
-const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
+export const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 /** Most bytes of an answer: a schema and its envelope. A longer answer is not from a registry. */
-const ANSWER_BYTES_MAX = 16 << 20;
+export const ANSWER_BYTES_MAX = 16 << 20;
 /** Initial bytes of the buffer for an answer. */
 const BUFFER_BYTES = 64 << 10;
 

@@ -1,5 +1,5 @@
-/** Rows in the order of their keys, as two arrays that never change: a change makes new ones, so a
- *  snapshot is free. */
+/** Immutable sorted table of rows, as two parallel arrays. A change creates new arrays, so a
+ *  snapshot costs nothing. */
 import { compareKeys } from '../core/rows.ts';
 
 export interface SortedTable {
@@ -9,7 +9,7 @@ export interface SortedTable {
 
 export const EMPTY: SortedTable = { keys: [], values: [] };
 
-/** The first row whose key is not below `key`. */
+/** Returns the index of the first row whose key is not below `key`. */
 export function lowerBound(table: SortedTable, key: Uint8Array): number {
   let low = 0;
   let high = table.keys.length;
@@ -21,7 +21,7 @@ export function lowerBound(table: SortedTable, key: Uint8Array): number {
   return low;
 }
 
-/** Rows in the order of their keys; of several with one key the last given is kept. */
+/** Sorts rows by key; of several rows with one key the last one is kept. */
 export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>): SortedTable {
   const order = rows.map((_, i) => i);
   order.sort(
@@ -43,7 +43,7 @@ export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>):
   return { keys, values };
 }
 
-/** Both, where `over` wins. */
+/** Merges two tables; rows of `over` take precedence. */
 export function merged(under: SortedTable, over: SortedTable): SortedTable {
   const keys: Uint8Array[] = [];
   const values: Uint8Array[] = [];
@@ -69,7 +69,7 @@ export function merged(under: SortedTable, over: SortedTable): SortedTable {
   return { keys, values };
 }
 
-/** Row numbers of [from, to). */
+/** Returns the row numbers of [from, to). */
 export function rangeOf(
   table: SortedTable,
   from: Uint8Array | null,

@@ -1,5 +1,5 @@
-/** The key-value port in memory: folders that live as long as the driver, and crashes that lose
- *  what a real one loses. */
+/** Simulated key-value store in memory: folders that live as long as the driver, and crashes that
+ *  lose changes that were neither logged nor flushed. */
 import { coreError } from '../core/errors.ts';
 import {
   compareKeys,
@@ -40,7 +40,7 @@ import {
   without,
 } from './kv-table.ts';
 
-/** A family: what its readers see, and what a crash leaves. */
+/** Column family: the state that readers see, and the state that survives a crash. */
 interface Family {
   live: SortedTable;
   durable: SortedTable;
@@ -48,13 +48,13 @@ interface Family {
 
 interface Folder {
   readonly families: Map<string, Family>;
-  /** The store that has it open. */
+  /** Store that has the folder open. */
   holder: SimStore | undefined;
 }
 
 type Row = readonly [Uint8Array, Uint8Array];
 
-/** Copies: the rows are only lent. */
+/** Copies the rows, because the caller reuses their memory. */
 const copied = (rows: Rows): Row[] =>
   Array.from(eachRow(rows), ([key, value]) => [key.slice(), value.slice()]);
 
@@ -169,12 +169,12 @@ class SimRun implements KvRun {
 
 class SimStore implements KvStore {
   readonly folder: string;
-  private readonly world: SimKv;
+  private readonly driver: SimKv;
   private readonly own: Folder;
   private closed = false;
 
-  constructor(world: SimKv, folder: string, own: Folder) {
-    this.world = world;
+  constructor(driver: SimKv, folder: string, own: Folder) {
+    this.driver = driver;
     this.folder = folder;
     this.own = own;
   }
@@ -257,11 +257,11 @@ class SimStore implements KvStore {
 
   async checkpoint(folder: string): Promise<readonly KvFile[]> {
     await this.flush();
-    if (this.world.folders.has(folder)) throw kvError('kv_exists', `${folder} is there already`);
+    if (this.driver.folders.has(folder)) throw kvError('kv_exists', `${folder} already exists`);
     const families = [...this.own.families].map(
       ([name, { live }]) => [name, { live, durable: live }] as const,
     );
-    this.world.folders.set(folder, { families: new Map(families), holder: undefined });
+    this.driver.folders.set(folder, { families: new Map(families), holder: undefined });
     return families.map(([name, { live }]) => ({ name, bytes: bytesOf(live) }));
   }
 
@@ -287,14 +287,14 @@ class SimStore implements KvStore {
     this.abandon();
   }
 
-  /** As the end of the process does it. */
+  /** Releases the folder without closing, as the end of a process does. */
   abandon(): void {
     this.closed = true;
     this.own.holder = undefined;
   }
 }
 
-/** A driver and its folders. */
+/** Simulated driver with its folders. */
 export class SimKv implements KvDriver {
   readonly name = 'memory';
   readonly folders = new Map<string, Folder>();
@@ -317,7 +317,7 @@ export class SimKv implements KvDriver {
     return own.holder;
   }
 
-  /** The process that has the folder open dies: what is not durable is gone. */
+  /** Crashes the process that has the folder open: data that is not durable is lost. */
   crash(folder: string): void {
     const own = this.folders.get(folder);
     own?.holder?.abandon();

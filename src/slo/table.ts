@@ -1,4 +1,4 @@
-/** Verdicts for a person. */
+/** Formats verdicts as a table. */
 import type { RuleVerdict } from './judge.ts';
 import type { Bound } from './rules.ts';
 
@@ -15,7 +15,7 @@ function number(value: number): string {
   return Math.abs(value) >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(6)));
 }
 
-/** Seconds in the unit a person would use. */
+/** Formats a value; seconds in the unit that suits their magnitude. */
 export function quantity(value: number, unit: string): string {
   if (unit !== 's' || !Number.isFinite(value) || value === 0)
     return unit === '' ? number(value) : `${number(value)} ${unit}`;

@@ -96,7 +96,7 @@ describe('registry with -wire=7', () => {
     },
   );
 
-  it('a policy that was set is shown where it was set', async () => {
+  it('a policy setting is shown at the scope where it was set', async () => {
     await api.call('PUT', '/config/order', { body: { verdictPolicy: 'STRICT' } });
     expect((await api.call('GET', '/config/order')).body).toEqual({ verdictPolicy: 'STRICT' });
     await api.call('DELETE', '/config/order');

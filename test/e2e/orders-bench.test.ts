@@ -1,5 +1,5 @@
-/** The bench of orders in its smoke form: every part runs, every answer and row is checked, each
- *  goal has its figure. */
+/** Smoke run of the orders bench: every part runs, every answer and row is checked, and each goal
+ *  has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/orders.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';

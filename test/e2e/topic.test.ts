@@ -12,7 +12,7 @@ async function topic(...args: readonly string[]) {
   return { status, stdout, stderr };
 }
 
-test('millrace topic creates, leaves existing topics unchanged, lists and deletes', async () => {
+test('millrace topic creates topics, leaves existing ones unchanged, lists and deletes', async () => {
   const first = `topic-test-${randomUUID()}`;
   const second = `topic-test-${randomUUID()}`;
   const create = await topic(

@@ -1,5 +1,5 @@
-/** The registry clients of others that tests run: pinned, named by package and version alone, and
- *  kept out of our own package. */
+/** The external registry clients that tests run are pinned by version, named without a download
+ *  address, and not part of our own package. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

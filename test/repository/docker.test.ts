@@ -1,5 +1,5 @@
-/** The docker files are checked without a Docker engine: syntax, references between their parts,
- *  and what must hold. */
+/** Checks the docker files without a Docker engine: syntax, references between their parts, and the
+ *  properties that they must have. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validate } from 'dockerfile-utils';
@@ -171,7 +171,7 @@ describe('Prometheus', () => {
       expect(rule.annotations['runbook']).toBe(`docs/how-to/runbook.md#${rule.alert.toLowerCase()}`);
       expect(rule.labels['severity'], rule.alert).toMatch(/^(page|ticket)$/);
       expect(`${rule.labels['product']}.yml`).toBe(rule.name);
-      // A label that the summary shows must be left by the expression.
+      // The summary of the alert may show only labels that its expression keeps.
       const { grouped } = usesOf(rule.expr);
       for (const [, label] of (rule.annotations['summary'] as string).matchAll(/\$labels\.(\w+)/g))
         expect(grouped, rule.alert).toContain(label);

@@ -1,4 +1,4 @@
-/** Documents for people: their links lead somewhere, the code of the README parses, and the README
+/** Documents: their links lead to existing targets, the code of the README parses, and the README
  *  stays short. */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';

@@ -1,5 +1,4 @@
-/** The import rules catch what they are there to catch: each planted violation is named, a clean
- *  tree passes. */
+/** The import rules name each planted violation and pass a clean tree. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,12 +1,12 @@
-/** What docker/ asks of the metrics: every expression of the dashboards and of the alert rules, and
- *  the names in it. */
+/** Collects every metric expression of the dashboards and alert rules of docker/, and the names in
+ *  it. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseDocument } from 'yaml';
 import { projectRoot } from './root.ts';
 
-export interface Asked {
-  /** File and title, for a failure. */
+export interface MetricQuery {
+  /** File and title, for the failure message. */
   readonly where: string;
   readonly expression: string;
 }
@@ -60,8 +60,8 @@ export const alertRules = (): ReadonlyMap<string, readonly AlertRule[]> =>
     }),
   );
 
-export function everyExpression(): readonly Asked[] {
-  const asked: Asked[] = [];
+export function everyExpression(): readonly MetricQuery[] {
+  const asked: MetricQuery[] = [];
   for (const [name, dashboard] of dashboards())
     for (const panel of dashboard.panels)
       for (const { expr } of panel.targets ?? [])
@@ -73,11 +73,11 @@ export function everyExpression(): readonly Asked[] {
 
 export interface Use {
   readonly metric: string;
-  /** Labels that are matched on, with the value where it is one. */
+  /** Labels that the selector matches on, each with its value, or '' unless the operator is `=`. */
   readonly matched: ReadonlyMap<string, string>;
 }
 
-/** Words of the language that stand where a metric could. */
+/** Keywords of PromQL that occur where a metric name could. */
 const WORDS = new Set([
   'and',
   'or',
@@ -93,7 +93,7 @@ const WORDS = new Set([
 const SELECTOR = /([a-zA-Z_:][\w:]*)\s*(?:\{([^}]*)\})?(\s*\()?/g;
 const MATCHER = /([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*"([^"]*)"/g;
 
-/** The metrics of an expression, and the labels it groups by. */
+/** Returns the metrics of an expression, and the labels that it groups by. */
 export function usesOf(expression: string): {
   readonly uses: readonly Use[];
   readonly grouped: readonly string[];
@@ -120,7 +120,7 @@ export function usesOf(expression: string): {
   return { uses, grouped };
 }
 
-/** Names and labels in a text of the exposition format. */
+/** Returns the labels of each metric name in a text of the exposition format. */
 export function served(exposition: string): ReadonlyMap<string, ReadonlySet<string>> {
   const names = new Map<string, Set<string>>();
   for (const line of exposition.split('\n')) {
@@ -136,8 +136,8 @@ export function served(exposition: string): ReadonlyMap<string, ReadonlySet<stri
   return names;
 }
 
-/** Labels by metric as the code registers them: what has not happened yet has no sample to show
- *  them. */
+/** Returns the labels of each metric as the code registers them. A metric without a sample shows no
+ *  labels on /metrics. */
 export function registeredLabels(sources: readonly string[]): ReadonlyMap<string, ReadonlySet<string>> {
   const found = new Map<string, Set<string>>();
   const call = /\b(?:counter|gauge|histogram)\(\s*'(\w+)',\s*(?:'[^']*'|"[^"]*"|`[^`]*`),\s*\[([^\]]*)\]/g;

@@ -1,5 +1,4 @@
-/** Promises of the package itself: what package.json, the lockfile and the compiled client library
- *  must hold. */
+/** Checks package.json, the lockfile and the compiled client library. */
 import { execFile, spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -43,7 +42,7 @@ describe('package.json', () => {
       .filter(([path, entry]) => path !== '' && entry.hasInstallScript === true)
       .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length))
       .filter((name) => name !== 'fsevents');
-    // libpq has a binding.gyp and no script of its own: npm compiles it all the same. npm 12
+    // libpq has a binding.gyp and no install script, but npm compiles it all the same. npm 12
     // ignores names with a version.
     expect(Object.keys(manifest.allowScripts).sort()).toEqual([...new Set([...withScripts, 'libpq'])].sort());
     expect(manifest.allowScripts['node-rdkafka']).toBe(true);
@@ -67,7 +66,7 @@ describe('package.json', () => {
   });
 });
 
-/** A service of a user, that is compiled and run. */
+/** Service of a user, which the test compiles and runs. */
 const SERVICE = `
 import { Metrics, openMetricsPage } from 'millrace/drivers';
 import * as engine from 'millrace/engine';

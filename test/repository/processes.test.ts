@@ -1,11 +1,11 @@
-/** End-to-end tests start commands and servers through test/fixtures alone: one module has the
- *  flags that every start needs, the wait for readiness and the clean-up of a command. */
+/** End-to-end tests start commands and servers only through test/fixtures. One module has the flags
+ *  that every start needs, the wait for readiness and the clean-up of a command. */
 import { describe, expect, it } from 'vitest';
 import { read, repositoryFiles } from './root.ts';
 
 const COMMANDS = ['registry', 'orders', 'relay', 'payments', 'engine', 'consumer'];
 
-/** Ways around the fixtures, by what a file does. */
+/** Patterns of code that starts a process without the fixtures. */
 const WAYS: Readonly<Record<string, RegExp>> = {
   'starts a process of the launcher': /\.spawn\b/,
   'runs a long-running command as a tool': new RegExp(
@@ -19,7 +19,7 @@ const WAYS: Readonly<Record<string, RegExp>> = {
 const SHORT_RUNS = 'has many runs that end by themselves, which would each wait for the start of a process';
 const PATH_OF_A_SHELL = 'runs the shell commands of a page, which find the launcher through PATH';
 
-/** Files that go around the fixtures, and why. */
+/** Files that may bypass the fixtures, each with the reason. */
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   'test/e2e/compat-check.test.ts': SHORT_RUNS,
   'test/e2e/gen.test.ts': SHORT_RUNS,
@@ -44,7 +44,7 @@ describe('processes of end-to-end tests', () => {
     expect(around.filter((line) => !((line.split(' ')[0] as string) in EXCEPTIONS))).toEqual([]);
   });
 
-  it('every exception still goes around the fixtures', () => {
+  it('every exception still bypasses the fixtures', () => {
     expect(Object.keys(EXCEPTIONS).filter((path) => waysOf(read(path)).length === 0)).toEqual([]);
   });
 
@@ -56,7 +56,7 @@ describe('processes of end-to-end tests', () => {
     "new URL('../../bin/millrace', import.meta.url)",
     "import { command as orders } from '../../src/bin/orders.ts';",
     'const stack = await startStack({ folder });',
-  ])('the check finds a way around the fixtures: %s', (line) => {
+  ])('the check detects code that bypasses the fixtures: %s', (line) => {
     expect(waysOf(line)).toHaveLength(1);
   });
 

@@ -1,5 +1,5 @@
-/** The lint rule in biome.json that keeps raw time and randomness out of the products catches each
- *  way to get them. */
+/** The lint rule in biome.json keeps raw time and randomness out of the products. These tests plant
+ *  each forbidden use and expect a finding. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ afterAll(() => rmSync(tree, { recursive: true, force: true }));
 const config = JSON.parse(read('biome.json')) as BiomeConfig;
 const rule = config.overrides.find(({ plugins }) => plugins?.includes(`./${PLUGIN}`)) as Override;
 
-/** Lines that the rule refuses, by file, in a tree of these files. */
+/** Lines that the rule refuses in a tree of these files, by file. */
 function refused(files: Readonly<Record<string, string>>): ReadonlyMap<string, readonly number[]> {
   rmSync(join(tree, 'src'), { recursive: true, force: true });
   const put = (path: string, text: string): void => {
@@ -62,7 +62,7 @@ describe('the lint rule against raw time and randomness', () => {
     const folders = ['core', 'access', 'engine', 'gen', 'outbox', 'registry'];
     const files = folders.flatMap((folder) => [
       [`src/${folder}/planted.ts`, planted],
-      // Core takes no module of Node.js and no Date at all, which other rules say.
+      // In core, other rules also refuse modules of Node.js and `Date` itself.
       ...(folder === 'core' ? [] : [[`src/${folder}/clean.ts`, clean]]),
     ]);
     const found = refused(Object.fromEntries(files));

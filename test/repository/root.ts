@@ -7,11 +7,11 @@ import { packageRoot } from '../../src/shell/package.ts';
 /** Folder of package.json. */
 export const projectRoot = packageRoot();
 
-/** What builds and runs make; .gitignore names them all. */
+/** Folders that builds and runs generate; .gitignore names them all. */
 export const GENERATED = ['node_modules', 'dist', 'build', 'prebuilds', '.millrace'] as const;
 
-/** Files that git tracks or would track, by path from the root; on a machine without git all that
- *  is not generated. */
+/** Paths, from the root, of the files that git tracks or would track. On a machine without git: of
+ *  all files that are not generated. */
 export function repositoryFiles(): string[] {
   const git = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
     cwd: projectRoot,
@@ -31,16 +31,16 @@ export function repositoryFiles(): string[] {
     );
 }
 
-/** A file by path from the root. */
+/** Text of a file by its path from the root. */
 export const read = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
 
-/** A test file with the kits that it imports, by path from the root. */
+/** A test file and the kits that it imports, by path from the root. */
 export function withKits(path: string, found = new Map<string, string>()): ReadonlyMap<string, string> {
   const text = read(path);
   found.set(path, text);
   for (const [, spec] of text.matchAll(/ from '(\.{1,2}\/[^']+)'/g)) {
     const kit = relative(projectRoot, join(projectRoot, dirname(path), spec as string));
-    // A text that is planted as a fault names files that are not there.
+    // A source text planted as a fault names files that do not exist.
     if (kit.startsWith('test/') && !found.has(kit) && existsSync(join(projectRoot, kit)))
       withKits(kit, found);
   }

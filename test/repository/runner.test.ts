@@ -1,5 +1,5 @@
-/** The test runner judges a run as CI must: skipped, empty and broken runs are failures, and the
- *  last line counts. */
+/** The test runner fails skipped, empty and broken runs, as CI does, and ends with a summary
+ *  line. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,5 +1,5 @@
-/** The Node.js versions of the full tier: pinned, and one for each major that package.json supports
- *  besides the oldest. */
+/** The full tier runs on pinned Node.js versions: one for each major that package.json supports,
+ *  except the oldest. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

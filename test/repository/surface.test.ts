@@ -18,7 +18,7 @@ const textOf = (pattern: RegExp): string =>
     .map(read)
     .join('\n');
 
-/** What stands in the one group of a pattern. */
+/** Text of the single group of a pattern, for each match. */
 const wordsOf = (text: string, pattern: RegExp): ReadonlySet<string> =>
   new Set([...text.matchAll(pattern)].map(([, word]) => word as string));
 
@@ -30,7 +30,7 @@ describe('flag coverage', () => {
       flags: wordsOf(text, /(?<![\w-])-([a-z][a-z-]*)/g),
       commands: wordsOf(text, /(?:'|\/bin\/)([a-z]+)(?:\.ts)?'/g),
     }));
-  /** By a test that names the command. */
+  /** True if a test that names the command also sets the flag. */
   const isGiven = (command: string, flag: string): boolean =>
     tests.some(({ flags, commands }) => flags.has(flag) && commands.has(command));
 

@@ -1,4 +1,5 @@
-/** Rules of the repository that no other tool checks, over every file that git tracks or would track. */
+/** Rules of the repository that no other tool checks, over every file that git tracks or would
+ *  track. */
 import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -25,7 +26,7 @@ describe('source files', () => {
     ).toEqual([]);
   });
 
-  it(`no folder of src or native has more than ${FILES_MAX} source files, but for the one with a file for each command`, () => {
+  it(`no folder of src or native has more than ${FILES_MAX} source files, except the folder with one file for each command`, () => {
     const counts = new Map<string, number>();
     for (const path of source.filter((file) => /^(src|native)\//.test(file)))
       counts.set(dirname(path), (counts.get(dirname(path)) ?? 0) + 1);
@@ -66,7 +67,7 @@ describe('source files', () => {
       /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b|\bcpuUsage\b/;
     const found = source
       .filter((path) => /^test\/.*\.ts$/.test(path) && path !== self && path !== 'test/wait.ts')
-      // CPU time is the subject of this file.
+      // This file measures CPU time.
       .filter((path) => path !== 'test/unit/bench/effects.test.ts')
       .filter((path) => timed.test(text(path)));
     expect(found).toEqual([]);

@@ -1,15 +1,15 @@
-/** A failure list prints titles without their source, so each title must be a sentence with a
- *  subject of its own. The check refuses what reliably marks a fragment: a verb, a preposition or a
- *  placeholder at the beginning, or too few words. */
+/** Checks that each test title is a sentence with its own subject, because a failure list prints
+ *  titles without their source. The check refuses reliable marks of a fragment: a verb, a
+ *  preposition or a placeholder at the beginning, or too few words. */
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
 import { read, repositoryFiles } from './root.ts';
 
-const WORDS_MIN = 4;
+const TITLE_WORDS_MIN = 4;
 
 const words = (text: string): string => text.trim().replace(/\s+/g, '|');
 
-/** First words of a fragment whose subject stands elsewhere, most often in the name of its
+/** First words of a fragment, whose subject is elsewhere, most often in the name of its
  *  `describe`. */
 const FRAGMENT_STARTS = new RegExp(
   `^(${[
@@ -50,12 +50,11 @@ const FRAGMENT_STARTS = new RegExp(
   ].join('|')})(?=\\s|$)`,
 );
 
-/** Words that are a noun in one title and a verb in another: before an article or the like they are
- *  the verb. */
+/** Words that can be a noun or a verb. Before an article or a similar word they are the verb. */
 const VERB_BEFORE_OBJECT =
   /^(answers|calls|copies|counts|names|numbers|reads|records|repeats|requests|retries|writes) (a|an|the|no|nothing|one|what|which|whatever|who|its|their|it|them|each|every|all|any|only|again)\b/;
 
-/** Words that this repository does not use, because the field has a word for what they mean. */
+/** Phrases that this repository replaces by a term of the field. */
 const BANNED = new RegExp(
   `\\b(${[
     'the one that|who asks|whom|nobody|somebody|anybody|everybody|none of it|under way|lets? go|gives? up|given up',
@@ -71,7 +70,7 @@ interface Title {
   readonly isDescribe: boolean;
 }
 
-/** Name at the root of an expression such as `it.concurrent.each(rows)`. */
+/** Identifier at the root of an expression such as `it.concurrent.each(rows)`. */
 function rootOf(expression: ts.Expression): string | undefined {
   let at = expression;
   while (ts.isCallExpression(at) || ts.isPropertyAccessExpression(at) || ts.isTaggedTemplateExpression(at))
@@ -79,7 +78,7 @@ function rootOf(expression: ts.Expression): string | undefined {
   return ts.isIdentifier(at) ? at.text : undefined;
 }
 
-/** Literal titles of the tests and describes in a source text, templates included. */
+/** Literal titles of the tests and describes in a source text, including templates. */
 function titlesOf(source: string): readonly Title[] {
   const file = ts.createSourceFile('x.ts', source, ts.ScriptTarget.Latest, true);
   const titles: Title[] = [];
@@ -99,7 +98,7 @@ function titlesOf(source: string): readonly Title[] {
   return titles;
 }
 
-/** What is wrong with a title, or undefined. */
+/** Describes the first fault of a title, or returns undefined. */
 function faultOf({ text, isDescribe }: Title): string | undefined {
   const banned = BANNED.exec(text)?.[0];
   if (banned !== undefined) return `contains "${banned}"`;
@@ -108,7 +107,7 @@ function faultOf({ text, isDescribe }: Title): string | undefined {
   if (VERB_BEFORE_OBJECT.test(text)) return 'begins with a verb';
   if (/^(%|\$[a-z])/.test(text)) return 'begins with a placeholder';
   if (/%\.\d/.test(text)) return 'has a placeholder that vitest leaves as it is';
-  if (text.split(/\s+/).length < WORDS_MIN) return `has fewer than ${WORDS_MIN} words`;
+  if (text.split(/\s+/).length < TITLE_WORDS_MIN) return `has fewer than ${TITLE_WORDS_MIN} words`;
   return undefined;
 }
 

@@ -1,6 +1,6 @@
-/** The kernels as a plain program under AddressSanitizer and UndefinedBehaviorSanitizer: unit
- *  checks, every corpus, and mutations of it. Objects are cached, so only a changed kernel costs a
- *  compile. */
+/** Runs the kernels as a plain program under AddressSanitizer and UndefinedBehaviorSanitizer: unit
+ *  checks, every corpus, and mutations of each corpus. Objects are cached, so only a changed kernel
+ *  is compiled. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';

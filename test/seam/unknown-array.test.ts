@@ -1,5 +1,5 @@
-/** Typed arrays of a kind that the runtime's Node-API does not know, such as a Float16Array in some
- *  versions. */
+/** Typed arrays of a kind that the Node-API of the running Node.js does not know, such as
+ *  Float16Array in some versions. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';

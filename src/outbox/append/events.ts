@@ -41,12 +41,12 @@ export interface MessageIds {
   next(): string;
 }
 
-/** Number of rows of one call. */
+/** Maximum number of events in one call. */
 export const EVENTS_MAX = 10_000;
 /** Largest payload. The record with its headers must fit into one megabyte, the default limit of a
  *  broker. */
 export const PAYLOAD_BYTES_MAX = 900_000;
-/** Sum of the payloads of one call. */
+/** Maximum sum of the payloads in one call. */
 export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 const LOCKS_MAX = 1000;
 
@@ -147,7 +147,7 @@ function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
     columns.payloads.push(payload);
     columns.traceparents.push(traceparentOf(event.traceparent, index));
   }
-  // Mints ids only after all events have passed: an id of a refused event would be wasted.
+  // Generates ids only after all events have passed: an id of a refused event would be wasted.
   for (const _ of columns.aggregateIds) columns.msgIds.push(ids.next());
   return columns;
 }

@@ -1,10 +1,12 @@
-/** DDL of an inbox by its name; payments/sql/0002 holds the same text for `inbox`. */
+/** DDL of an inbox by its name; payments/sql/0002 has the same text for `inbox`. */
 import { type InboxNames, inboxNames, plainTableName, TIME_FROM_MS, TIME_TO_MS, uuidAt } from './names.ts';
 
-/** Rows come and go in chunks, so vacuum follows by count; no pause, because what waits is dead. */
+/** Rows are inserted and deleted in chunks: vacuum after a fixed number of dead rows, without
+ *  pauses. */
 const CHURNING =
   'autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0';
-/** Rows only come, and leave with their table: a vacuum of inserts would read them for nothing. */
+/** Rows are only inserted, and dropped with their table: an insert-triggered vacuum would read them
+ *  for nothing. */
 export const APPEND_ONLY = 'autovacuum_vacuum_insert_threshold = -1';
 
 function partitionsSql(names: InboxNames): string {

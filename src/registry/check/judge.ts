@@ -33,7 +33,7 @@ export interface GateJudgement {
 }
 
 function unreadable({ version, name }: Earlier, why: string): Comparison {
-  const message = `the stored schema of ${name} cannot be read (${why}), so nothing can be said about it`;
+  const message = `the stored schema of ${name} cannot be read (${why}), so its compatibility is unknown`;
   return {
     version,
     direction: 'BACKWARD',

@@ -56,12 +56,12 @@ const SPAN_CHARS_MAX = 4_000;
 /** Returns the text of a reference, found breadth-first; undefined if no reference has that name.
  */
 function referenceText(references: readonly ResolvedReference[], name: string): string | undefined {
-  const met = new Set<ResolvedReference>();
+  const seen = new Set<ResolvedReference>();
   const open = [...references];
   for (let one = open.shift(); one !== undefined; one = open.shift()) {
     if (one.name === name) return one.text;
-    if (met.has(one)) continue;
-    met.add(one);
+    if (seen.has(one)) continue;
+    seen.add(one);
     open.push(...one.references);
   }
   return undefined;

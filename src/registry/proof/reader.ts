@@ -46,7 +46,8 @@ function judged(decode: Decode, reader: ProtoSchema, writer: ProtoSchema, path: 
     } catch (cause) {
       throw refused(findMillraceError(cause)?.message ?? String(cause), cause);
     }
-    if (!sameValue(projection.value, read)) throw refused(`${message.name} comes back changed`);
+    if (!sameValue(projection.value, read))
+      throw refused(`${message.name} would be read with a changed value`);
     return read;
   };
 }

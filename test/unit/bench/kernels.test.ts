@@ -1,5 +1,5 @@
-/** The kernel benches in their smoke form: they run, say one digest for both sides, and compare
- *  what they should. */
+/** The kernel benches in smoke mode: they run, report one digest for both sides, and compare the
+ *  right kernels. */
 import { expect, it } from 'vitest';
 import type { Bench, BenchContext } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';
@@ -30,7 +30,7 @@ it.each([
   ['decode', 2],
   ['frame', 6],
 ] as const)(
-  'the bench %s measures %i kernels beside the reference implementation',
+  'the bench %s compares %i kernels with the reference implementation',
   { timeout: 300_000 },
   async (name, cases) => {
     const load = BENCHES[name] as () => Promise<{ readonly bench: Bench }>;

@@ -1,5 +1,5 @@
-/** The changelog's records: what is written comes back; anything else is refused with what is
- *  wrong, and nothing throws. */
+/** The changelog's records: they are decoded unchanged; other bytes are refused with the reason,
+ *  and nothing throws. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
@@ -137,7 +137,7 @@ describe('BATCH record', () => {
     );
   });
 
-  it('the refusal of a BATCH names what is wrong', () => {
+  it('the refusal of a BATCH names the invalid part', () => {
     const progress = createProgress(2);
     progress[PARTITION_PROGRESS.CONSUMED / 8] = 3;
     const bad = encodeMove(progress, clockOf(1, 2), [0], new Uint32Array(0));
@@ -185,7 +185,7 @@ describe('decision record', () => {
 });
 
 describe('FIRED record', () => {
-  it('a FIRED record holds one time', () => {
+  it('a FIRED record contains one time', () => {
     expect(recordOf(RECORD.FIRED, encodeFired(-5))).toEqual({ kind: 'fired', frontier: -5 });
     expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is no FIRED: its frontier is -Infinity');
     expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is no FIRED: its frontier is 1.5');
@@ -221,7 +221,7 @@ describe('arrivals', () => {
     expect([...arrivalsOf(partition, 2, 2)]).toEqual([]);
   });
 
-  it('a SWEPT record is decoded unchanged, with and without a rest, and invalid ones are named', () => {
+  it('a SWEPT record is decoded unchanged, with and without remaining runs, and an invalid one is refused with the reason', () => {
     const left = { id: 9, part: 0, rows: 7, crc32: 0xdead_beef };
     const more = { id: 2 ** 40 + 1, part: 0, rows: 2 ** 33, crc32: 0 };
     const sweep = { frontier: -5, gone: [3, 2 ** 40], lastId: 2 ** 41, left: [left, more] };

@@ -1,5 +1,5 @@
-/** The manifest of the state: what is written comes back, anything else is refused; and which
- *  checkpoints are kept. */
+/** The manifest of the state: it is decoded unchanged, other bytes are refused; and the rule by
+ *  which checkpoints are kept. */
 import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -101,7 +101,7 @@ describe('state manifest', () => {
     }
   });
 
-  it('the refusal of a manifest names what is wrong, although its checksum matches', () => {
+  it('the refusal of a manifest names the invalid field, although its checksum matches', () => {
     const good = bodyOf(manifestOf(3));
     expect(faultOf(good)).toBe('none');
     expect(faultOf({ ...good, version: 7 })).toBe(
@@ -138,7 +138,7 @@ describe('state manifest', () => {
       expect(faultOf(pointing(onDisk, { spill: { ...spill, ...wrong } }))).toBe('has pieces that are none');
   });
 
-  it('the manifest is refused whatever its fields contain', () => {
+  it('a manifest with invalid fields is refused, whatever they contain', () => {
     const good = bodyOf(manifestOf(3));
     const anything = fc.oneof(fc.jsonValue(), fc.integer(), fc.double(), fc.constant(null));
     const pointer = pointerOf(good);
@@ -164,7 +164,7 @@ describe('state manifest', () => {
   });
 
   it.each(['format', 'version', 'replay_from', 'durable', 'frontier_ms', 'max_seen_ts', 'fired_ms'])(
-    'the manifest is refused where %s cannot be converted to a text',
+    'the manifest is refused if %s cannot be converted to a text',
     (name) => {
       const good = bodyOf(manifestOf(3));
       const one = { [name]: { toString: 1, valueOf: 1 } };

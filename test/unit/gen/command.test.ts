@@ -210,7 +210,7 @@ describe('load command', () => {
   });
 
   test('load exits with 3 immediately for a target without a listener, and leaves no ledger', async () => {
-    const ledger = join(dir, 'nobody.jsonl');
+    const ledger = join(dir, 'unreachable.jsonl');
     const { code, stderr } = await run(load, '-target=http://127.0.0.1:1', '-rate=20', `-ledger=${ledger}`);
     expect(code).toBe(3);
     expect(stderr).toContain('no connection to http://127.0.0.1:1 (ECONNREFUSED)');

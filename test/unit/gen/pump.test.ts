@@ -7,7 +7,7 @@ import { BatchTopicSink } from '../../../src/gen/sinks.ts';
 import type { BatchProducer, DeliveryReport } from '../../../src/io/kafka/port.ts';
 import { turn } from '../../wait.ts';
 
-/** Rows are their numbers as text. */
+/** Source whose rows are their numbers as text. */
 function numbers(count: number): BatchSource {
   let next = 0;
   return {
@@ -19,7 +19,7 @@ function numbers(count: number): BatchSource {
   };
 }
 
-/** Time moves only while the pump sleeps or a sink says so. */
+/** Virtual time that advances only while the pump sleeps or a sink spends time. */
 function world(over: Partial<PumpOptions> & { readonly source: BatchSource; readonly sink: BatchSink }) {
   let nowMs = 0;
   const lags: number[] = [];

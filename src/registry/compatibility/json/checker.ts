@@ -86,10 +86,10 @@ export function checkJson(
   const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict, findings);
   walk.run();
   // A part that several places refer to has the same finding in each; one is enough.
-  const met = new Set<string>();
+  const seen = new Set<string>();
   return walk.findings.all().filter(({ rule, path, message, reader, writer }) => {
     const key = JSON.stringify([rule, path, message, reader, writer]);
-    return !met.has(key) && met.add(key);
+    return !seen.has(key) && seen.add(key);
   });
 }
 
@@ -320,7 +320,8 @@ class Pairing {
         'a $ref of the reader leads to nothing in the document, so the values that it accepts are unknown';
       this.add('unjudged', 'JSON_REFERENCE_UNRESOLVED', why, ...places);
     } else if (reader.kind === 'object') this.schemas(reader, writer.kind === 'object' ? writer : EMPTY);
-    else if (!reader.value) this.add('fail', 'JSON_NEVER_VALID', 'the reader takes nothing here', ...places);
+    else if (!reader.value)
+      this.add('fail', 'JSON_NEVER_VALID', 'the reader accepts no value here', ...places);
   }
 
   private schemas(reader: JsonObject, writer: JsonObject): void {
@@ -361,8 +362,8 @@ class Pairing {
     let types = typesNamed(schema) ?? JSON_TYPES;
     const values = listedOf(schema, this.walk.writer.isDraft4);
     if (values !== undefined) {
-      const met = new Set(values.map(typeOfValue));
-      types = types.filter((one) => met.has(one));
+      const seen = new Set(values.map(typeOfValue));
+      types = types.filter((one) => seen.has(one));
     }
     // Preliminary entry for a recursive schema: inside itself it allows no more than this.
     this.walk.types.set(schema, types);
@@ -390,14 +391,14 @@ class Pairing {
     );
     if (refused.length === 0) return;
     const node = memberOf(reader, 'type') ?? reader;
-    const said =
+    const writes =
       types.length === JSON_TYPES.length
         ? 'the writer may write any type'
         : `the writer may write ${someOf(refused)}`;
     this.add(
       'fail',
       'JSON_TYPE_NARROWED',
-      `the reader takes ${someOf(allowed)} only, and ${said}`,
+      `the reader takes ${someOf(allowed)} only, and ${writes}`,
       { at: node.at },
       { at: (memberOf(writer, 'type') ?? writer).at },
     );
@@ -596,13 +597,13 @@ class Pairing {
   }
 
   private areApart(parts: readonly SchemaNode[]): boolean {
-    const met = new Set<JsonType>();
+    const seen = new Set<JsonType>();
     for (const part of parts) {
       const { node, beside } = this.walk.reader.resolved(part);
       if (node?.kind !== 'object' || beside.length > 0) return false;
       for (const type of typesNamed(node) ?? JSON_TYPES) {
-        if (met.has(type)) return false;
-        met.add(type);
+        if (seen.has(type)) return false;
+        seen.add(type);
       }
     }
     return true;

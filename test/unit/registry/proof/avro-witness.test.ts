@@ -1,4 +1,4 @@
-/** Witness events cover what they promise, are the same each time, and end. */
+/** Witness events have the promised coverage, are the same each time, and are finite in number. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import { AVRO_PRIMITIVES, type AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
@@ -20,7 +20,7 @@ const all = (node: AvroNode, limit = 100_000): AvroDatum[] => [...avroWitnesses(
 const route = (...steps: readonly Step[]): EventRoute | undefined =>
   steps.reduce<EventRoute | undefined>((outer, step) => ({ outer, step }), undefined);
 
-/** Returns every value at each place, over all events. The path identifies the place. */
+/** Returns every value at each position, over all events. The path identifies the position. */
 function valuesAt(node: AvroNode, events: readonly AvroDatum[]): Map<string, AvroDatum[]> {
   const found = new Map<string, AvroDatum[]>();
   const visit = (type: AvroNode, datum: AvroDatum, place: string, depth: number): void => {
@@ -181,7 +181,7 @@ describe('types without an event', () => {
     expectValues(values.get('.u|0'), AVRO_EDGES.int);
   });
 
-  it('an event that must be enormous is not built', () => {
+  it('an event that would be too large is not built', () => {
     let json: unknown = { type: 'fixed', name: 'F', size: 1024 };
     for (let i = 0; i < 40; i++)
       json = record0(`R${i}`, field('a', json), field('b', i === 0 ? 'F' : `R${i - 1}`));
@@ -231,7 +231,7 @@ describe('events along a route', () => {
     expect(new Set(values.get('.id')).size).toBe(1);
   });
 
-  it('events along a route take the branch that it names, through recursion', () => {
+  it('events along a route use the branch of the route, through recursion', () => {
     const list = tree(record(field('n', 'int'), field('next', ['null', 'R'])));
     const next: Step[] = [
       { kind: 'field', key: 'next' },

@@ -8,13 +8,13 @@ import { encodeRecord, type SchemaFields } from '../../../../src/registry/store/
 import { realClock } from '../../../wait.ts';
 import { avro, code, TestLog } from './store-kit.ts';
 
-interface Said extends LogFields {
+interface Notice extends LogFields {
   readonly level: string;
   readonly message: string;
 }
 
 async function opened(records: readonly LogRecord[] = []) {
-  const said: Said[] = [];
+  const said: Notice[] = [];
   const at =
     (level: string) =>
     (fields: LogFields, message: string): void =>
@@ -49,7 +49,7 @@ const config = (subject: string | null, level: string): LogRecord =>
   );
 
 describe('records without effect', () => {
-  it('ineffective records are counted, and the first of them are named by place and key', async () => {
+  it('ineffective records are counted, and the first of them are reported with position and key', async () => {
     const good = encodeRecord({ kind: 'context', context: '.c', value: true }, 1);
     const bad = Array.from({ length: 30 }, (_, i) => raw(`no json ${i} ${'x'.repeat(500)}`, '{}'));
     const { registry, warnings } = await opened([good, ...bad]);

@@ -1,4 +1,4 @@
-/** The path of one registration through the sources, read from V8's coverage. */
+/** Bounds the number of source files on the path of one registration, from V8's coverage. */
 import { Session } from 'node:inspector/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -6,7 +6,7 @@ import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 
-/** Files that a reader of a registration has to open, without the parsers and checkers. */
+/** Maximum number of files, without parsers and checkers, that a reader of this path must open. */
 const FILES_MAX = 12;
 const COUNTED = /\/src\/registry\/((?!compatibility\/).*\.ts)$/;
 
@@ -14,11 +14,11 @@ const session = new Session();
 beforeAll(() => session.connect());
 afterAll(() => session.disconnect());
 
-/** Sources of the registry of which a function runs during `run`. */
+/** Sources of the registry in which a function runs during `run`. */
 async function filesEntered(run: () => Promise<unknown>): Promise<string[]> {
   await session.post('Profiler.enable');
   await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
-  // Taking the coverage resets the counters, so that imports do not count.
+  // Reading the coverage resets the counters, so imports do not count.
   await session.post('Profiler.takePreciseCoverage');
   await run();
   const { result } = await session.post('Profiler.takePreciseCoverage');

@@ -1,4 +1,4 @@
-// An addon that is not ours, or was built from other sources: reports what it was compiled with.
+// An addon of another project or of other sources. It reports the identity that it was compiled with.
 #include <node_api.h>
 
 static void number(napi_env env, napi_value exports, const char* name, double value) {

@@ -1,9 +1,9 @@
-/** The one-pass reader of our own events never says anything else than the careful one. */
+/** The fast path for our own events agrees with the full parser. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { orderCreatedPayload } from '../../../../src/outbox/orders/event.ts';
 import { readPaymentEvent } from '../../../../src/outbox/payments/event.ts';
-import { readUsualEvent } from '../../../../src/outbox/payments/usual-event.ts';
+import { readEventFast } from '../../../../src/outbox/payments/fast-event.ts';
 import { toRecord } from '../../../../src/outbox/relay/pipeline/event.ts';
 
 const INT64_MAX = 2n ** 63n - 1n;
@@ -26,7 +26,7 @@ function valueBytes(
   return Buffer.from(toRecord(row, 'poll').value as Uint8Array);
 }
 
-const usual = fc
+const fast = fc
   .tuple(
     fc.uuid(),
     fc.uuid(),
@@ -36,12 +36,12 @@ const usual = fc
   )
   .map((parts) => valueBytes(...parts));
 
-const whole = (value: Buffer) => readUsualEvent(value, 0, value.length);
+const whole = (value: Buffer) => readEventFast(value, 0, value.length);
 
-describe('one-pass event reader', () => {
-  it('the one-pass reader reads every event that orders writes and the relay publishes', () => {
+describe('fast event parser', () => {
+  it('the fast parser parses every event that orders writes and the relay publishes', () => {
     fc.assert(
-      fc.property(usual, (value) => {
+      fc.property(fast, (value) => {
         const event = whole(value);
         expect(event?.kind).toBe('order');
         expect(event).toEqual(readPaymentEvent(value));
@@ -49,7 +49,7 @@ describe('one-pass event reader', () => {
     );
   });
 
-  it('the one-pass reader agrees with the careful one or defers to it, whatever bytes are replaced', () => {
+  it('the fast parser agrees with the full parser or defers to it, for any replaced bytes', () => {
     const pieces = fc.oneof(
       fc.string({ maxLength: 3 }),
       fc.constantFrom('"', '\\', '0', '-', '9', '00', '-1', 'A', '}', ',"msg_id":"', ' ', '\u00e9', '1e3'),
@@ -58,7 +58,7 @@ describe('one-pass event reader', () => {
     let left = 0;
     let read = 0;
     fc.assert(
-      fc.property(usual, fc.nat(400), fc.nat(3), pieces, (value, where, cut, piece) => {
+      fc.property(fast, fc.nat(400), fc.nat(3), pieces, (value, where, cut, piece) => {
         const at = where % value.length;
         const changed = Buffer.concat([
           value.subarray(0, at),
@@ -74,7 +74,7 @@ describe('one-pass event reader', () => {
       }),
       { numRuns: 3000 },
     );
-    // Digits put in place of digits are still of the usual form.
+    // Digits replaced by digits keep the fast form.
     expect(left).toBeGreaterThan(100);
     expect(read).toBeGreaterThan(20);
   });
@@ -88,7 +88,7 @@ describe('one-pass event reader', () => {
     ['05', false],
     ['-5', false],
     ['', false],
-  ])('the one-pass reader judges an amount of %s: %s', (amount, taken) => {
+  ])('the fast parser handles an amount of %s: %s', (amount, taken) => {
     const id = '01890a5d-ac96-774b-bcce-b302099a8057';
     const text = valueBytes(id, id, 7n, 5n, new Date(0)).toString();
     const value = Buffer.from(text.replace('"amount_cents":"5"', `"amount_cents":"${amount}"`));
@@ -96,14 +96,14 @@ describe('one-pass event reader', () => {
     expect(readPaymentEvent(value).kind).toBe(taken ? 'order' : 'poison');
   });
 
-  it('the one-pass reader reads nothing outside its value', () => {
+  it('the fast parser reads nothing outside its value', () => {
     fc.assert(
-      fc.property(usual, usual, fc.nat(300), (one, other, cut) => {
+      fc.property(fast, fast, fc.nat(300), (one, other, cut) => {
         const both = Buffer.concat([one, other]);
-        expect(readUsualEvent(both, one.length, both.length)).toEqual(readPaymentEvent(other));
-        expect(readUsualEvent(both, 0, one.length)).toEqual(readPaymentEvent(one));
-        expect(readUsualEvent(both, 0, one.length - 1 - (cut % (one.length - 1)))).toBeUndefined();
-        expect(readUsualEvent(both, 0, both.length)).toBeUndefined();
+        expect(readEventFast(both, one.length, both.length)).toEqual(readPaymentEvent(other));
+        expect(readEventFast(both, 0, one.length)).toEqual(readPaymentEvent(one));
+        expect(readEventFast(both, 0, one.length - 1 - (cut % (one.length - 1)))).toBeUndefined();
+        expect(readEventFast(both, 0, both.length)).toBeUndefined();
       }),
     );
   });

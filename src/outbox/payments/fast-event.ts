@@ -1,21 +1,21 @@
-/** Reads in one pass the value that our own relay writes for our own orders, byte for byte in its
- *  usual form:
+/** Fast path of event.ts: parses in one pass the value that our relay writes for our orders, byte
+ *  for byte in this form:
  *
- *    {"msg_id":"U","event_type":"order.created.v1","payload":{"order_id":"U","account_id":"I","amount_cents":"I",
- *     "status":"created","created_at":"T"}}
+ *    {"msg_id":"U","event_type":"order.created.v1",
+ *     "payload":{"order_id":"U","account_id":"I","amount_cents":"I",
+ *                "status":"created","created_at":"T"}}
  *
- *  with U a lower-case UUID, I an int64 without leading zeros, T as Date.toISOString writes it.
- *  Whatever differs in one byte is left to the careful reader of event.ts, so this one decides
- *  nothing alone: it names every member once and in one place, hence no member is there twice.
- *  Budget: 1 us a value on one core, a fifth of the careful reader's.
+ *  (without the line breaks), with U a lower-case UUID, I an int64 without leading zeros, T as
+ *  Date.toISOString writes it. A value that differs in one byte goes to the full parser of
+ *  event.ts, so this parser never refuses a value. It expects each member once and at one place, so
+ *  no member can occur twice. Budget: 1 us a value on one core, a fifth of the full parser's.
  */
 
 import type { OrderEvent } from './event.ts';
 
 const UUID_BYTES = 36;
 const TIME_BYTES = 24;
-/** Of 19 digits, the most that an int64 has, the text decides; a number with a sign is never an
- *  amount. */
+/** Maximum digits of an int64. Numbers of 19 digits are compared as text. An amount has no sign. */
 const DIGITS_MAX = 19;
 const INT64_MAX = '9223372036854775807';
 const INT64_MIN_DIGITS = '9223372036854775808';
@@ -50,7 +50,7 @@ function isUuid(bytes: Uint8Array, at: number): boolean {
   return true;
 }
 
-/** Behind the digits at `at`; `at` itself where none of the usual form are. */
+/** Position behind the digits at `at`; `at` itself if there is no number in the expected form. */
 function digitsEnd(bytes: Uint8Array, at: number): number {
   let end = at;
   while (end - at <= DIGITS_MAX) {
@@ -62,10 +62,10 @@ function digitsEnd(bytes: Uint8Array, at: number): number {
   return count > DIGITS_MAX || (count > 1 && bytes[at] === ZERO) ? at : end;
 }
 
-/** Undefined where the value is of another form.
- *  @param bytes the buffer that holds the value from `start` to `end`; bytes behind `end` are never
- *  taken for its own */
-export function readUsualEvent(bytes: Buffer, start: number, end: number): OrderEvent | undefined {
+/** Parses the value; undefined if it has another form.
+ *  @param bytes the buffer that holds the value from `start` to `end`; bytes behind `end` never
+ *  count as part of it */
+export function readEventFast(bytes: Buffer, start: number, end: number): OrderEvent | undefined {
   let at = start;
   if (!follows(bytes, at, BEFORE_MSG_ID)) return undefined;
   const msgAt = at + BEFORE_MSG_ID.length;
@@ -101,7 +101,7 @@ export function readUsualEvent(bytes: Buffer, start: number, end: number): Order
   };
 }
 
-/** Milliseconds of YYYY-MM-DDTHH:MM:SS.mmmZ; undefined for what is not plainly one. */
+/** Returns the milliseconds of YYYY-MM-DDTHH:MM:SS.mmmZ; undefined for any other text. */
 function timeOf(bytes: Buffer, at: number): number | undefined {
   for (let i = 0; i < TIME_BYTES; i++) {
     const byte = bytes[at + i] as number;

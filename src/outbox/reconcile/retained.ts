@@ -1,14 +1,14 @@
-/** From when on each table is whole: rows that went by rule before that are no deltas. Every bound
- *  errs towards silence by a margin, because rows of one transaction are made at slightly different
- *  times.
+/** Retention bounds: the time from which each table is complete. Rows that expired by rule before
+ *  it are no deltas. Every bound is late by a margin, so that it never reports a false delta,
+ *  because rows of one transaction have slightly different times.
  *
- *    keys     idempotency_keys expire by age: where orders are older than the oldest one that is left, nothing is said before it.
- *             Behind a backlog they go in no order, and an old one outlives younger ones: then only
- *             the TTL tells what may be
- *             gone, and nothing is said of what is older than that
- *    outbox   partitions are dropped when marked and old: where ranges of ids are missing, before what follows the last of them
- *    inbox    the floor of its dropped partitions for ids with a time; for others, and for an inbox without a floor, the
- *             oldest row that is left
+ *  - keys: idempotency_keys expire by age. If orders exist that are older than the oldest key, the
+ *    bound is the oldest key. After a backlog, keys expire in no order, and an old key outlives
+ *    younger ones. Therefore the bound is never older than the TTL.
+ *  - outbox: partitions are dropped when they are old and all marked. If ranges of ids are missing,
+ *    the bound is the first row after the last of them.
+ *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an
+ *    inbox without a floor, the oldest remaining row.
  */
 import type { SqlSession } from '../../io/postgres/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
@@ -17,25 +17,25 @@ import { outboxPartitions } from '../orders/write/partitions.ts';
 
 /** Bounds as SQL literals. */
 export interface RetainedBounds {
-  /** Orders and intents from here on have their key. */
+  /** Orders and intents from this time on must have their key. */
   readonly keysFrom: string;
-  /** Orders from here on have their outbox row. */
+  /** Orders from this time on must have their outbox row. */
   readonly outboxFrom: string;
   readonly outboxDropped: boolean;
-  /** The same as a UUIDv7. */
+  /** outboxFrom as a UUIDv7. */
   readonly outboxFromId: string;
-  /** UUIDv7 from here on are in the inbox once they are charged. */
+  /** Charged UUIDv7 from this id on must be in the inbox. */
   readonly inboxFloor: string;
-  /** Charges from here on, for UUIDv7 in an inbox without a floor. */
+  /** The same for charges from this time on, for UUIDv7 in an inbox without a floor. */
   readonly inboxTimedFrom: string;
-  /** Charges from here on, for ids of other versions. */
+  /** The same for charges from this time on, for ids of other versions. */
   readonly inboxTimelessFrom: string;
 }
 
 const MARGIN = `interval '1 minute'`;
 const ZERO = '00000000-0000-0000-0000-000000000000';
 
-/** One value as text; the statement casts it. */
+/** Reads one value as text; the statement casts it. */
 async function readText(session: SqlSession, sql: string): Promise<string | null> {
   const { rows } = await session.query<{ value: string | null }>(`SELECT (${sql})::text AS value`);
   return rows[0]?.value ?? null;
@@ -43,8 +43,8 @@ async function readText(session: SqlSession, sql: string): Promise<string | null
 
 const time = (text: string): string => `'${text}'::timestamptz`;
 
-/** The first id behind the last missing range; undefined: no range is missing. */
-async function wholeFromId(session: SqlSession, schema: string): Promise<bigint | undefined> {
+/** Returns the first id after the last missing range; undefined: no range is missing. */
+async function firstCompleteId(session: SqlSession, schema: string): Promise<bigint | undefined> {
   let end: bigint | undefined;
   let from: bigint | undefined;
   let first = true;
@@ -57,7 +57,7 @@ async function wholeFromId(session: SqlSession, schema: string): Promise<bigint 
   return from;
 }
 
-/** How long orders keeps keys; undefined: its database does not say. */
+/** Returns the TTL of keys that orders stores, ms; undefined: its database has no such row. */
 async function storedKeyTtlMs(session: SqlSession, schema: string): Promise<number | undefined> {
   const table = `${schema}.${KEY_TTL_TABLE}`;
   if ((await readText(session, `SELECT to_regclass('${table}')`)) === null) return undefined;
@@ -65,28 +65,30 @@ async function storedKeyTtlMs(session: SqlSession, schema: string): Promise<numb
   return ms === null ? undefined : Number(ms);
 }
 
-/** @param keyTtlMs the shortest -key-ttl that orders had; undefined: what it has */
-export async function readKept(
+/** Reads the bounds of all tables.
+ *  @param keyTtlMs the shortest -key-ttl that orders had; default: the stored one */
+export async function readRetainedBounds(
   session: SqlSession,
   ordersSchema: string,
   paymentsSchema: string,
   keyTtlMs: number | undefined,
 ): Promise<RetainedBounds> {
   const ttlMs = keyTtlMs ?? (await storedKeyTtlMs(session, ordersSchema));
-  // Expiry may go on until the snapshot is taken, which is after the start of the transaction.
+  // Uses clock_timestamp(): keys may expire until the snapshot is taken, which is after the start
+  // of the transaction.
   const expired =
     ttlMs === undefined
       ? ''
       : `, clock_timestamp() - ${Math.trunc(ttlMs)} * interval '1 millisecond' + ${MARGIN}`;
-  // Orders from long before the oldest key show that keys have expired; until then the first orders
-  // are judged too.
+  // Orders long before the oldest key show that keys have expired. Without them, the first orders
+  // are checked too.
   const keys = await readText(
     session,
     `SELECT greatest(CASE WHEN EXISTS (SELECT FROM ${ordersSchema}.orders WHERE created_at < oldest - ${MARGIN})
        THEN oldest + ${MARGIN} ELSE oldest - ${MARGIN} END${expired})
      FROM (SELECT min(created_at) AS oldest FROM ${ordersSchema}.idempotency_keys) keys`,
   );
-  const fromId = await wholeFromId(session, ordersSchema);
+  const fromId = await firstCompleteId(session, ordersSchema);
   let outboxFrom = '-infinity';
   let outboxFromMs = 0;
   if (fromId !== undefined) {
@@ -100,11 +102,11 @@ export async function readKept(
     outboxFrom: time(outboxFrom),
     outboxDropped: fromId !== undefined,
     outboxFromId: `'${uuidAt(outboxFromMs)}'::uuid`,
-    ...(await inboxKept(session, `${paymentsSchema}.inbox`)),
+    ...(await readInboxBounds(session, `${paymentsSchema}.inbox`)),
   };
 }
 
-async function inboxKept(
+async function readInboxBounds(
   session: SqlSession,
   table: string,
 ): Promise<Pick<RetainedBounds, 'inboxFloor' | 'inboxTimedFrom' | 'inboxTimelessFrom'>> {
@@ -122,7 +124,7 @@ async function inboxKept(
     `SELECT least((SELECT min(processed_at) FROM ${names.low}), (SELECT min(processed_at) FROM ${names.high}),
        (SELECT min(processed_at) FROM ${names.rest}))`,
   );
-  // Once something was forgotten, an absence of rows without a time says nothing.
+  // After the first drop, an empty partition without time proves nothing.
   return {
     inboxFloor: `'${floor}'::uuid`,
     inboxTimedFrom: time('-infinity'),
