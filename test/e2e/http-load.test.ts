@@ -180,5 +180,5 @@ it('the bench client reports a target without a listener', async () => {
   const { target } = await serve(good);
   const [server] = servers.splice(0);
   server?.close();
-  await expect(run(target)).rejects.toThrow(`nobody answers at ${target}`);
+  await expect(run(target)).rejects.toThrow(`no connection to ${target}`);
 });
