@@ -1,5 +1,5 @@
-/** Product 3: exact event-time windows over one topic, exact through a crash. Imports core, native
- *  and ports only. */
+/** Product 3: exact event-time windows over one topic; results stay exact after a crash. Imports
+ *  only core, native kernels and ports. */
 
 export { engineRoutes, type WatermarkReport } from './api/routes.ts';
 export {

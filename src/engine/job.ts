@@ -1,5 +1,4 @@
-/** What a run computes: the settings that decide its results, checked once and written into every
- *  checkpoint. */
+/** The settings that decide the results of a run; validated once and saved in every checkpoint. */
 
 import type { WindowKernels } from '../addon/window-surface.ts';
 import type { WindowTimes } from '../core/layout/window-clock.ts';
@@ -21,13 +20,12 @@ export type Job = JobWindows & {
   readonly topic: string;
   readonly skewMs: number;
   readonly latenessMs: number;
-  /** How far an event may run ahead of its append time and still move the watermark; absent: as far
-   *  as it says. */
+  /** Limit on how far beyond its append time an event moves the watermark; absent: no limit. */
   readonly maxFutureMs?: number;
   readonly watermark: 'partition' | 'global';
 };
 
-/** Slices that a sliding window may be made of: what its key costs at most, in accumulators. */
+/** Most slices of a sliding window: an upper bound of the accumulators that its key needs. */
 const WINDOW_SLICES_MAX = 65_536;
 
 /** @throws bad_setting */
@@ -59,7 +57,7 @@ function checkSlide(sizeMs: number, slideMs: number): void {
   if (slideMs > sizeMs) {
     throw engineError(
       'bad_setting',
-      `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would be in none`,
+      `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would belong to no window`,
       { next: 'give a -slide up to -size' },
     );
   }
@@ -74,21 +72,21 @@ function checkSlide(sizeMs: number, slideMs: number): void {
   }
 }
 
-/** Which windows events are in; sessions depend on the events instead. */
+/** Assigner of aligned windows; session windows have none, because they depend on the events. */
 function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
   return job.window === 'tumbling'
     ? new TumblingWindows(job.sizeMs)
     : new SlidingWindows(job.sizeMs, job.slideMs);
 }
 
-/** State in memory, or on disk where there is a place for pieces. */
+/** State in memory, or on disk if `pieces` is given. */
 export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
   return job.window === 'session'
     ? new SessionsState(kernels, job.gapMs, shards, pieces)
     : new SliceState(kernels, assignerOf(job), shards, pieces);
 }
 
-/** In which order the pieces of its state are. */
+/** Order of the sorted runs of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
 
 export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: number): WatermarkGenerator {
@@ -106,17 +104,17 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
 }
 
 /** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then
- *  holds from there on. */
+ *  applies from that point on. */
 interface JobFlag {
   readonly field: string;
   readonly flag: string;
   readonly isSafe: boolean;
 }
 
-/** The first six decide what a piece of state is a piece of, or which topic it is of. The
- *  watermark's kind decides whether results depend on the order of partitions, which the results
- *  that left must not. The others only say which events are in time: the frontier never falls, so
- *  no event that they let in meets a window that has fired. */
+/** The first five flags decide the topic and the meaning of the saved state. The watermark mode
+ *  decides whether results depend on the order of partitions, and emitted results must not change.
+ *  The other flags only decide which events are in time. They are safe: the frontier never falls,
+ *  so no event that they admit falls into a window that has fired. */
 const JOB_FLAGS: readonly JobFlag[] = [
   { field: 'topic', flag: 'topic', isSafe: false },
   { field: 'window', flag: 'window', isSafe: false },
@@ -131,20 +129,20 @@ const JOB_FLAGS: readonly JobFlag[] = [
 
 export interface FlagChange {
   readonly flag: string;
-  /** As the flag takes it; undefined: not given. */
+  /** Text of the value as the flag accepts it; undefined: not given. */
   readonly was: string | undefined;
   readonly is: string | undefined;
   readonly isSafe: boolean;
 }
 
 /** Flags in which two jobs differ; empty when they compute the same. */
-export function jobChanges(saved: Job, asked: Job): FlagChange[] {
+export function jobChanges(saved: Job, current: Job): FlagChange[] {
   const text = (job: Job, field: string): string | undefined => {
     const value = (job as Readonly<Record<string, unknown>>)[field];
     return value === undefined ? undefined : `${value}${field.endsWith('Ms') ? 'ms' : ''}`;
   };
   return JOB_FLAGS.map(({ field, flag, isSafe }) => ({
     ...{ flag, isSafe },
-    ...{ was: text(saved, field), is: text(asked, field) },
+    ...{ was: text(saved, field), is: text(current, field) },
   })).filter(({ was, is }) => was !== is);
 }

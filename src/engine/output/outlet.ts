@@ -124,7 +124,7 @@ export class Outlet {
   /** Offers the sinks what is held, until nothing is. Never throws: a failure ends the run where
    *  that asks for room. */
   private async pass(): Promise<void> {
-    this.stages.given('sink');
+    this.stages.taskQueued('sink');
     try {
       while (this.held.length > 0) {
         const count = this.held.length;
@@ -144,7 +144,7 @@ export class Outlet {
       this.letGo();
     } finally {
       this.passing = undefined;
-      this.stages.done('sink');
+      this.stages.taskDone('sink');
     }
   }
 

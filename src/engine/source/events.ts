@@ -1,8 +1,7 @@
-/** Where events come from: every partition of one topic, from given offsets, in arrival order.
+/** Event source: every partition of one topic, from given offsets, in arrival order.
  *
- *  Two pairs of batches take turns: while the operator works on one, the broker client fills the
- *  other. No record is reordered: what the client hands over is the arrival order.
- */
+ *  Double buffering: while the operator works on one pair of batches, the broker client fills the
+ *  other. Records keep the order in which the client delivers them. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Clock } from '../../core/clock.ts';
@@ -12,7 +11,7 @@ import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../../io/kafka/p
 import { engineError, topicChanged } from '../errors.ts';
 import type { Stages } from '../stages.ts';
 
-/** Records, and row by row the events in them. */
+/** Records, and the event decoded from each row. */
 export interface EventRows {
   readonly records: RecordBatch;
   readonly events: EventBatch;
@@ -33,26 +32,25 @@ export interface Bounds {
 
 export interface EventSource {
   readonly partitionCount: number;
-  /** Of every partition, now. */
+  /** Current bounds of every partition. */
   bounds(): Promise<readonly Bounds[]>;
-  /** First offsets of the partitions that the topic was given since, in order behind those that are
-   *  read.
-   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask
-   *  again later */
+  /** First offsets of partitions added since the last read of the topic, in partition order.
+   *  @throws topic_changed when the topic was deleted and recreated; errors of the broker client,
+   *  after which the caller retries */
   added(): Promise<readonly number[]>;
-  /** Reads on from these offsets, one a partition; there may be more than before. What was read
-   *  ahead is dropped. */
+  /** Reads from these offsets, one for each partition; there may be more partitions than before.
+   *  Drops rows that were read ahead. */
   start(offsets: readonly number[]): Promise<void>;
-  /** The next rows, decoded; valid until the next call. Undefined when the wait ended first. */
+  /** Returns the next rows, decoded; valid until the next call. Undefined if the wait timed out. */
   next(waitMs: number): Promise<EventRows | undefined>;
-  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the
-   *  last record; -1 before its end was met. */
+  /** Offset up to which a partition is known to hold nothing more to read. It may lie beyond the
+   *  last record; -1 before the end was reached. */
   endOf(partition: number): number;
-  /** All rows that were returned last, in their order. */
+  /** Receipts of the rows that `next` returned last, in row order. */
   readonly receipts: readonly Receipt[];
-  /** A restart goes on at these offsets, one a partition, or behind them. */
+  /** Reports that a restart resumes at these offsets, one for each partition, or later. */
   saved?(offsets: readonly number[]): void;
-  /** Settles when no read is under way; the rows handed out are no longer valid. */
+  /** Settles when no read is in flight; rows returned before are no longer valid. */
   stop(): Promise<void>;
 }
 
@@ -62,15 +60,16 @@ export interface BrokerSourceParts {
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
-  /** Undefined: not known. */
+  /** Undefined: unknown. */
   readonly topicId?: string | undefined;
-  /** The topic at the broker now. */
+  /** Reads the current metadata of the topic from the broker. */
   readonly findTopic: () => Promise<{ readonly partitions: number; readonly id: string | undefined }>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
-  /** Is told when records arrived and are decoded; whoever takes them says what comes next. */
-  readonly stages: Pick<Stages, 'arrived' | 'works'>;
+  /** Receives the arrival and the decoding of records; the consumer of the rows reports the stages
+   *  after that. */
+  readonly stages: Pick<Stages, 'recordsReady' | 'enter'>;
 }
 
 interface Filled {
@@ -79,14 +78,14 @@ interface Filled {
   readonly readyMs: number;
 }
 
-/** How long the broker is asked for the ends of a partition. */
+/** Timeout of the query for the bounds of a partition. */
 const BOUNDS_TIMEOUT_MS = 10_000;
 
 export class BrokerSource implements EventSource {
   receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;
   private readonly pairs: readonly [EventRows, EventRows];
-  /** One a partition. */
+  /** End offset of each partition. */
   private ends: Float64Array;
   private turn: 0 | 1 = 0;
   private filling: Promise<Filled> | undefined;
@@ -133,17 +132,17 @@ export class BrokerSource implements EventSource {
   async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
     const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
-    // A client that does not say when it received a record counts it from the batch that was ready.
+    // A client without receipt times: the latency of its records starts when the batch is ready.
     this.receipts = (result.receipts ?? [{ rows: result.rowCount, ageMs: 0 }]).map(({ rows, ageMs }) => ({
       ...{ rows, atMs: readyMs - ageMs },
     }));
-    this.parts.stages.arrived(askedMs, readyMs);
+    this.parts.stages.recordsReady(askedMs, readyMs);
     this.turn = this.turn === 0 ? 1 : 0;
     this.filling = this.fill(this.pairs[this.turn], waitMs);
     for (const event of result.events) this.note(event);
     for (const end of result.ends) this.ends[end.partition] = Number(end.offset);
     if (result.rowCount === 0) return undefined;
-    this.parts.stages.works('decode');
+    this.parts.stages.enter('decode');
     this.parts.kernels.decodeEvents(pair.records, pair.events);
     return pair;
   }
@@ -167,13 +166,15 @@ export class BrokerSource implements EventSource {
     pair.records.clear();
     const { clock, consumer } = this.parts;
     const askedMs = clock.monotonicMs();
-    // The batch may be ready long before the thread has the time to hear of it.
+    // The batch may be ready long before this thread runs the callback, so prefer the client's
+    // time.
     const filling = consumer.consume(pair.records, waitMs).then((result) => ({
       result,
       askedMs,
       readyMs: result.tookMs === undefined ? clock.monotonicMs() : askedMs + result.tookMs,
     }));
-    // A failure is met by the call that waits for it; until then it is nobody's.
+    // The next call of `next` awaits this promise and throws its error; until then, prevent an
+    // unhandled rejection.
     filling.catch(() => {});
     return filling;
   }
@@ -182,7 +183,7 @@ export class BrokerSource implements EventSource {
     if (event.name === 'MILLRACE_OVERSIZE') {
       throw engineError(
         'oversize_record',
-        `a record of partition ${event.partition ?? '?'} is larger than a batch takes: ${event.message}`,
+        `a record of partition ${event.partition ?? '?'} exceeds the batch size: ${event.message}`,
         {
           next: 'remove the record or raise -batch-bytes',
         },

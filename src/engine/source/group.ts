@@ -1,12 +1,12 @@
-/** A consumer group as a lease on a topic: who has every partition of it may read.
+/** A consumer group as a lease on a topic: the member that holds every partition may read.
  *
- *  The member reads nothing: its partitions are paused, and the engine reads over a client of its
- *  own from the offsets of its changelog. So what the group does decides whether the engine reads,
- *  never what it reads. Invariants: (1) the lease is whole only between a rebalance that gave the
- *  last partition and one that takes any; (2) offsets are committed only while it is whole, and
- *  never lie behind where a restart goes on; (3) a member that was given a part, and has not had
- *  all since it joined, leaves: so of two engines the one that reads keeps all.
- */
+ *  The member itself reads no records. Its partitions are paused; the engine reads with a client of
+ *  its own from the offsets of its changelog. The group therefore decides only if the engine reads,
+ *  never from which offset. Invariants: (1) the lease is complete only from the rebalance that
+ *  assigns the last partition until the next one that revokes any; (2) offsets are committed only
+ *  while the lease is complete, and never lie beyond the offset at which a restart resumes; (3) a
+ *  member that holds a part, and has not held all partitions since it joined, leaves. So of two
+ *  engines the reading one keeps all partitions. */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
@@ -14,22 +14,22 @@ import type { Logger } from '../../core/log.ts';
 import type { BatchConsumer, Rebalance } from '../../io/kafka/port.ts';
 
 const POLL_MS = 100;
-/** How long a member keeps a part: one that has read waits for the rest to come back, one that has
- *  not lets it go. */
+/** Longest time that a member keeps a part of the partitions: a member that has read waits for the
+ *  others to be assigned again, a newcomer leaves. */
 const PART_MS_READER = 30_000;
 const PART_MS_NEWCOMER = 1_000;
-/** A member that has left joins again after this and up to twice as much. */
+/** A member that left joins again after 1 to 2 times this delay. */
 const REJOIN_MS = 5_000;
-/** What comes before a partition is paused is let go. */
+/** Records that arrive before a partition is paused are discarded. */
 const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
 
-/** What the source needs of it. */
+/** The part of a lease that the source needs. */
 export interface Lease {
-  /** Whether all of the first `partitions` are held. */
+  /** True if all of the first `partitions` are held. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
-  /** Offsets at which a restart goes on, at least: tools see them. */
+  /** Commits offsets for consumer-group tools; a restart resumes at these offsets or later. */
   commit(offsets: readonly number[]): void;
 }
 
@@ -40,7 +40,7 @@ export interface GroupLeaseParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** In [0, 1). */
+  /** Uniform in [0, 1). */
   readonly random: () => number;
 }
 
@@ -50,13 +50,13 @@ export class GroupLease implements Lease {
   private readonly unpaused = new Set<number>();
   private readonly batch = RecordBatch.create(UNREAD_ROWS, UNREAD_BYTES);
   private hasRead = false;
-  /** Monotonic ms since when it holds a part. */
+  /** Monotonic ms since when the member holds only a part. */
   private partSince: number | undefined;
-  private wanted: readonly number[] | undefined;
-  /** Offsets that were refused: they are tried again at the end only. */
-  private refused: readonly number[] | undefined;
+  private pending: readonly number[] | undefined;
+  /** Offsets whose commit failed; they are retried only on close. */
+  private failed: readonly number[] | undefined;
   private isClosing = false;
-  /** Monotonic ms until when the last offsets are tried again. */
+  /** Monotonic ms until which the commit of the last offsets is retried. */
   private closeByMs = 0;
   private running: Promise<void> | undefined;
 
@@ -75,16 +75,16 @@ export class GroupLease implements Lease {
     return this.held.has(partition);
   }
   commit(offsets: readonly number[]): void {
-    this.wanted = offsets;
+    this.pending = offsets;
   }
 
-  /** Joins the group, and again whenever it has left it, until it is closed. */
+  /** Joins the group, and joins again after each departure, until it is closed. */
   start(): void {
     this.running ??= this.run();
   }
 
-  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that
-   *  fails is tried again */
+  /** Commits the remaining offsets and leaves the group. @param withinMs how long a failed commit
+   *  is retried */
   async close(withinMs = 0): Promise<void> {
     this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
     this.isClosing = true;
@@ -95,30 +95,27 @@ export class GroupLease implements Lease {
     const { log, sleep, random } = this.parts;
     while (!this.isClosing) {
       try {
-        await this.member();
+        await this.runMember();
       } catch (thrown) {
-        log.warn({ error: String(thrown) }, 'the consumer group could not be held');
+        log.warn({ error: String(thrown) }, 'the consumer group membership failed; joining again');
       }
-      this.forget();
+      this.reset();
       let left = this.isClosing ? 0 : REJOIN_MS * (1 + random());
       for (; left > 0 && !this.isClosing; left -= POLL_MS) await sleep(Math.min(left, POLL_MS));
     }
   }
 
-  /** From joining to leaving. */
-  private async member(): Promise<void> {
+  /** Runs one membership, from joining to leaving. */
+  private async runMember(): Promise<void> {
     const { join, topic, log } = this.parts;
-    const member = await join((rebalance) => this.turn(rebalance));
+    const member = await join((rebalance) => this.onRebalance(rebalance));
     try {
       await member.subscribe([topic]);
       while (!this.isClosing) {
-        await this.read(member);
+        await this.poll(member);
         await this.commitTo(member);
-        if (this.isToLeave()) {
-          log.info(
-            { held: [...this.held] },
-            'another member has the rest of the partitions: leaving the group',
-          );
+        if (this.shouldLeave()) {
+          log.info({ held: [...this.held] }, 'another member holds the other partitions; leaving the group');
           break;
         }
       }
@@ -128,25 +125,26 @@ export class GroupLease implements Lease {
     }
   }
 
-  /** What a member must do to stay one, and to hear of rebalances. */
-  private async read(member: BatchConsumer): Promise<void> {
+  /** Polls, as membership and rebalance callbacks require, and pauses new partitions. */
+  private async poll(member: BatchConsumer): Promise<void> {
     const { events } = await member.consume(this.batch, POLL_MS);
-    for (const { name, message } of events) this.parts.log.info({ event: name, message }, 'consumer group');
+    for (const { name, message } of events)
+      this.parts.log.info({ event: name, message }, 'consumer group event');
     await this.pause(member);
   }
 
-  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next
-   *  run. */
+  /** Commits after the last checkpoint: without these offsets, tools report a backlog until the
+   *  next run. */
   private async commitLast(member: BatchConsumer): Promise<void> {
     for (;;) {
       await this.commitTo(member);
       const isLate = this.parts.clock.monotonicMs() >= this.closeByMs;
-      if (this.wanted === undefined || !this.isWhole || isLate) return;
-      await this.read(member);
+      if (this.pending === undefined || !this.isWhole || isLate) return;
+      await this.poll(member);
     }
   }
 
-  private turn({ kind, partitions }: Rebalance): void {
+  private onRebalance({ kind, partitions }: Rebalance): void {
     const { topic, log } = this.parts;
     const wasWhole = this.isWhole;
     for (const { partition } of partitions.filter((one) => one.topic === topic)) {
@@ -159,15 +157,15 @@ export class GroupLease implements Lease {
       }
     }
     if (this.isWhole) this.hasRead = true;
-    // Who was thought dead gives way to whoever took over.
+    // A member that lost its session yields to the member that took over.
     if (kind === 'lost') this.hasRead = false;
     this.partSince = undefined;
     if (wasWhole !== this.isWhole && !this.isClosing)
       log.info(
         { kind, held: this.held.size },
         wasWhole
-          ? 'the group takes partitions away: reading stops'
-          : 'the group gave every partition: reading',
+          ? 'the group revoked partitions; reading stops'
+          : 'the group assigned every partition; reading starts',
       );
   }
 
@@ -178,33 +176,33 @@ export class GroupLease implements Lease {
         await member.pause([{ topic, partition }]);
         this.unpaused.delete(partition);
       } catch (thrown) {
-        // It may have been taken away meanwhile; else it is tried again.
+        // The partition may have been revoked meanwhile; otherwise the next poll retries.
         log.debug({ partition, error: String(thrown) }, 'a partition of the group is not paused yet');
       }
     }
   }
 
   private async commitTo(member: BatchConsumer): Promise<void> {
-    const { wanted } = this;
-    if (wanted === undefined || !this.isWhole) return;
-    if (wanted === this.refused && !this.isClosing) return;
+    const { pending } = this;
+    if (pending === undefined || !this.isWhole) return;
+    if (pending === this.failed && !this.isClosing) return;
     const { topic, log } = this.parts;
     try {
       const outcome = await member.commit(
-        wanted.map((offset, partition) => ({ topic, partition, offset: BigInt(offset) })),
+        pending.map((offset, partition) => ({ topic, partition, offset: BigInt(offset) })),
       );
-      if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
+      if (outcome === 'committed' && this.pending === pending) this.pending = undefined;
     } catch (thrown) {
-      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end
-      // tries again.
-      const isNew = this.refused !== wanted;
-      this.refused = wanted;
+      // No restart depends on these offsets: the next checkpoint commits newer ones, and closing
+      // retries.
+      const isNew = this.failed !== pending;
+      this.failed = pending;
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
       if (isNew) log.info({ error }, 'offsets were not committed');
     }
   }
 
-  private isToLeave(): boolean {
+  private shouldLeave(): boolean {
     if (this.held.size === 0 || this.isWhole) {
       this.partSince = undefined;
       return false;
@@ -214,7 +212,7 @@ export class GroupLease implements Lease {
     return now - this.partSince >= (this.hasRead ? PART_MS_READER : PART_MS_NEWCOMER);
   }
 
-  private forget(): void {
+  private reset(): void {
     this.held.clear();
     this.unpaused.clear();
     this.hasRead = false;

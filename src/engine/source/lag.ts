@@ -1,58 +1,57 @@
-/** How much the broker holds that has not been read, asked of it now and then beside the reading.
- *  Says whether the source has records to give, which a wait for them alone does not tell.
- */
+/** Number of unread records at the broker, polled concurrently with the reading. It tells whether
+ *  the source has records to deliver; the duration of a wait for records alone does not. */
 import type { EventSource } from './events.ts';
 
-/** Between two questions. */
-const ASK_MS = 1000;
-/** The part of what was read between two questions that may be unread where the end is said to be
- *  met: what is on its way. */
-const ON_ITS_WAY = 0.1;
+/** Interval between two queries. */
+const POLL_MS = 1000;
+/** Share of the records read since the last query that may be unread while the end still counts as
+ *  reached: they are in flight. */
+const IN_FLIGHT_SHARE = 0.1;
 
 export interface LagParts {
   readonly source: Pick<EventSource, 'bounds' | 'endOf'>;
   readonly positions: { readonly partitionCount: number; position(partition: number): number };
-  /** Rows the largest batch has: fewer than that are no backlog. */
+  /** Rows of the largest batch: fewer unread records are no backlog. */
   readonly rowCapacity: number;
 }
 
 export class LagWatch {
   private readonly parts: LagParts;
-  private nextMs = Number.NEGATIVE_INFINITY;
-  private asking = false;
+  private nextPollMs = Number.NEGATIVE_INFINITY;
+  private isPolling = false;
   private readTo = 0;
-  private onItsWay: number;
-  /** Records behind the positions; NaN before the broker has answered. */
+  private inFlightMax: number;
+  /** Records after the positions; NaN before the broker has answered. */
   unread = Number.NaN;
 
   constructor(parts: LagParts) {
     this.parts = parts;
-    this.onItsWay = parts.rowCapacity;
+    this.inFlightMax = parts.rowCapacity;
   }
 
-  /** Asks where it is time to. */
-  look(nowMs: number): void {
-    if (this.asking || nowMs < this.nextMs) return;
-    this.nextMs = nowMs + ASK_MS;
-    this.asking = true;
-    this.ask()
-      // It is asked again; a source that has failed ends the reading.
+  /** Starts a query if one is due. */
+  poll(nowMs: number): void {
+    if (this.isPolling || nowMs < this.nextPollMs) return;
+    this.nextPollMs = nowMs + POLL_MS;
+    this.isPolling = true;
+    this.query()
+      // The next poll asks again; a source that failed ends the reading itself.
       .catch(() => {})
       .finally(() => {
-        this.asking = false;
+        this.isPolling = false;
       });
   }
 
-  /** Whether everything that there was has been read, but for what is on its way. */
+  /** True if all existing records have been read, except those in flight. */
   get isAtEnd(): boolean {
-    if (this.unread <= this.onItsWay) return true;
+    if (this.unread <= this.inFlightMax) return true;
     const { source, positions } = this.parts;
     for (let partition = 0; partition < positions.partitionCount; partition++)
       if (source.endOf(partition) < positions.position(partition)) return false;
     return true;
   }
 
-  private async ask(): Promise<void> {
+  private async query(): Promise<void> {
     const { source, positions, rowCapacity } = this.parts;
     const bounds = await source.bounds();
     let unread = 0;
@@ -62,7 +61,7 @@ export class LagWatch {
       readTo += position;
       unread += Math.max(0, high - position);
     });
-    this.onItsWay = Math.max(rowCapacity, ON_ITS_WAY * (readTo - this.readTo));
+    this.inFlightMax = Math.max(rowCapacity, IN_FLIGHT_SHARE * (readTo - this.readTo));
     this.readTo = readTo;
     this.unread = unread;
   }

@@ -1,5 +1,5 @@
-/** A source that hands rows out only while the lease on its partitions is whole. What was read
- *  ahead stays until then. */
+/** Decorator of a source that returns rows only while the lease covers every partition. Rows that
+ *  were read ahead are kept until the lease is complete again. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
 import type { Lease } from './group.ts';
@@ -8,7 +8,7 @@ export class LeasedSource implements EventSource {
   private readonly source: EventSource;
   private readonly lease: Lease;
   private readonly sleep: (ms: number) => Promise<void>;
-  /** Came while the lease went. */
+  /** Rows that arrived while the lease was being lost. */
   private kept: EventRows | undefined;
 
   constructor(source: EventSource, lease: Lease, sleep: (ms: number) => Promise<void>) {
@@ -28,7 +28,8 @@ export class LeasedSource implements EventSource {
     return this.source.bounds();
   }
 
-  /** Only those that the group has given already, so that none stops the reading. */
+  /** Only the partitions that the group has already assigned: a partition without lease would stop
+   *  the reading. */
   async added(): Promise<readonly number[]> {
     const lows = await this.source.added();
     const known = this.partitionCount;
@@ -51,8 +52,8 @@ export class LeasedSource implements EventSource {
     return this.isHeld ? rows : undefined;
   }
 
-  /** Nobody knows what there is to read while another may be reading: no partition becomes idle by
-   *  that. */
+  /** -1 without the lease, because another process may be reading: the end of a partition is
+   *  unknown then, so no partition becomes idle. */
   endOf(partition: number): number {
     return this.isHeld ? this.source.endOf(partition) : -1;
   }

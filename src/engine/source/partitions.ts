@@ -1,5 +1,5 @@
-/** Checks the topic beside the reading: for partitions that it was given, and that it is still the
- *  same one. */
+/** Checks the topic periodically, concurrently with the reading: for added partitions, and that it
+ *  was not recreated. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { EventSource } from './events.ts';
@@ -8,12 +8,12 @@ export class PartitionWatch {
   private readonly source: Pick<EventSource, 'added'>;
   private readonly intervalMs: number;
   private readonly log: Logger;
-  private nextLook: number | undefined;
-  private isLooking = false;
+  private nextCheck: number | undefined;
+  private isChecking = false;
   private found: readonly number[] = [];
   private failure: unknown;
 
-  /** `intervalMs` 0: never looks. */
+  /** `intervalMs` 0: never checks. */
   constructor(source: PartitionWatch['source'], intervalMs: number, log: Logger) {
     this.source = source;
     this.intervalMs = intervalMs;
@@ -21,31 +21,31 @@ export class PartitionWatch {
   }
 
   /** First offsets of the partitions that were found; the caller starts to read them. `now`:
-   *  monotonic.
+   *  monotonic ms.
    *  @throws topic_changed */
   due(now: number): readonly number[] {
     if (this.failure !== undefined) throw this.failure;
     const { found } = this;
     this.found = [];
-    this.nextLook ??= now + this.intervalMs;
-    // What was found is not among those that are read yet.
-    const isFree = found.length === 0 && !this.isLooking;
-    if (this.intervalMs > 0 && now >= this.nextLook && isFree) {
-      this.nextLook = now + this.intervalMs;
-      this.isLooking = true;
-      void this.look();
+    this.nextCheck ??= now + this.intervalMs;
+    // Partitions in `found` are not being read yet, so another check would find them again.
+    const isFree = found.length === 0 && !this.isChecking;
+    if (this.intervalMs > 0 && now >= this.nextCheck && isFree) {
+      this.nextCheck = now + this.intervalMs;
+      this.isChecking = true;
+      void this.check();
     }
     return found;
   }
 
-  private async look(): Promise<void> {
+  private async check(): Promise<void> {
     try {
       this.found = await this.source.added();
     } catch (thrown) {
       if (findMillraceError(thrown)?.code === 'topic_changed') this.failure = thrown;
-      this.log.info({ error: String(thrown) }, 'the topic could not be asked for its partitions');
+      this.log.info({ error: String(thrown) }, 'partition check failed; it is retried');
     } finally {
-      this.isLooking = false;
+      this.isChecking = false;
     }
   }
 }

@@ -1,12 +1,11 @@
-/** The window operator: a synchronous step over a batch. No clock, randomness, socket or disk.
+/** Window operator: a synchronous step over a batch, without clock, randomness, socket or disk.
  *
- *  Rows are admitted in order of arrival, what is in time is accumulated, and what the frontier has
- *  reached fires: windows as soon as a row makes one due, sessions where the piece ends.
- *  Invariants: (1) the results and the counts depend on the rows of each partition and the
- *  decisions alone, not on where batches are cut or how many shards there are; (2) an accepted
- *  event never meets a fired window; (3) between two steps everything that the frontier has reached
- *  has fired.
- */
+ *  Rows are admitted in arrival order, rows in time are accumulated, and results fire as far as the
+ *  frontier has advanced: windows as soon as a row makes them due, sessions at the end of the
+ *  admitted rows.
+ *  Invariants: (1) results and counts depend only on the rows of each partition and on the
+ *  decisions, not on batch boundaries or the number of shards; (2) an accepted event never falls
+ *  into a fired window; (3) between two steps, everything up to the frontier has fired. */
 import { invariant } from '../../core/errors.ts';
 import { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
 import type { EventBatch } from '../../core/layout/event-batch.ts';
@@ -18,13 +17,13 @@ import type { WatermarkGenerator } from '../source/admission.ts';
 import { type StageCursor, UNTIMED } from '../stages.ts';
 import type { StateBackend, StateFiring, StateJournal } from '../state/port.ts';
 
-/** Is told of every change in its order, before what depends on it is handed out. Cells are
+/** Receives every change in order, before a result that depends on it is returned. Cells are
  *  borrowed. */
 export interface Journal extends StateJournal {
-  /** Rows of a batch were taken; `admitted` of them were accumulated, and the state has their
-   *  deltas. `arrivals` says in which order partitions were met, where results depend on it; `late`
-   *  has copies of the rows that were refused, where they are asked for. Returns the number of the
-   *  record. */
+  /** Records that rows of a batch were admitted; `admitted` of them were accumulated, and the state
+   *  has their deltas. `arrivals` is the interleaving of partitions, if results depend on it.
+   *  `late` has copies of the refused rows, if a side output is configured. Returns the sequence
+   *  number of the record. */
   afterBatch(
     cells: Float64Array,
     clock: Float64Array,
@@ -36,37 +35,37 @@ export interface Journal extends StateJournal {
   added(cells: Float64Array, clock: Float64Array): void;
 }
 
-const nothing = (): void => {};
+const ignore = (): void => {};
 
-/** For a run that nobody takes up. */
+/** Discards all changes, for a run that is never resumed. */
 export const UNLOGGED: Journal = {
   afterBatch: () => 0,
-  idle: nothing,
-  added: nothing,
-  sealed: nothing,
-  tookOut: nothing,
+  idle: ignore,
+  added: ignore,
+  sealed: ignore,
+  tookOut: ignore,
   sweeping: () => 0,
-  swept: nothing,
+  swept: ignore,
 };
 
 export interface OperatorParts {
   readonly watermarks: WatermarkGenerator;
   readonly state: StateBackend;
   readonly journal: Journal;
-  /** Rows the largest batch has. */
+  /** Rows of the largest batch. */
   readonly rowCapacity: number;
-  /** Is told what the step is at; absent: nobody. */
+  /** Receives the stage that the step is in; absent: stages are not timed. */
   readonly stages?: StageCursor;
-  /** Gets copies of the rows that are refused, behind the record that says so. */
+  /** Receives copies of the refused rows, after the changelog record that holds them. */
   readonly late?: { offer(seq: number, copies: Uint8Array): void } | undefined;
 }
 
-/** Where a run stands that is taken up; the state has been loaded. */
+/** State at which a run resumes; the rows of the state have been loaded. */
 export interface OperatorState {
   readonly progress: Float64Array;
   readonly frontier: number;
   readonly maxSeen: number;
-  /** What ends at or before it has left for good. */
+  /** Results that end at or before this time are durable in the sinks. */
   readonly fired: number;
 }
 
@@ -77,7 +76,7 @@ export class WindowOperator {
   private readonly admitted: AdmittedBatch;
   private readonly stages: StageCursor;
   private readonly late: OperatorParts['late'];
-  /** Only where copies are asked for. */
+  /** Set only if copies are needed. */
   private readonly refused: RefusedBatch | undefined;
 
   constructor(parts: OperatorParts) {
@@ -90,35 +89,35 @@ export class WindowOperator {
     this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first
-   *  batch. */
-  resume(standing: OperatorState, atMs: number): readonly StateFiring[] {
+  /** Resumes from a saved state; returns the results that may not have been forwarded. Call once,
+   *  before the first batch. */
+  resume(saved: OperatorState, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
-    const { progress, frontier, maxSeen, fired } = standing;
+    const { progress, frontier, maxSeen, fired } = saved;
     watermarks.restore(progress, frontier, maxSeen);
     this.state.resume(fired);
-    // A shorter skew or lateness than before moves the frontier; the changelog has that before what
-    // fires by it.
+    // A shorter skew or lateness than before advances the frontier. The changelog must record that
+    // before results fire because of it.
     watermarks.refresh();
     this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);
     return this.fired(atMs);
   }
 
-  /** Takes a batch, a row of events for each record; gives what fired, in the order of the ends.
-   *  `atMs`: monotonic. */
+  /** Processes a batch with an event row for each record; returns the firings in the order of their
+   *  ends. `atMs`: monotonic ms. */
   step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
     const { watermarks, state, journal, admitted, refused, stages } = this;
     const fired: StateFiring[] = [];
     for (let from = 0; from < records.rowCount; ) {
-      stages.works('route');
+      stages.enter('route');
       const taken = watermarks.admit(records, events, from, admitted, refused);
-      invariant(taken > 0, 'admission goes on once what was due has fired');
+      invariant(taken > 0, 'admission must continue after due windows have fired');
       if (admitted.rowCount > 0) {
-        invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never meets a fired window');
-        stages.works('update');
+        invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never falls into a fired window');
+        stages.enter('update');
         state.accumulate(events, admitted);
       }
-      stages.works('changelog');
+      stages.enter('changelog');
       const arrivals = watermarks.dependsOnOrder
         ? arrivalsOf(records.columns.partition, from, from + taken)
         : undefined;
@@ -131,7 +130,7 @@ export class WindowOperator {
     return fired;
   }
 
-  /** The partition is idle from here to its next valid event. */
+  /** Marks the partition idle until its next valid event. */
   idle(partition: number, atMs: number): readonly StateFiring[] {
     const { watermarks } = this;
     watermarks.idle(partition);
@@ -139,20 +138,21 @@ export class WindowOperator {
     return this.fired(atMs);
   }
 
-  /** What is ready to fire though nothing came. */
+  /** Fires results that are ready without new input. */
   due(atMs: number): readonly StateFiring[] {
     return this.state.isDue(atMs) ? this.fired(atMs) : [];
   }
 
-  /** The topic has one more partition. */
+  /** Adds one partition to the topic. */
   added(offset: number): void {
     const { watermarks } = this;
     watermarks.added(offset);
     this.journal.added(watermarks.cells, watermarks.clock);
   }
 
-  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are, and
-   *  the journal is not told: a run that goes on does so from before this. No batch may follow. */
+  /** Fires everything that is open, at the end of a bounded input. Watermarks do not change and the
+   *  journal gets no record, so a run that continues resumes from before this point. No batch may
+   *  follow. */
   drain(atMs: number): readonly StateFiring[] {
     const fired: StateFiring[] = [];
     this.fire(Number.POSITIVE_INFINITY, atMs, fired, UNLOGGED);
@@ -166,9 +166,9 @@ export class WindowOperator {
   }
 
   private fire(frontier: number, atMs: number, into: StateFiring[], journal: StateJournal): void {
-    this.stages.works('update');
+    this.stages.enter('update');
     for (const firing of this.state.fire(frontier, atMs, journal)) into.push(firing);
     this.watermarks.nextEnd = this.state.nextEnd;
-    this.stages.rests();
+    this.stages.leave();
   }
 }
