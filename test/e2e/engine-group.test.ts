@@ -145,7 +145,7 @@ it('the member with the state folder stops reading when another member takes par
   // Met at its end.
   reading.catch(() => {});
   try {
-    await says(engine, 'the group takes partitions away: reading stops');
+    await says(engine, 'the group revoked partitions; reading stops');
     await answers(address, 503);
     await until(
       'the part of the other',

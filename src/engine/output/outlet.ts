@@ -1,9 +1,9 @@
-/** The way of firings out of the engine: held until the changelog up to them is durable, then
- *  written to the sinks in their order, then noted in the changelog as gone.
+/** Forwards firings to the sinks: holds them until the changelog up to them is durable, writes them
+ *  in order, then records them in the changelog as fired.
  *
- *  Invariants: (1) one wait for the changelog and one for the sinks at a time, however many firings
- *  come: each takes along whatever came during the one before; (2) the changelog is told of a
- *  frontier only when everything that was taken with it or before is durable in every sink.
+ *  Invariants: (1) at most one wait for the changelog and one for the sinks is in flight, however
+ *  many firings arrive; each wait covers everything that arrived during the previous wait; (2) the
+ *  changelog records a frontier as fired only when all results up to it are durable in every sink.
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -19,26 +19,27 @@ export interface OutletParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** As for the writer. */
+  /** See SinkWriterParts. */
   readonly onWritten: (rows: number, seconds: number) => void;
   readonly stages: Stages;
 }
 
-/** Firings taken before those that were let go are looked for; twice as many as were left the last
- *  time, if that is more. */
+/** Number of unclosed firings at which closed ones are removed from the list; the next limit is
+ *  twice the number that remained, if that is larger. */
 const SWEEP_FIRINGS_MIN = 64;
 
 export class Outlet {
   private readonly checkpointer: OutletParts['checkpointer'];
   private readonly writer: SinkWriter;
-  /** Not offered to the sinks yet, and the newest frontier that came with one of them. */
+  /** Firings not yet offered to the sinks, and the newest frontier that arrived with them. */
   private held: StateFiring[] = [];
   private heldRows = 0;
   private heldTo: number | undefined;
-  private passing: Promise<void> | undefined;
-  /** Newest frontier whose firings the sinks were offered, until somebody waits for them. */
+  private forwarding: Promise<void> | undefined;
+  /** Newest frontier whose firings the sinks were offered and that `recording` has not picked up
+   *  yet. */
   private offeredTo: number | undefined;
-  private telling: Promise<void> | undefined;
+  private recording: Promise<void> | undefined;
   private unclosed: StateFiring[] = [];
   private sweepAt = SWEEP_FIRINGS_MIN;
   private readonly stages: Stages;
@@ -51,16 +52,15 @@ export class Outlet {
     this.stages = writer.stages;
   }
 
-  /** False while a sink cannot be reached. */
+  /** False while a sink is unreachable. */
   get ready(): boolean {
     return this.writer.ready;
   }
-  /** Rows that have fired and are not durable in every sink, at most. */
+  /** Upper bound of the rows that have fired and are not durable in every sink. */
   get waitingRows(): number {
     return this.heldRows + this.writer.waitingRows;
   }
-  /** Whether there are firings that may not be durable yet. @throws what a sink or the changelog
-   *  threw */
+  /** True if some firings may not be durable yet. @throws the error of a sink or the changelog */
   get isLeaving(): boolean {
     this.rethrow();
     return this.leaving.length > 0;
@@ -71,8 +71,8 @@ export class Outlet {
     return this.unclosed;
   }
 
-  /** Takes firings over, to close them; with these, everything that ends by `frontier` has fired.
-   *  Without a frontier the changelog is not told that they are gone. */
+  /** Takes ownership of the firings, including their `close`. With these, everything that ends by
+   *  `frontier` has fired. Without a frontier the changelog does not record them as fired. */
   take(firings: readonly StateFiring[], frontier: number | undefined): void {
     if (this.unclosed.length >= this.sweepAt)
       this.sweepAt = Math.max(SWEEP_FIRINGS_MIN, 2 * this.leaving.length);
@@ -82,30 +82,30 @@ export class Outlet {
       this.heldRows += firing.rowsMax;
     }
     this.heldTo = frontier ?? this.heldTo;
-    if (this.failure !== undefined) this.letGo();
-    else if (this.held.length > 0) this.passing ??= this.pass();
+    if (this.failure !== undefined) this.closeHeld();
+    else if (this.held.length > 0) this.forwarding ??= this.forward();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
-   *  @throws what a sink or the changelog threw */
+  /** Settles when reading may continue: the backlog is within its limits, or the signal is aborted.
+   *  @throws the error of a sink or the changelog */
   async room(signal: AbortSignal): Promise<void> {
     if (this.held.length > SINK_FIRINGS_WAITING_MAX || this.heldRows > SINK_ROWS_WAITING_MAX)
-      await this.stages.waiting('changelog', async () => this.passing);
+      await this.stages.waiting('changelog', async () => this.forwarding);
     this.rethrow();
     if (this.writer.isFull) await this.stages.waiting('sink', () => this.writer.room(signal));
     this.writer.rethrow();
   }
 
-  /** Settles when everything taken so far is durable in every sink, and the changelog has been
-   *  told. @throws as room; sink_failed when it was given up */
+  /** Settles when everything taken so far is durable in every sink and recorded in the changelog.
+   *  @throws as `room`; sink_failed when the writer was stopped */
   async flushed(): Promise<void> {
-    await this.stages.waiting('changelog', async () => this.passing);
-    await this.stages.waiting('sink', async () => this.telling);
+    await this.stages.waiting('changelog', async () => this.forwarding);
+    await this.stages.waiting('sink', async () => this.recording);
     this.rethrow();
     await this.stages.waiting('sink', () => this.writer.flushed());
   }
 
-  /** Gives up what still waits. */
+  /** Discards the firings that are not written yet. */
   stop(): void {
     this.stopped = true;
     this.writer.stop();
@@ -115,15 +115,15 @@ export class Outlet {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Closes what the sinks are not going to be offered. */
-  private letGo(): void {
+  /** Closes firings that will not be offered to the sinks. */
+  private closeHeld(): void {
     for (const firing of this.held.splice(0)) firing.close();
     this.heldRows = 0;
   }
 
-  /** Offers the sinks what is held, until nothing is. Never throws: a failure ends the run where
-   *  that asks for room. */
-  private async pass(): Promise<void> {
+  /** Offers held firings to the sinks until none is left. Never throws: `room` rethrows the
+   *  failure, which ends the run. */
+  private async forward(): Promise<void> {
     this.stages.taskQueued('sink');
     try {
       while (this.held.length > 0) {
@@ -137,19 +137,19 @@ export class Outlet {
         this.writer.offer(firings);
         if (frontier === undefined) continue;
         this.offeredTo = frontier;
-        this.telling ??= this.tell();
+        this.recording ??= this.recordFired();
       }
     } catch (thrown) {
       this.failure ??= thrown;
-      this.letGo();
+      this.closeHeld();
     } finally {
-      this.passing = undefined;
+      this.forwarding = undefined;
       this.stages.taskDone('sink');
     }
   }
 
-  /** Tells the changelog how far the sinks have come, until it knows. Never throws, as pass. */
-  private async tell(): Promise<void> {
+  /** Records in the changelog how far the sinks have written. Never throws; see `forward`. */
+  private async recordFired(): Promise<void> {
     try {
       for (let frontier = this.offeredTo; frontier !== undefined; frontier = this.offeredTo) {
         this.offeredTo = undefined;
@@ -160,7 +160,7 @@ export class Outlet {
     } catch (thrown) {
       if (!this.stopped) this.failure ??= thrown;
     } finally {
-      this.telling = undefined;
+      this.recording = undefined;
     }
   }
 }

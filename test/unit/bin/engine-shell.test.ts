@@ -362,7 +362,7 @@ describe('restore', () => {
     await expect(engineIn(world({ disk, job: { ...JOB, sizeMs: 20 } })).restore()).rejects.toMatchObject({
       code: 'job_changed',
       message: expect.stringContaining('-size was 10ms, is 20ms'),
-      next: 'start with -size=10ms again, or give an empty -state-dir to compute everything anew',
+      next: 'start with -size=10ms again, or give an empty -state-dir to recompute everything',
     });
     await expect(engineIn(world({ disk }), { clusterId: 'other' }).restore()).rejects.toMatchObject({
       code: 'job_changed',
@@ -383,7 +383,7 @@ describe('restore', () => {
     await expect(again.restore()).rejects.toMatchObject({
       code: 'topic_changed',
       message: expect.stringContaining(
-        'topic t was deleted and made again: the state belongs to the one with id old, the topic now has id new',
+        'topic t was deleted and recreated: the state belongs to topic id old, the topic now has id new',
       ),
       next: expect.stringContaining('give an empty -state-dir'),
     });

@@ -1,8 +1,7 @@
-/** The PostgreSQL sink: COPY into a staging table of the connection, then one INSERT … ON CONFLICT.
+/** The PostgreSQL sink: COPY into a temporary staging table, then one INSERT ... ON CONFLICT.
  *
- *  A row that already stands there with the same values is not touched, so a replay writes no dead
- *  tuple and no WAL. account_id is unsigned and kept bit for bit in an int8; the view beside the
- *  table shows it as a number.
+ *  An existing row with the same values is not updated, so a replay writes no dead tuple and no
+ *  WAL. account_id is unsigned and stored bit for bit in an int8; a view converts it to a number.
  */
 import type { SqlPool, SqlRow, SqlValue } from '../../../io/postgres/sql/port.ts';
 import { engineError } from '../../errors.ts';
@@ -14,7 +13,7 @@ import { ResultRows } from './rows.ts';
 const KEY = ['account_id', 'window_start', 'window_end'];
 const VALUES = ['count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'];
 const COLUMNS = [...KEY, ...VALUES];
-/** Rows a page of `read`. */
+/** Rows of a page of `read`. */
 const PAGE_ROWS = 20_000;
 /** Rows of one transaction. */
 const WRITE_ROWS_MAX = 50_000;
@@ -35,8 +34,8 @@ interface ResultRow extends SqlRow {
   readonly overflow: boolean;
 }
 
-/** One row after the other in one array: a COPY turns a row into text before it asks for the next.
- */
+/** Yields the cells of each row in one reused array: COPY converts a row to text before it requests
+ *  the next. */
 function* cells(pages: readonly FiredPage[]): Iterable<readonly SqlValue[]> {
   const row: SqlValue[] = new Array(COLUMNS.length).fill(null);
   for (const page of pages) {
@@ -91,7 +90,8 @@ export class PostgresSink implements WindowSink {
 
   async migrate(): Promise<void> {
     await this.pool.transaction(async (session) => {
-      // Two processes that create the same table at once would fail on the catalog.
+      // Serializes concurrent migrations: two concurrent CREATE TABLE statements would conflict in
+      // the catalog.
       await session.query('SELECT pg_advisory_xact_lock(hashtext($1))', [`millrace:${this.table}`]);
       await session.query(`CREATE TABLE IF NOT EXISTS ${this.table} (
         account_id int8 NOT NULL, window_start int8 NOT NULL, window_end int8 NOT NULL,
@@ -132,7 +132,7 @@ export class PostgresSink implements WindowSink {
   }
 
   async *read(): AsyncIterable<readonly WindowResult[]> {
-    // Unsigned order: the keys that are not negative as int8 first, then the others.
+    // Unsigned order: keys that are not negative as int8 come first.
     for (const [first, bound] of [
       [0n, 'account_id >= 0'],
       [INT8_MIN, 'account_id < 0'],

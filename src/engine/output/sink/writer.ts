@@ -1,12 +1,12 @@
-/** Carries firings to the sinks beside the reading: one write at a time, in the order they fired.
+/** Writes firings to the sinks, concurrently with the reading: one write at a time, in the order in
+ *  which they fired.
  *
- *  Invariants: (1) rows leave the state through two copies of at most the rows that the sinks take
- *  at once: the next rows are read while those before are written, for either waits for a disk; (2)
- *  a firing is closed when all of its rows are durable in every sink, or when the writer gives up;
- *  (3) `flushed` settles when everything offered before it is durable, which is what lets a
- *  checkpoint say that its results have left; (4) a sink that cannot be reached is tried again for
- *  ever, any other failure ends the run.
- */
+ *  Invariants: (1) rows leave the state through two buffers of at most one write each. The next
+ *  rows are read while the previous ones are written, because both may wait for a disk; (2) a
+ *  firing is closed when all of its rows are durable in every sink, or when the writer stops; (3)
+ *  `flushed` settles when everything offered before it is durable, so a checkpoint may record these
+ *  results as fired; (4) an unreachable sink is retried without limit; any other failure ends the
+ *  run. */
 import type { Clock } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
 import { ACCUMULATOR } from '../../../core/layout/layouts.gen.ts';
@@ -18,45 +18,45 @@ import type { WindowSink } from './port.ts';
 import { ResultRows } from './rows.ts';
 
 const ROW_BYTES = ACCUMULATOR.BYTES;
-/** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They
- *  are memory of the state: 64 bytes each. */
+/** Rows of pending firings at which reading pauses, besides the firing being written. They are part
+ *  of the state's memory, 64 bytes each. */
 export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
-/** Firings that may wait, however few rows they have. */
+/** Number of pending firings at which reading pauses, however few rows they have. */
 export const SINK_FIRINGS_WAITING_MAX = 10_000;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
-/** A wait looks this often whether the run has ended. */
-const RETRY_LOOK_MS = 250;
+/** Longest sleep before a retry checks again if the run has ended. */
+const RETRY_CHECK_MS = 250;
 
-interface Waiting {
+interface PendingFiring {
   readonly firing: Firing;
-  /** Rows it may still have. */
+  /** Upper bound of the rows that are not written yet. */
   left: number;
 }
 
-/** What one write carries. */
+/** Rows of one write. */
 interface Batch {
   readonly pages: readonly FiredPage[];
   readonly parts: ReadonlyArray<{
-    readonly waiting: Waiting;
+    readonly pending: PendingFiring;
     readonly rows: number;
-    /** Absent where there are no rows. */
+    /** Absent if there are no rows. */
     readonly page: FiredPage | undefined;
-    /** These are its last rows. */
+    /** True if these are the last rows of the firing. */
     readonly ended: boolean;
   }>;
 }
 
 export interface SinkWriterParts {
-  /** Rows are durable when they are durable in all of them. */
+  /** Rows count as durable once they are durable in every sink. */
   readonly sinks: readonly WindowSink[];
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** After each write, for rows in it that were due together: how many, and the seconds since the
-   *  watermark made them due. */
+  /** Called after each write for each group of rows that became due together: the number of rows,
+   *  and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
-  /** Is told when the sinks are at work; absent: nobody. */
+  /** Receives the times in which the writer works; absent: not timed. */
   readonly stages?: Pick<Stages, 'during'>;
 }
 
@@ -64,13 +64,13 @@ export class SinkWriter {
   private readonly parts: SinkWriterParts;
   private readonly rowsMax: number;
   private readonly reachable: boolean[];
-  private readonly queue: Waiting[] = [];
-  /** Those of the queue that have rows to copy. */
-  private readonly unread: Waiting[] = [];
+  private readonly queue: PendingFiring[] = [];
+  /** Firings of the queue that still have rows to copy. */
+  private readonly unread: PendingFiring[] = [];
   private rowsWaiting = 0;
   private offered = 0;
-  private done = 0;
-  /** The next rows go into the first one. */
+  private written = 0;
+  /** Two buffers; the next rows go into the first. */
   private copies: readonly [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
   private running = false;
   private failure: unknown;
@@ -83,42 +83,42 @@ export class SinkWriter {
     this.reachable = parts.sinks.map(() => true);
   }
 
-  /** False while a sink cannot be reached. */
+  /** False while a sink is unreachable. */
   get ready(): boolean {
-    return this.reachable.every((one) => one);
+    return this.reachable.every((isReachable) => isReachable);
   }
-  /** Rows that have fired and are not durable everywhere, at most. */
+  /** Upper bound of the rows that have fired and are not durable in every sink. */
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-  /** Bytes of the copies on their way to the sinks; what waits behind them is memory of the state.
-   */
+  /** Bytes of the write buffers; rows that are not copied yet count as memory of the state. */
   get bytes(): number {
     return this.copies.reduce((sum, copy) => sum + copy.length, 0);
   }
 
-  /** Takes the firings over, to close them. They came after those offered before. */
+  /** Takes ownership of the firings, including their `close`. They fired after those offered
+   *  before. */
   offer(firings: readonly Firing[]): void {
     for (const firing of firings) {
-      const waiting = { firing, left: firing.rowsMax };
-      this.queue.push(waiting);
-      this.unread.push(waiting);
+      const pending = { firing, left: firing.rowsMax };
+      this.queue.push(pending);
+      this.unread.push(pending);
       this.rowsWaiting += firing.rowsMax;
     }
     this.offered += firings.length;
     if (this.running) return;
-    if (this.over) this.letGo();
+    if (this.isOver) this.closeAll();
     else if (this.unread.length > 0) void this.work();
   }
 
-  /** Settles when reading may go on: what waits is within the limits, or the signal is given.
-   *  @throws what a sink threw */
+  /** Settles when reading may continue: the backlog is within its limits, or the signal is aborted.
+   *  @throws the error of a sink */
   async room(signal: AbortSignal): Promise<void> {
     if (this.isFull && !signal.aborted) {
       const wake = (): void => this.wake();
       signal.addEventListener('abort', wake);
       try {
-        while (this.isFull && !this.over && !signal.aborted) await this.change();
+        while (this.isFull && !this.isOver && !signal.aborted) await this.nextChange();
       } finally {
         signal.removeEventListener('abort', wake);
       }
@@ -126,44 +126,44 @@ export class SinkWriter {
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is durable. @throws what a sink threw; sink_failed when
-   *  it was given up */
+  /** Settles when everything offered so far is durable. @throws the error of a sink; sink_failed
+   *  when the writer was stopped */
   async flushed(): Promise<void> {
     const last = this.offered;
-    while (this.done < last && !this.over) await this.change();
+    while (this.written < last && !this.isOver) await this.nextChange();
     this.rethrow();
-    if (this.done < last)
-      throw engineError('sink_failed', 'results still waited for the sink when the run ended');
+    if (this.written < last)
+      throw engineError('sink_failed', 'the run ended before all results were durable in the sink');
   }
 
-  /** Throws what ended the writing, if anything did. */
+  /** Throws the error that ended the writing, if any. */
   rethrow(): void {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Gives up what still waits. */
+  /** Stops writing and closes the firings that are not written yet. */
   stop(): void {
     this.stopped = true;
-    if (!this.running) this.letGo();
+    if (!this.running) this.closeAll();
     this.wake();
   }
 
-  private get over(): boolean {
+  private get isOver(): boolean {
     return this.stopped || this.failure !== undefined;
   }
-  /** Whether more waits than should. */
+  /** True if the backlog exceeds its limits. */
   get isFull(): boolean {
     const { length } = this.queue;
     return length > SINK_FIRINGS_WAITING_MAX || (length > 1 && this.rowsWaiting > SINK_ROWS_WAITING_MAX);
   }
 
-  private change(): Promise<void> {
+  private nextChange(): Promise<void> {
     return new Promise((resolve) => this.waiters.push(resolve));
   }
   private wake(): void {
     const woken = this.waiters;
     this.waiters = [];
-    for (const one of woken) one();
+    for (const resolve of woken) resolve();
   }
 
   private work(): Promise<void> {
@@ -175,10 +175,11 @@ export class SinkWriter {
   private async run(): Promise<void> {
     let next: Promise<Batch> | undefined;
     try {
-      while ((next !== undefined || this.unread.length > 0) && !this.over) {
+      while ((next !== undefined || this.unread.length > 0) && !this.isOver) {
         const batch = await (next ?? this.fill());
         next = this.unread.length > 0 ? this.fill() : undefined;
-        // Met where it is waited for.
+        // The next iteration or `finally` awaits this promise; prevents an unhandled rejection
+        // until then.
         next?.catch(() => {});
         if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
         this.settle(batch);
@@ -187,30 +188,30 @@ export class SinkWriter {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      // What is read may not go before it was.
+      // A firing must not be closed while its rows are being read.
       if (next !== undefined) await next.catch(() => {});
       this.running = false;
-      if (this.over) this.letGo();
+      if (this.isOver) this.closeAll();
       this.wake();
     }
   }
 
-  /** Closes what is not going to be written. */
-  private letGo(): void {
+  /** Closes firings that will not be written. */
+  private closeAll(): void {
     for (const { firing } of this.queue.splice(0)) firing.close();
     this.unread.length = 0;
     this.rowsWaiting = 0;
   }
 
-  /** Copies the next rows, as many as the sinks take at once. */
+  /** Copies the next rows, up to the size of one write. */
   private async fill(): Promise<Batch> {
     const copy = this.copyFor();
     const pages: FiredPage[] = [];
     const parts: Array<Batch['parts'][number]> = [];
     let used = 0;
     let read = 0;
-    for (const waiting of this.unread) {
-      const { firing } = waiting;
+    for (const pending of this.unread) {
+      const { firing } = pending;
       const from = used;
       let ended = false;
       while (used < copy.length && !ended) {
@@ -222,7 +223,7 @@ export class SinkWriter {
       const page =
         rows > 0 ? { bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows } : undefined;
       if (page !== undefined) pages.push(page);
-      parts.push({ waiting, rows, page, ended });
+      parts.push({ pending, rows, page, ended });
       if (!ended) break;
       read++;
     }
@@ -230,8 +231,8 @@ export class SinkWriter {
     return { pages, parts };
   }
 
-  /** Memory for as many rows as wait, up to those of one write; not that of the rows that were
-   *  copied last. */
+  /** Returns a buffer for the pending rows, up to the size of one write; never the buffer that was
+   *  filled last. */
   private copyFor(): Uint8Array {
     let rows = 0;
     for (const { left } of this.unread) {
@@ -247,21 +248,23 @@ export class SinkWriter {
     return copy;
   }
 
-  /** False when it was given up. */
+  /** Returns false if the run ended before every sink had the rows. */
   private async write(pages: readonly FiredPage[]): Promise<boolean> {
-    const done = await Promise.all(this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)));
-    return done.every((one) => one);
+    const outcomes = await Promise.all(
+      this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)),
+    );
+    return outcomes.every((isWritten) => isWritten);
   }
 
   private async writeTo(sink: WindowSink, index: number, pages: readonly FiredPage[]): Promise<boolean> {
     let waitMs = RETRY_MS_FIRST;
-    while (!this.over) {
+    while (!this.isOver) {
       try {
         await sink.write(pages);
         this.reachable[index] = true;
         return true;
       } catch (thrown) {
-        // The values are absolute, so a write whose outcome is unknown may be written again.
+        // Values are absolute, so a write whose outcome is unknown can be repeated.
         const known = findMillraceError(thrown);
         if (known?.kind !== 'unavailable') {
           this.failure ??= thrown;
@@ -269,8 +272,8 @@ export class SinkWriter {
         }
         this.reachable[index] = false;
         this.parts.log.warn({ sink: sink.name, error: known.toLine(), retryMs: waitMs }, 'sink unavailable');
-        for (let left = waitMs; left > 0 && !this.over; left -= RETRY_LOOK_MS)
-          await this.parts.sleep(Math.min(left, RETRY_LOOK_MS));
+        for (let left = waitMs; left > 0 && !this.isOver; left -= RETRY_CHECK_MS)
+          await this.parts.sleep(Math.min(left, RETRY_CHECK_MS));
         waitMs = Math.min(waitMs * 2, RETRY_MS_MAX);
       }
     }
@@ -293,18 +296,18 @@ export class SinkWriter {
 
   private settle({ parts }: Batch): void {
     const now = this.parts.clock.monotonicMs();
-    let gone = 0;
-    for (const { waiting, rows, page, ended } of parts) {
-      const { firing } = waiting;
-      const less = ended ? waiting.left : Math.min(rows, waiting.left);
-      waiting.left -= less;
-      this.rowsWaiting -= less;
+    let finished = 0;
+    for (const { pending, rows, page, ended } of parts) {
+      const { firing } = pending;
+      const settled = ended ? pending.left : Math.min(rows, pending.left);
+      pending.left -= settled;
+      this.rowsWaiting -= settled;
       if (page !== undefined) this.report(firing, page, now);
       if (!ended) continue;
       firing.close();
-      gone++;
+      finished++;
     }
-    this.queue.splice(0, gone);
-    this.done += gone;
+    this.queue.splice(0, finished);
+    this.written += finished;
   }
 }
