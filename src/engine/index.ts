@@ -14,7 +14,7 @@ export { checkJob, type Job, type JobWindows, pieceOrderOf, stateOf, watermarksO
 export { engineMetrics } from './metrics.ts';
 export type { WindowPage, WindowQuery } from './output/fired/lookup.ts';
 export type { FiredShape } from './output/fired/mark.ts';
-export { SteadyStore } from './output/fired/steady.ts';
+export { ReopeningStore } from './output/fired/reopening-store.ts';
 export { FIRED_FAMILIES, FiredStore, readFired } from './output/fired/store.ts';
 export type { LateTopic } from './output/late/side-output.ts';
 export { KafkaLateTopic } from './output/late/topic.ts';

@@ -11,7 +11,7 @@ import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { Disk } from '../io/disk/port.ts';
-import type { EngineAnswers, OpenWindows, WatermarkReport } from './api/routes.ts';
+import type { EngineQueries, OpenWindows, WatermarkReport } from './api/routes.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
@@ -117,7 +117,7 @@ interface Running {
   readonly late: SideOutput | undefined;
 }
 
-export class Engine implements EngineAnswers {
+export class Engine implements EngineQueries {
   private readonly parts: EngineParts;
   private running: Running | undefined;
   private readonly idle: IdleWatch;

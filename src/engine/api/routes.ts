@@ -1,6 +1,6 @@
-/** The engine over HTTP: GET /windows/{account_id}, GET /watermark and GET /openapi.json. 64-bit
- *  integers are JSON strings, so that no reader rounds them; errors are `{"error","code"}`.
- */
+/** HTTP interface of the engine: GET /windows/{account_id}, GET /watermark and GET /openapi.json.
+ *  64-bit integers are JSON strings, so that no JSON parser rounds them; errors are
+ *  `{"error","code"}`. */
 import { MillraceError } from '../../core/errors.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT } from '../../core/time.ts';
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
@@ -11,7 +11,7 @@ import type { WindowResult } from '../window/accumulator.ts';
 import { engineDescription, WINDOWS_LIMIT, WINDOWS_LIMIT_MAX } from './openapi.ts';
 
 const U64_MAX = (1n << 64n) - 1n;
-/** Every window starts behind it. */
+/** Lower bound of every window start. */
 const START_MIN = -(EVENT_TS_LIMIT + DURATION_MS_MAX);
 const RETRY_AFTER_S = '1';
 const JSON_HEADERS = { 'content-type': 'application/json' };
@@ -28,24 +28,23 @@ export interface OpenWindows {
   readonly isCut: boolean;
 }
 
-/** What the routes ask of an engine. */
-export interface EngineAnswers {
-  /** False while it takes up what an earlier run left. */
+/** Queries that the routes send to an engine. */
+export interface EngineQueries {
+  /** False while the engine restores an earlier run. */
   readonly restored: boolean;
-  /** How partitions share event time. */
+  /** Watermark mode: `partition` or `global`. */
   readonly watermarkMode: string;
-  /** Every window that ends at or before it has fired; -Infinity before the first. */
+  /** Every window that ends at or before this time has fired; -Infinity before the first. */
   readonly firedTo: number;
   watermark(): WatermarkReport;
   progress(): readonly PartitionProgress[];
   windows(query: WindowQuery): Promise<WindowPage>;
-  /** Windows of the account that are not yet among those `windows` answers and end behind `after`,
-   *  ascending by their end: the first of them, where there are very many, and then whether there
-   *  are more. */
+  /** Windows of the account that `windows` does not return yet and that end after `after`,
+   *  ascending by end. `isCut`: there are more than were returned. */
   openWindows(accountId: bigint, after: number): Promise<OpenWindows>;
 }
 
-const answer = (
+const respond = (
   status: number,
   body: unknown,
   headers: Readonly<Record<string, string>> = {},
@@ -55,17 +54,17 @@ const answer = (
   body: JSON.stringify(body),
 });
 
-const shown = (text: string): string => JSON.stringify(text.slice(0, 40));
+const quoted = (text: string): string => JSON.stringify(text.slice(0, 40));
 
 function readAccount(text: string): bigint {
   if (/^\d{1,20}$/.test(text)) {
     const id = BigInt(text);
     if (id <= U64_MAX) return id;
   }
-  throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${shown(text)}`);
+  throw engineError('bad_account', `account_id is not an unsigned 64-bit number: ${quoted(text)}`);
 }
 
-/** Milliseconds since the epoch, or an ISO 8601 time with a zone. */
+/** Accepts milliseconds since the epoch, or an ISO 8601 time with a zone. */
 function readTime(name: string, text: string | null, absent: number): number {
   if (text === null) return absent;
   const ms = /^-?\d{1,16}$/.test(text)
@@ -76,7 +75,7 @@ function readTime(name: string, text: string | null, absent: number): number {
   if (Number.isFinite(ms) && Math.abs(ms) <= EVENT_TS_LIMIT) return ms;
   throw engineError(
     'bad_range',
-    `${name} is neither ms since the epoch nor an ISO 8601 time with a zone: ${shown(text)}`,
+    `${name} is neither ms since the epoch nor an ISO 8601 time with a zone: ${quoted(text)}`,
   );
 }
 
@@ -84,13 +83,13 @@ function readLimit(text: string | null): number {
   if (text === null) return WINDOWS_LIMIT;
   const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= WINDOWS_LIMIT_MAX) return limit;
-  throw engineError('bad_range', `limit is not a number from 1 to ${WINDOWS_LIMIT_MAX}: ${shown(text)}`);
+  throw engineError('bad_range', `limit is not a number from 1 to ${WINDOWS_LIMIT_MAX}: ${quoted(text)}`);
 }
 
 function readFlag(name: string, text: string | null): boolean {
   if (text === null || text === 'false') return false;
   if (text === 'true') return true;
-  throw engineError('bad_range', `${name} is neither true nor false: ${shown(text)}`);
+  throw engineError('bad_range', `${name} is neither true nor false: ${quoted(text)}`);
 }
 
 const cursorOf = ({ windowStart, windowEnd }: WindowBounds): string => `${windowStart}_${windowEnd}`;
@@ -101,8 +100,8 @@ function readCursor(text: string | null): WindowBounds | undefined {
   const bounds = { windowStart: Number(start), windowEnd: Number(end) };
   const isTime = (ms: number): boolean => Math.abs(ms) <= EVENT_TS_LIMIT + DURATION_MS_MAX;
   if (isTime(bounds.windowStart) && isTime(bounds.windowEnd)) return bounds;
-  throw engineError('bad_range', `cursor is none of ours: ${shown(text)}`, {
-    next: 'take it from the Link of the page before',
+  throw engineError('bad_range', `cursor is invalid: ${quoted(text)}`, {
+    next: 'use the cursor from the Link header of the previous page',
   });
 }
 
@@ -118,15 +117,16 @@ const toJson = (result: WindowResult) => ({
   overflow: result.overflow,
 });
 
-/** Fired windows, then those that are open, of which every one ends behind every fired one. */
-async function withOpen(engine: EngineAnswers, query: WindowQuery) {
+/** Fired windows, then open windows; every open window ends after every fired window. */
+async function withOpen(engine: EngineQueries, query: WindowQuery) {
   const { from, to, limit, after } = query;
-  // Asked first: what is stored in between is then found as fired, and what has fired and is not
-  // stored yet as open.
+  // Open windows are read first: a window that is stored between the two reads is then found as
+  // fired, and a window that has fired but is not stored yet is found as open.
   const { firedTo } = engine;
   const open = await engine.openWindows(query.accountId, after?.windowEnd ?? Number.NEGATIVE_INFINITY);
   const page = await engine.windows(query);
-  // What ends later was stored by a run that fired all it had, and is open again.
+  // Rows that end later were stored by an earlier run that fired open windows at its end; they are
+  // open again.
   const fired = page.rows.findIndex((row) => row.windowEnd > firedTo);
   const { rows, next } = fired < 0 ? page : { rows: page.rows.slice(0, fired), next: undefined };
   const known = new Set(rows.map(cursorOf));
@@ -135,37 +135,37 @@ async function withOpen(engine: EngineAnswers, query: WindowQuery) {
   const wanted = open.rows.filter(
     (row) => row.windowStart >= from && row.windowStart < to && !known.has(cursorOf(row)),
   );
-  const taken = wanted.slice(0, limit - rows.length);
-  found.push(...taken.map((row) => ({ ...toJson(row), final: false })));
-  if (taken.length < wanted.length) return { found, next: taken.at(-1) ?? rows.at(-1) };
+  const included = wanted.slice(0, limit - rows.length);
+  found.push(...included.map((row) => ({ ...toJson(row), final: false })));
+  if (included.length < wanted.length) return { found, next: included.at(-1) ?? rows.at(-1) };
   return { found, next: open.isCut ? open.rows.at(-1) : undefined };
 }
 
-async function windows(engine: EngineAnswers, request: HttpRequest): Promise<HttpResponse> {
-  const asked = request.query;
+async function windows(engine: EngineQueries, request: HttpRequest): Promise<HttpResponse> {
+  const params = request.query;
   const accountId = readAccount(request.params['account_id'] ?? '');
-  const from = readTime('from', asked.get('from'), START_MIN);
-  const to = readTime('to', asked.get('to'), EVENT_TS_LIMIT);
+  const from = readTime('from', params.get('from'), START_MIN);
+  const to = readTime('to', params.get('to'), EVENT_TS_LIMIT);
   if (from > to) throw engineError('bad_range', `from ${from} lies after to ${to}`);
-  const limit = readLimit(asked.get('limit'));
-  const after = readCursor(asked.get('cursor'));
-  const isOpen = readFlag('open', asked.get('open'));
+  const limit = readLimit(params.get('limit'));
+  const after = readCursor(params.get('cursor'));
+  const isOpen = readFlag('open', params.get('open'));
   const query = { accountId, from, to, limit, ...(after === undefined ? {} : { after }) };
   const page = isOpen ? await withOpen(engine, query) : await firedOnly(engine, query);
-  if (page.next === undefined) return answer(200, page.found);
-  const next = new URLSearchParams(asked);
+  if (page.next === undefined) return respond(200, page.found);
+  const next = new URLSearchParams(params);
   next.set('cursor', cursorOf(page.next));
-  return answer(200, page.found, { link: `</windows/${accountId}?${next}>; rel="next"` });
+  return respond(200, page.found, { link: `</windows/${accountId}?${next}>; rel="next"` });
 }
 
-async function firedOnly(engine: EngineAnswers, query: WindowQuery) {
+async function firedOnly(engine: EngineQueries, query: WindowQuery) {
   const { rows, next } = await engine.windows(query);
   return { found: rows.map(toJson), next };
 }
 
-function watermark(engine: EngineAnswers, request: HttpRequest): HttpResponse {
+function watermark(engine: EngineQueries, request: HttpRequest): HttpResponse {
   const isDetailed = readFlag('partitions', request.query.get('partitions'));
-  return answer(200, {
+  return respond(200, {
     ...engine.watermark(),
     mode: engine.watermarkMode,
     ...(isDetailed ? { partitions: engine.progress().map(partitionJson) } : {}),
@@ -185,25 +185,25 @@ const partitionJson = (one: PartitionProgress) => ({
   idle: one.idle,
 });
 
-/** `engine` answers undefined until there is one; `version` is that of the package, for the
- *  description. */
-export function engineRoutes(engine: () => EngineAnswers | undefined, version: string): readonly HttpRoute[] {
+/** `engine` returns undefined until the engine exists; `version` is the package version, for the
+ *  API description. */
+export function engineRoutes(engine: () => EngineQueries | undefined, version: string): readonly HttpRoute[] {
   const guarded =
-    (handle: (engine: EngineAnswers, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
+    (handle: (engine: EngineQueries, request: HttpRequest) => HttpResponse | Promise<HttpResponse>) =>
     async (request: HttpRequest): Promise<HttpResponse> => {
       try {
         const running = engine();
         if (running === undefined || !running.restored)
-          throw engineError('restoring', 'the engine is taking up its checkpoint');
+          throw engineError('restoring', 'the engine is restoring its checkpoint');
         return await handle(running, request);
       } catch (thrown) {
         if (!(thrown instanceof MillraceError)) throw thrown;
         const { http } = thrown.row;
         const body = { error: thrown.message, code: thrown.code };
-        return answer(http, body, http === 503 ? { 'retry-after': RETRY_AFTER_S } : {});
+        return respond(http, body, http === 503 ? { 'retry-after': RETRY_AFTER_S } : {});
       }
     };
-  const description = answer(200, engineDescription(version));
+  const description = respond(200, engineDescription(version));
   return [
     { method: 'GET', path: '/windows/{account_id}', handler: guarded(windows) },
     { method: 'GET', path: '/watermark', handler: guarded(watermark) },

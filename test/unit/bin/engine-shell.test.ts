@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStateDir } from '../../../src/bin/engine/group.ts';
 import { coreError } from '../../../src/core/errors.ts';
-import { type EngineAnswers, engineRoutes } from '../../../src/engine/api/routes.ts';
+import { type EngineQueries, engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';
 import type { Engine, EngineParts } from '../../../src/engine/run.ts';
 import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
@@ -80,7 +80,7 @@ async function ranEngine(events: readonly TestEvent[]): Promise<Engine> {
   return engine;
 }
 
-async function get(engine: EngineAnswers | undefined, path: string) {
+async function get(engine: EngineQueries | undefined, path: string) {
   const url = new URL(path, 'http://x');
   const isWindows = url.pathname.startsWith('/windows/');
   const wanted = isWindows ? '/windows/{account_id}' : url.pathname;
@@ -230,7 +230,7 @@ describe('engine HTTP interface', () => {
     });
     // The last two are of an earlier run that fired all it had: they are open again.
     const fired = [0, 10, 20, 30, 40].map((start) => result(start, 1n));
-    const answers: EngineAnswers = {
+    const answers: EngineQueries = {
       restored: true,
       firedTo: 30,
       watermarkMode: 'global',

@@ -1,9 +1,10 @@
-/** What a store of fired windows says of itself, so that it is never opened for what it is not. */
+/** Self-description of a store of fired windows; protects it from being opened with other windows.
+ */
 import { DURATION_MS_MAX } from '../../../core/time.ts';
 import type { KvStore } from '../../../io/rocksdb/port.ts';
 import { engineError } from '../../errors.ts';
 
-/** The windows of a job, as far as their keys depend on it. */
+/** The properties of a job's windows on which their keys depend. */
 export type FiredShape =
   | { readonly kind: 'windows'; readonly sizeMs: number; readonly slideMs: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
@@ -13,7 +14,7 @@ export interface Mark {
   /** Event time that a bucket of sessions covers; never changes. */
   readonly bucketMs: number;
   readonly role: 'sink' | 'beside';
-  /** Rows have been forgotten. */
+  /** Rows have expired. */
   readonly trimmed: boolean;
 }
 
@@ -37,7 +38,7 @@ export async function writeMark(store: KvStore, mark: Mark): Promise<void> {
   await store.put('mark', row, 'sync');
 }
 
-/** Undefined in a fresh store. @throws state_corrupt */
+/** Undefined in a new store. @throws state_corrupt */
 export async function readMark(store: KvStore): Promise<Mark | undefined> {
   const found = await store.get('mark', { count: 1, bytes: KEY, keyBytes: KEY.length });
   const length = found.length[0] as number;
@@ -45,8 +46,8 @@ export async function readMark(store: KvStore): Promise<Mark | undefined> {
   const text = new TextDecoder().decode(found.bytes.subarray(0, length));
   const mark = parsed(text);
   if (mark === undefined) {
-    throw engineError('state_corrupt', `${store.folder} does not say what windows it holds`, {
-      next: 'open it with the version that made it, or move it away',
+    throw engineError('state_corrupt', `${store.folder} has no valid description of its windows`, {
+      next: 'open it with the version that created it, or move the folder away',
     });
   }
   return mark;
