@@ -55,7 +55,7 @@ export interface EngineMetrics {
   onCollect(collector: () => void): void;
 }
 
-/** For `sink`, the latency of a result is observed, not the duration of a write. */
+/** Label values of the stage histogram; `sink` observes the latency of results, not of writes. */
 const LATENCIES = ['accumulate', 'step', ...STAGES] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
