@@ -126,7 +126,7 @@ describe('added partitions', () => {
         };
         for (let partition = 1; partition < PARTITIONS; partition++) {
           tellUpTo(takenUp.get(partition) as TakenUp);
-          oracle.tell({ kind: 'added' });
+          oracle.apply({ kind: 'added' });
         }
         tellUpTo(byPartition.map(({ length }) => length));
         expect(sink.sorted()).toEqual(oracleRows(oracle, true).sort());

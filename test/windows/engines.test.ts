@@ -270,7 +270,7 @@ describe('detection by the proofs', () => {
       ],
     }));
     const said = await proven(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
-    expect(said).toMatch(/became|never meets a fired window/);
+    expect(said).toMatch(/became|never falls into a fired window/);
   });
 
   it('the proofs detect an engine that writes a row twice', () => {

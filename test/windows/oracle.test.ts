@@ -133,7 +133,7 @@ describe('oracle records', () => {
     const limit = 1n << 52n;
     oracle.value(0, null);
     oracle.value(0, new Uint8Array(255));
-    for (const ts of [limit, -limit - 1n, limit - 1n]) oracle.tell(at(ts));
+    for (const ts of [limit, -limit - 1n, limit - 1n]) oracle.apply(at(ts));
     expect(oracle.counters[0]).toMatchObject({ consumed: 5n, accepted: 1n, invalid: 4n });
   });
 

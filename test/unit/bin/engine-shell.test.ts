@@ -389,13 +389,13 @@ describe('restore', () => {
     });
     // A broker that gives no ids says nothing, and what is known stays in the checkpoint.
     await started({}, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/made again/);
+    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/deleted and recreated/);
   });
 
   it('a restore accepts a state without a topic id and writes the id into later checkpoints', async () => {
     const { disk } = await started({});
     await started({ topicId: 'one' }, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/made again/);
+    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/deleted and recreated/);
   });
 
   it('a restore resumes with one watermark over partitions that it reads in another order', async () => {
