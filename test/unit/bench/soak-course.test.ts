@@ -1,6 +1,6 @@
 /** The course of a soak: differences of looks, across a restart, and the slices they fall into. */
 import { describe, expect, it } from 'vitest';
-import { Course, type Look } from '../../../bench/engine/soak-course.ts';
+import { Course, type Observation } from '../../../bench/engine/soak-course.ts';
 
 const SPILLED = 'engine_spill_bytes_total';
 const EVENTS = 'engine_events_total';
@@ -8,8 +8,15 @@ const EVENTS = 'engine_events_total';
 const look = (
   at: number,
   values: Readonly<Record<string, number>>,
-  more: Partial<Pick<Look, 'isFresh' | 'shown'>> = {},
-): Look => ({ at, engine: new Map(Object.entries(values)), isFresh: false, sent: at, shown: {}, ...more });
+  more: Partial<Pick<Observation, 'isRestarted' | 'gauges'>> = {},
+): Observation => ({
+  at,
+  engine: new Map(Object.entries(values)),
+  isRestarted: false,
+  sent: at,
+  gauges: {},
+  ...more,
+});
 
 /** Looks at a stage of which so many took at most 1 ms and the others 10 ms. */
 const stage = (fast: number, all: number): Readonly<Record<string, number>> => ({
@@ -26,21 +33,21 @@ describe('soak course', () => {
     course.add(look(3000, { [EVENTS]: 40 }));
     course.add(look(6000, { [EVENTS]: 100 }));
     expect(course.sliceMs).toBe(2000);
-    expect(course.slices.map((span) => span.grownBy(EVENTS))).toEqual([10, 30, 60]);
+    expect(course.slices.map((span) => span.increase(EVENTS))).toEqual([10, 30, 60]);
     expect(course.slices.map((span) => span.perSecond(EVENTS))).toEqual([10, 15, 20]);
-    expect(course.whole.grownBy(EVENTS)).toBe(100);
+    expect(course.whole.increase(EVENTS)).toBe(100);
     expect(course.whole.sentPerSecond).toBe(1000);
-    expect(course.first.grownBy(EVENTS)).toBe(10);
-    expect(course.last.grownBy(EVENTS)).toBe(60);
+    expect(course.first.increase(EVENTS)).toBe(10);
+    expect(course.last.increase(EVENTS)).toBe(60);
   });
 
   it('a course returns each finished slice with a line about it', () => {
     const course = new Course(look(0, { [EVENTS]: 0 }), 4000, 2);
-    const shown = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
+    const gauges = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
     expect(course.add(look(1000, { [EVENTS]: 10 }))).toBeUndefined();
     const unread = { engine_unread_events: 7 };
     const busy = { [EVENTS]: 20, ...unread, ...stage(90, 100) };
-    expect(course.add(look(2000, busy, { shown }))).toBeUndefined();
+    expect(course.add(look(2000, busy, { gauges }))).toBeUndefined();
     const over = course.add(look(3000, { [EVENTS]: 90, ...stage(90, 100) }));
     expect(over?.text).toBe(
       '10 events a second, lag up to 7, p99 at most 10 ms, resident 3 MiB, disk 1024 MiB less',
@@ -57,10 +64,10 @@ describe('soak course', () => {
   it('a course continues over a restart, where process counters begin at 0 and restored ones do not', () => {
     const course = new Course(look(0, { [EVENTS]: 0, [SPILLED]: 0 }), 1000, 1);
     course.add(look(400, { [EVENTS]: 50, [SPILLED]: 7 }));
-    course.add(look(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isFresh: true }));
+    course.add(look(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isRestarted: true }));
     course.add(look(1000, { [EVENTS]: 100, [SPILLED]: 5 }));
-    expect(course.whole.grownBy(EVENTS)).toBe(100);
-    expect(course.whole.grownBy(SPILLED)).toBe(12);
+    expect(course.whole.increase(EVENTS)).toBe(100);
+    expect(course.whole.increase(SPILLED)).toBe(12);
   });
 
   it('a course keeps the largest value of each gauge', () => {
@@ -71,10 +78,10 @@ describe('soak course', () => {
       [500, 9],
       [1000, 4],
     ] as const)
-      course.add(look(at, { [lag]: value }, { shown: { rss: value } }));
-    expect(course.whole.most(lag)).toBe(9);
-    expect(course.whole.most('rss')).toBe(9);
-    expect(course.whole.most('never')).toBeNaN();
+      course.add(look(at, { [lag]: value }, { gauges: { rss: value } }));
+    expect(course.whole.max(lag)).toBe(9);
+    expect(course.whole.max('rss')).toBe(9);
+    expect(course.whole.max('never')).toBeNaN();
   });
 
   it('a course has the quantiles of what was measured in each slice', () => {
