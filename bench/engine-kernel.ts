@@ -492,7 +492,7 @@ async function compare(context: BenchContext, load: Workload, binary: string): P
 export const bench: Bench = {
   name: 'engine-kernel',
   summary:
-    'Admission and accumulation of events from memory, against a bare C++ loop and the TypeScript twin.',
+    'Admission and accumulation of events from memory, against a bare C++ loop and the TypeScript reference implementation.',
   async run(context) {
     const binary = await compilePeer('raw-window');
     const results: BenchResult[] = [];
