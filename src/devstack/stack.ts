@@ -406,7 +406,12 @@ function requireSamePorts(options: StackOptions, folder: string, found: StackAdd
     });
   };
   const broker = found.brokers.split(',')[0] as string;
-  requirePort('-kafka-port', options.kafkaPort, 'the broker', Number(broker.slice(broker.lastIndexOf(':') + 1)));
+  requirePort(
+    '-kafka-port',
+    options.kafkaPort,
+    'the broker',
+    Number(broker.slice(broker.lastIndexOf(':') + 1)),
+  );
   requirePort('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
 }
 
