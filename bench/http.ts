@@ -281,7 +281,7 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary:
-    'Empty handler behind our node:http and uWebSockets.js drivers, each against the bare server; our own parser against both.',
+    'Empty handler behind our drivers of node:http and uWebSockets.js, beside the bare servers and our own parser.',
   async run(context) {
     const results: BenchResult[] = [];
     if (uwsLoads(context)) {
