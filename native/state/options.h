@@ -1,4 +1,4 @@
-// Tuning of the store: one memory budget, and two kinds of families.
+// RocksDB options: one memory budget, and two kinds of column families (Use).
 #pragma once
 
 #include <rocksdb/c.h>

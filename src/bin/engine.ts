@@ -118,8 +118,8 @@ function neededBrokers(context: Context): string {
   return brokers;
 }
 
-/** Resolves when the reader of stdout has taken the text, so that a long export does not accumulate
- *  in memory. */
+/** Resolves when the operating system has taken the text for the reader of stdout, so that a long
+ *  export does not accumulate in memory. */
 const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
@@ -206,7 +206,9 @@ async function openSource(
   shares: MemoryShares | undefined,
 ) {
   const { settings, log } = context;
-  // librdkafka holds one fetch in addition to the queued messages.
+  // Half of the share is for the queue (in KiB), half for the fetch in flight. This is a soft
+  // limit: each broker has a fetch of its own, and compressed batches grow when they are unpacked.
+  // librdkafka refuses a fetch.max.bytes below message.max.bytes, 1,000,000 by default.
   const kilobytes = Math.floor((shares?.fetchBytes ?? 0) / 2048);
   const fetched = shares && {
     'queued.max.messages.kbytes': kilobytes,

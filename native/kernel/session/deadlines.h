@@ -30,7 +30,7 @@ class SessionDeadlines {
   explicit SessionDeadlines(std::int64_t gap_ms);
 
   void Add(const Deadline& entry);
-  // Moves the entries whose deadline the watermark has reached to the end of `due`.
+  // Removes the entries with deadline <= watermark and appends them to `due`.
   void PopDue(std::int64_t watermark, std::vector<Deadline>* due);
 
   // Upper bound of the due entries: all entries of buckets that hold a due entry.

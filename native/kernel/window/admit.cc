@@ -99,7 +99,8 @@ class Admission {
   bool global_ = false;
   std::int64_t slice_ms_ = 1, slide_ms_ = 1, size_ms_ = 1, delay_ = 0, max_future_ = -1;
   std::int64_t next_end_ = kForever, watermark_ = kNever;
-  // Greatest event time over all partitions, and least over those that are not idle.
+  // Greatest event time over all partitions, and the least of the greatest event times of those
+  // that are not idle.
   std::int64_t seen_ = kNever, least_ = kNever;
   std::vector<Lane> lanes_;
   // Cache of the least time of all lanes except `others_of_`; null: not valid.
@@ -338,8 +339,8 @@ bool Admission::Block(const layout::RecordBatch& records, const layout::EventBat
                                  ? start_
                                  : FloorTo(least, slice_ms_);
   if (most - start >= slice_ms_) return false;
-  // Watermark after the block. The block may open a slice, whose first window ends with it at the
-  // earliest.
+  // Event time that the watermark follows after the block. If the block opens a slice, no window
+  // that holds the slice ends before the slice does.
   const std::int64_t time = global_               ? std::max(seen_, most)
                             : lane.seen == least_ ? std::min(LeastOfOthers(&lane), seen)
                                                   : least_;

@@ -94,7 +94,8 @@ export class RowWriter {
   leastValues(): void {
     this.column(false, (at) => this.zigzag(at + MIN, 0, this.word(at + MIN + 1) >> 31));
   }
-  /** Writes the aggregates of rows with more than one event. */
+  /** Writes max - min and the 128-bit sum of the rows with more than one event; the value of a
+   *  single event determines both. */
   more(): void {
     const { rows: r } = this;
     const sign = (at: number): number => (r[at + SUM_HIGH + 1] as number) >> 31;

@@ -12,8 +12,8 @@ export type FiredBounds =
   | { readonly kind: 'window'; readonly start: number; readonly end: number }
   | { readonly kind: 'sessions'; readonly gapMs: number };
 
-/** A part of the rows of a firing, laid out as Accumulator. Borrowed until the next read of the
- *  firing. */
+/** Some rows of a firing, laid out as Accumulator, in the buffer that the caller of `read` gave:
+ *  its next use of the buffer overwrites them. */
 export interface FiredPage {
   readonly bounds: FiredBounds;
   /** Starts at a multiple of 8; at least `rowCount` rows. */

@@ -1,15 +1,14 @@
-/** Retention bounds: the time from which each table is complete. Rows that expired by rule before
- *  it are no deltas. Every bound is late by a margin, so that it never reports a false delta,
- *  because rows of one transaction have slightly different times.
+/** Retention bounds: from these times on each table is complete. A row that is missing before its
+ *  bound may have expired and is no delta. The bound of the outbox, and that of the keys once some
+ *  have expired, is later by a margin, because rows of one transaction differ slightly in time.
  *
- *  - keys: idempotency_keys expire by age. If orders exist that are older than the oldest key, the
- *    bound is the oldest key. After a backlog, keys expire in no order, and an old key outlives
- *    younger ones. Therefore the bound is never older than the TTL.
- *  - outbox: partitions are dropped when they are old and all marked. If ranges of ids are missing,
- *    the bound is the first row after the last of them.
- *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an
- *    inbox without a floor, the oldest remaining row.
- */
+ *  - keys: idempotency_keys expire by age. If older orders exist, the bound is the oldest key and the
+ *    margin, else the oldest key less the margin. With a known TTL it is never before now less the
+ *    TTL, because after a backlog an old key may outlive younger ones.
+ *  - outbox: a partition is dropped when it is old and all of its rows are marked. The bound is the
+ *    first row after the last gap of ids, and the margin.
+ *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an inbox
+ *    without a floor, the oldest remaining row. */
 import type { SqlSession } from '../../io/postgres/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
 import { KEY_TTL_TABLE } from '../orders/write/key-ttl.ts';

@@ -194,8 +194,8 @@ interface Leader {
   readonly instance: string | undefined;
 }
 
-/** Resolves to `here` or to the leader. Waits for a leader until `deadline`. @throws leader_unknown
- */
+/** Resolves to the leader, or to `here` if this instance is the leader. Waits for a leader until
+ *  `deadline`; a forwarded or aborted request does not wait. @throws leader_unknown */
 async function leaderOf(
   log: RegistryLog,
   request: HttpRequest,
@@ -396,9 +396,9 @@ export async function forwardToLeader(
 }
 
 /** Answers a write: with `here` if this instance is the leader, else with the answer of the leader.
- *  If the leadership is lost before anything was stored, the request is sent to the next leader,
- *  until `LEADER_WAIT_MS` has passed.
- *  @throws forwarding_failed, leader_unknown, leader_untrusted, and whatever `here` throws */
+ *  If the leadership is lost before anything was stored, the request is sent to the next leader;
+ *  each attempt waits at most `LEADER_WAIT_MS` for one.
+ *  @throws forwarding_failed, leader_unknown, leader_untrusted, and errors of `here` */
 export async function writeAtLeader(
   log: RegistryLog,
   transport: ForwardTransport,

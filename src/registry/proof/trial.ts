@@ -1,7 +1,7 @@
-/** Outcome of a live decode, and the values that it compares.
- *  OK: the decoded value equals the promised one. LOSSY: equal except for a loss that the format's
- *  specification allows. FAIL: an error, a wrong value, or a lost value of a field that both
- *  schemas have. */
+/** Outcome of a live decode, and the values that it compares. OK: the decoded value equals the
+ *  promised value, which is the written one. LOSSY: it equals the promised value, and the format's
+ *  specification lets that lose a part of the written one. FAIL: an error, a wrong value, or a lost
+ *  value of a field that both schemas have. */
 import type { MillraceError } from '../../core/errors.ts';
 
 export type Outcome = 'OK' | 'LOSSY' | 'FAIL';

@@ -46,8 +46,8 @@ export interface KafkaLateTopicParts {
 }
 
 /** Side output in Kafka: copies of refused events with the reason in headers. A copy may be
- *  repeated after a crash or a failed write; its partition and offset identify it.
- */
+ *  repeated after a crash or a failed write; the partition and offset of its source record identify
+ *  it. */
 export class KafkaLateTopic implements LateTopic {
   private readonly parts: KafkaLateTopicParts;
   private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);

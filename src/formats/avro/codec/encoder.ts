@@ -157,7 +157,7 @@ function writeText(into: Bytes, text: unknown): boolean {
   return true;
 }
 
-/** False, with nothing written, for a datum of another type. */
+/** Returns false, with nothing written, if the datum is not exactly a value of the type. */
 function writePrimitive(into: Bytes, type: AvroPrimitive, datum: AvroDatum): boolean {
   switch (type) {
     case 'null':

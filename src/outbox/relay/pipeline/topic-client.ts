@@ -76,7 +76,8 @@ export class TopicClient {
       // Without a linger, librdkafka's thread spins while a request is in flight and more rows
       // wait. On a busy machine that used most of a core, ten times the cost with this linger.
       'linger.ms': 1,
-      // Time to wait for a deleted topic, before its rows are left and the topic is created again.
+      // Time that librdkafka waits for a topic that the broker does not know. Then its rows fail
+      // and stay pending, and the topic is created again.
       'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
       'message.max.bytes': recordBytes,
       'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),

@@ -22,8 +22,9 @@ import {
 import type { OutboxRows } from './rows.ts';
 import { ID_MIN } from './slot.ts';
 
-/** A row that is invisible for so long was deleted. A commit is decoded before it is visible, but
- *  only shortly before. */
+/** A row that is invisible for so long counts as deleted. A commit can be decoded before it is
+ *  visible: usually shortly, but as long as a synchronous standby does not answer. The sweep finds
+ *  a row that becomes visible later. */
 const INVISIBLE_MS_MAX = 60_000;
 /** Ids in one log line; the line also has the number of keys. */
 const NAMED_KEYS_MAX = 20;
