@@ -2,12 +2,14 @@
  *  bound may have expired and is no delta. The bound of the outbox, and that of the keys once some
  *  have expired, is later by a margin, because rows of one transaction differ slightly in time.
  *
- *  - keys: idempotency_keys expire by age. If older orders exist, the bound is the oldest key and the
+ *  - keys: idempotency_keys expire by age. If older orders exist, the bound is the oldest key and
+ *    the
  *    margin, else the oldest key less the margin. With a known TTL it is never before now less the
  *    TTL, because after a backlog an old key may outlive younger ones.
  *  - outbox: a partition is dropped when it is old and all of its rows are marked. The bound is the
  *    first row after the last gap of ids, and the margin.
- *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an inbox
+ *  - inbox: for ids with a time, the floor of the dropped partitions; for other ids, and for an
+ *    inbox
  *    without a floor, the oldest remaining row. */
 import type { SqlSession } from '../../io/postgres/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
