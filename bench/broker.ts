@@ -1,10 +1,8 @@
-/** `millrace bench broker`: whole batches from TypeScript beside the raw C++ loop and
- *  node-rdkafka's consume(2000).
+/** `millrace bench broker`: batch consume and produce from TypeScript, compared with the raw C++
+ *  loop and node-rdkafka's consume(2000).
  *
- *  All three use the same librdkafka and the same properties, and sum every payload byte as 32-bit
- *  words; the sums are compared. The clock starts when the first batch has been taken, and that
- *  batch is not counted.
- */
+ *  All three use the same librdkafka and the same properties, and sum every payload as 32-bit
+ *  words; the sums are compared. The clock starts after the first batch, which is not counted. */
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -24,11 +22,11 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf, take
 
 const PARTITIONS = 8;
 const BATCH_ROWS = 10_000;
-/** Arena of a batch to be read: small enough to be summed from a cache that the filling thread
+/** Arena of a read batch: small enough that the sum runs from a cache that the filling thread
  *  wrote. */
 const READ_ARENA_BYTES = 512 * 1024;
-/** Batches under way at once; the raw loop has as many blocks. */
-const FLIGHTS = 4;
+/** Batches in flight; the raw loop has as many blocks. */
+const BATCHES_IN_FLIGHT = 4;
 const NODE_READ = 2000;
 const MULTIPLIER = 0x9e3779b1;
 
@@ -50,7 +48,7 @@ const run = promisify(execFile);
 const asPairs = (properties: Readonly<Record<string, string>>): string[] =>
   Object.entries(properties).map(([name, value]) => `${name}=${value}`);
 
-/** Words are read as signed: modulo 2^32 it is the same sum, and stays in integer registers. */
+/** Sums words as signed integers: the same sum modulo 2^32, and it stays in integer registers. */
 function sumOf(words: Int32Array, count: number): number {
   let a = 0;
   let b = 0;
@@ -67,7 +65,7 @@ function sumOf(words: Int32Array, count: number): number {
   return (a + b + c + d) | 0;
 }
 
-/** Writes `rows` payloads of the messages from `at` on; returns their sum. */
+/** Writes `rows` payloads of the messages from `at` on and returns their sum. */
 function write(cells: Int32Array, at: number, rows: number, words: number): number {
   let sum = 0;
   let cell = 0;
@@ -82,7 +80,7 @@ function write(cells: Int32Array, at: number, rows: number, words: number): numb
   return sum;
 }
 
-class Course {
+class Measurement {
   private readonly raw: string;
   private readonly brokers: string;
   private readonly topic: string;
@@ -117,7 +115,7 @@ class Course {
 
   async consume(): Promise<Measured> {
     const consumer = await librdkafkaDriver.consumer(this.consumerOptions);
-    // Two batches in turn: the next is filled while this one is summed.
+    // Double buffering: the next batch is filled while this one is summed.
     const batches = [0, 1].map(() => {
       const into = RecordBatch.create(READ_ARENA_BYTES / this.shape.payloadBytes, READ_ARENA_BYTES);
       const { columns } = into;
@@ -151,7 +149,7 @@ class Course {
       }
       messages += rowCount;
       if (messages < this.count) filling = fill(turn + 1);
-      // Payloads are all the arena holds: no keys, no headers.
+      // The arena holds only payloads: no keys, no headers.
       const { into, words } = batches[turn % 2] as (typeof batches)[number];
       sum = (sum + sumOf(words, into.arenaUsed / 4)) | 0;
     }
@@ -214,7 +212,7 @@ class Course {
     const producer = await librdkafkaDriver.producer(this.producerOptions);
     const { payloadBytes } = this.shape;
     const words = payloadBytes / 4;
-    const blocks = Array.from({ length: FLIGHTS }, () => {
+    const blocks = Array.from({ length: BATCHES_IN_FLIGHT }, () => {
       const batch = RecordBatch.create(BATCH_ROWS, BATCH_ROWS * payloadBytes);
       const { columns } = batch;
       columns.partition.fill(-1);
@@ -231,7 +229,7 @@ class Course {
     const cpu = process.cpuUsage();
     const started = performance.now();
     for (let at = 0, turn = 0; at < this.count; turn++) {
-      const block = blocks[turn % FLIGHTS] as (typeof blocks)[number];
+      const block = blocks[turn % BATCHES_IN_FLIGHT] as (typeof blocks)[number];
       invariant((await block.sent) === 0, 'every row is delivered');
       const size = Math.min(BATCH_ROWS, this.count - at);
       sum = (sum + write(block.cells, at, size, words)) | 0;
@@ -288,9 +286,9 @@ async function measure(
   const drop = async (topic: string): Promise<void> => admin.deleteTopics([topic]);
   try {
     const source = await fresh('source');
-    const course = new Course(raw, brokers, source, shape, count);
+    const measurement = new Measurement(raw, brokers, source, shape, count);
     context.say(`${label}: filling ${count} messages`);
-    const filled = await course.rawRun('produce');
+    const filled = await measurement.rawRun('produce');
     const cpu: Record<string, number[]> = { raw: [], ours: [], rawOut: [], oursOut: [] };
     const keep = (side: string, one: Measured, sum: number | undefined): number => {
       if (sum !== undefined) invariant(one.sum === sum, `${label}: ${side} sums to ${one.sum}, not ${sum}`);
@@ -300,9 +298,9 @@ async function measure(
     context.say(`${label}: consuming in turn`);
     const reading = await takeTurns(
       {
-        raw: async () => keep('raw', await course.rawRun('consume'), filled.sum),
-        ours: async () => keep('ours', await course.consume(), filled.sum),
-        node: async () => keep('node', await course.nodeConsume(nodeCount), undefined),
+        raw: async () => keep('raw', await measurement.rawRun('consume'), filled.sum),
+        ours: async () => keep('ours', await measurement.consume(), filled.sum),
+        node: async () => keep('node', await measurement.nodeConsume(nodeCount), undefined),
       },
       context.repeats,
     );
@@ -316,8 +314,8 @@ async function measure(
     };
     const writing = await takeTurns(
       {
-        raw: () => out('rawOut', (topic) => course.rawRun('produce', topic)),
-        ours: () => out('oursOut', (topic) => course.produce(topic)),
+        raw: () => out('rawOut', (topic) => measurement.rawRun('produce', topic)),
+        ours: () => out('oursOut', (topic) => measurement.produce(topic)),
       },
       context.repeats,
     );

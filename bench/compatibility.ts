@@ -1,7 +1,5 @@
-/** Random pairs of schemas, judged by the checker and tried live by the decoder that the consumer
- *  runs: what the two say must be the same, pair by pair. Every disagreement is told with its seed;
- *  one is enough to miss the goal.
- */
+/** Compares the compatibility checker with live decoding on random pairs of schemas, pair by pair.
+ *  Every disagreement is reported with its seed; a single one misses the goal. */
 import { invariant } from '../src/core/errors.ts';
 import { AVRO_CHANGE_NAMES } from './compatibility/avro-changes.ts';
 import { avroPair } from './compatibility/avro-pairs.ts';
@@ -15,13 +13,13 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf } fro
 const PAIRS = 120_000;
 const PAIRS_SMOKE = 400;
 const SEED = 1;
-/** Each class of changes at least so often, of a format's pairs: a thousand times in a full run. */
+/** Minimum share of each class of changes among a format's pairs: a thousand in a full run. */
 const CLASS_SHARE_MIN = 1_000 / 60_000;
 const OUTCOME_SHARE_MIN = 0.3;
 const NESTING_MIN = 3;
-/** Disagreements that are told one by one. */
-const TOLD_MAX = 20;
-const SAY_EVERY_PAIRS = 5_000;
+/** Number of disagreements that are reported individually. */
+const REPORTED_MAX = 20;
+const PROGRESS_PAIRS = 5_000;
 
 interface Pair {
   readonly changes: readonly string[];
@@ -81,9 +79,9 @@ function measure(format: Format, pairs: number, seed: number, context: BenchCont
     const { live, trials, disagreement } = pair.judge();
     outcomes[live]++;
     events += trials;
-    if (disagreement !== undefined && disagreements++ < TOLD_MAX)
+    if (disagreement !== undefined && disagreements++ < REPORTED_MAX)
       context.say(`${format.name} pair ${seed + n} (${pair.changes.join(', ')}): ${disagreement}`);
-    if ((n + 1) % SAY_EVERY_PAIRS === 0)
+    if ((n + 1) % PROGRESS_PAIRS === 0)
       context.say(`${format.name}: ${n + 1} pairs, ${disagreements} disagree`);
   }
   const seconds = (performance.now() - started) / 1000;
@@ -110,9 +108,9 @@ function measure(format: Format, pairs: number, seed: number, context: BenchCont
 
 export const bench: Bench = {
   name: 'compatibility',
-  summary: 'verdicts beside live decode over random pairs of schemas: they must not disagree (-cases, -seed)',
+  summary: 'verdicts against live decoding on random pairs of schemas; they must agree (-cases, -seed)',
   run(context) {
-    // Most events of a pair that fails are refused, and nobody reads where from.
+    // Most events of a failing pair are refused; their stack traces are not needed.
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = 0;
     const pairs = context.cases ?? (context.smoke ? PAIRS_SMOKE : PAIRS);

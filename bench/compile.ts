@@ -1,4 +1,4 @@
-/** The raw limits in C++, compiled with the toolchain that the addon needs. */
+/** Compiles the raw C++ limits with the toolchain that the addon needs. */
 import { execFile } from 'node:child_process';
 import { mkdirSync, renameSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,8 +8,8 @@ import { packageRoot } from '../src/shell/package.ts';
 
 const run = promisify(execFile);
 
-/** Compiles peers/NAME and gives the path of its program. Those of Kafka get the librdkafka of the
- *  addon. @throws bad_file */
+/** Compiles peers/NAME and returns the path of the program. Kafka programs link the librdkafka of
+ *  the addon. @throws bad_file */
 export async function compilePeer(name: 'raw-broker' | 'raw-engine' | 'raw-window'): Promise<string> {
   const root = packageRoot();
   const source = join(root, 'bench', 'peers', name, `${name.replace('-', '_')}.cc`);
@@ -20,16 +20,16 @@ export async function compilePeer(name: 'raw-broker' | 'raw-engine' | 'raw-windo
       ? []
       : ['-isystem', `${deps}/include`, join(deps, 'librdkafka.so.1'), `-Wl,-rpath,${deps}`];
   mkdirSync(dirname(binary), { recursive: true });
-  // Another process may run the one that is there.
-  const made = `${binary}.${process.pid}`;
+  // Built under a temporary name: another process may be running the existing program.
+  const temporary = `${binary}.${process.pid}`;
   try {
-    await run('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', source, ...library, '-o', made]);
+    await run('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', source, ...library, '-o', temporary]);
   } catch (cause) {
     throw coreError('bad_file', `${name} did not compile: ${(cause as Error).message}`, {
       next: 'install a C++ compiler',
       cause,
     });
   }
-  renameSync(made, binary);
+  renameSync(temporary, binary);
   return binary;
 }

@@ -1,11 +1,11 @@
-/** 256 B events into columns: the addon's kernel beside its twin. */
+/** Decoding of 256 B events into columns: the addon's kernel against the TypeScript reference. */
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { EVENT } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import type { Bench } from './harness.ts';
 import { BATCH_ROWS, benchKernels, type KernelCase, patternBytes, ring } from './kernels.ts';
 
-/** `offAlignment` bytes stand before the first value, as keys and headers put them there. */
+/** `offAlignment` bytes precede the first value, as keys and headers do. */
 const decodeCase = (metric: string, offAlignment: number): KernelCase => ({
   metric,
   make() {
@@ -29,7 +29,7 @@ const decodeCase = (metric: string, offAlignment: number): KernelCase => ({
 
 export const bench: Bench = {
   name: 'decode',
-  summary: 'Decode of 256 B events into columns, kernel against TypeScript twin.',
+  summary: 'Decode of 256 B events into columns, kernel against TypeScript reference.',
   run: (context) =>
     benchKernels(context, [
       decodeCase('event decode, aligned', 0),

@@ -14,7 +14,7 @@ import { silentLogger } from '../src/core/log.ts';
 import {
   Checkpointer,
   type CheckpointReport,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../src/engine/durability/checkpoint/checkpointer.ts';
 import { type LiveState, liveWindows } from '../src/engine/durability/checkpoint/live.ts';
 import { restoreState } from '../src/engine/durability/checkpoint/restore.ts';
@@ -160,7 +160,7 @@ async function measure(context: BenchContext, accounts: number): Promise<BenchRe
       job: JOB,
       sizes: { baseFactor: BASE_FACTOR, ...(context.smoke ? { baseBytesMin: 100_000 } : {}) },
     };
-    const checkpointer = await Checkpointer.start(parts, freshStanding(createProgress(1)));
+    const checkpointer = await Checkpointer.start(parts, initialRecoveryPoint(createProgress(1)));
     const loop = new Loop(state, checkpointer);
     await loop.feed(0, accounts, accounts);
     context.say(`${accounts} keys inserted, ${loop.reports.length} checkpoints written`);

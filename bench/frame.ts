@@ -1,4 +1,4 @@
-/** Wire frames, read and written: the addon's kernels beside their twins. */
+/** Scanning and writing of wire frames: the addon's kernels against the TypeScript reference. */
 
 import { loadKernels } from '../src/addon/load.ts';
 import { FrameBatch } from '../src/core/layout/frame-batch.ts';
@@ -9,10 +9,10 @@ import { BATCH_ROWS, benchKernels, type KernelCase, patternBytes, ring } from '.
 const SCHEMA_ID = 100_042;
 /** Payloads of an order, about 512 B on the wire. */
 const PAYLOAD_BYTES = 500;
-/** Room for the payload with the longest prefix that is used here. */
+/** Room for the payload with the longest prefix used here. */
 const FRAME_BYTES_MAX = PAYLOAD_BYTES + 16;
 
-/** The paths of Avro (none), of a first message, and of a nested one. */
+/** Message index paths: Avro (none), a first message, and a nested message. */
 const PATHS: ReadonlyArray<readonly [string, Int32Array | null]> = [
   ['Avro', null],
   ['Protobuf [0]', Int32Array.of(0)],
@@ -65,7 +65,7 @@ const scanCase = (name: string, path: Int32Array | null): KernelCase => ({
 
 export const bench: Bench = {
   name: 'frame',
-  summary: 'Scan and write of wire frames over a batch, kernel against TypeScript twin.',
+  summary: 'Scan and write of wire frames over a batch, kernel against TypeScript reference.',
   run: (context) =>
     benchKernels(
       context,

@@ -1,5 +1,5 @@
-/** The event generator: the addon's kernels beside their twins, one core, into preallocated
- *  batches. */
+/** The event generator: the addon's kernels against the TypeScript reference, on one core, into
+ *  preallocated batches. */
 
 import { loadGenKernels } from '../src/addon/gen.ts';
 import type { GenKernels } from '../src/addon/gen-surface.ts';
@@ -18,7 +18,7 @@ const KERNEL_GAIN_GOAL = 1.5;
 const WARM_BATCHES = 400;
 const WARM_BATCHES_SMOKE = 10;
 
-/** The load profile of the requirements: ten million accounts, Zipf 1.1, delays of hours. */
+/** Load profile of the requirements: ten million accounts, Zipf 1.1, delays of hours. */
 const OPTIONS: EventOptions = {
   ...DEFAULT_EVENTS,
   count: Number.POSITIVE_INFINITY,
@@ -56,12 +56,12 @@ const WORKS: Readonly<Record<string, () => { readonly order: EventOptions['order
     },
   };
 
-/** Events a second of one run; generators and batches are made outside the timed part. */
+/** Events a second of one run; generators and batches are created outside the timed part. */
 function rateOf(kernels: GenKernels, name: string, seconds: number, warmBatches: number): number {
   const { order, work } = (WORKS[name] as (typeof WORKS)[string])();
   const generator = new EventGenerator({ ...OPTIONS, order }, kernels);
-  // The delayed order first fills its queue: what is timed has typical delays behind it and a tail
-  // under way.
+  // The delayed order first fills its queue: the timed part then has typical delays and a tail in
+  // flight.
   for (let i = 0; i < warmBatches; i++) work(generator, kernels);
   let rows = 0;
   const startMs = performance.now();
@@ -74,7 +74,7 @@ function rateOf(kernels: GenKernels, name: string, seconds: number, warmBatches:
   return rows / ((nowMs - startMs) / 1000);
 }
 
-/** Both sides must say the same about the same events. */
+/** Both sides must generate the same events. */
 function digestOf(kernels: GenKernels, order: EventOptions['order']): number {
   const generator = new EventGenerator({ ...OPTIONS, count: 50_000, order }, kernels);
   const batch = RecordBatch.create(ROWS, ROWS * EVENT.BYTES);
@@ -101,7 +101,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
     const sides = await takeTurns(
       {
         addon: () => rateOf(native, name, seconds, warmBatches),
-        twin: () => rateOf(reference, name, seconds, warmBatches),
+        reference: () => rateOf(reference, name, seconds, warmBatches),
       },
       context.repeats,
     );
@@ -110,9 +110,9 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
       result({ ...shared, metric: name, ours: sides.addon, goal: { valueAtLeast: EVENTS_PER_SECOND_GOAL } }),
       result({
         ...shared,
-        metric: `${name}: addon beside twin`,
+        metric: `${name}: addon against TypeScript reference`,
         ours: sides.addon,
-        against: { name: 'TypeScript twin', series: sides.twin },
+        against: { name: 'TypeScript reference', series: sides.reference },
         goal: { ratioAtLeast: KERNEL_GAIN_GOAL },
       }),
     );
@@ -122,6 +122,6 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
 
 export const bench: Bench = {
   name: 'gen',
-  summary: 'Generate 256 B events on one core: the addon beside its TypeScript twin.',
+  summary: 'Generate 256 B events on one core: the addon against the TypeScript reference.',
   run,
 };

@@ -1,35 +1,34 @@
-/** What every benchmark shares: the form of a result, runs in turn, medians, and the table.
+/** Common parts of all benchmarks: the form of a result, alternating runs, medians, and the table.
  *
- *  Rules: (1) the peer or the raw limit is measured in the same run, in turn with our side, so that
- *  the ratio holds on any machine; (2) inputs are made outside the timed part; (3) a result is a
- *  median of several runs with its spread; (4) a bench says a digest of its answer, so that nobody
- *  wins by changing the answer.
- */
+ *  Rules: (1) the peer or the raw limit is measured in the same run, alternating with Millrace, so
+ *  that the ratio holds on any machine; (2) inputs are created outside the timed part; (3) a result
+ *  is the median of several runs with its spread; (4) a benchmark checks a digest of its answer, so
+ *  that a faster side cannot win with a different answer. */
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import { Bench as Tinybench } from 'tinybench';
 import { invariant } from '../src/core/errors.ts';
 import type { Logger } from '../src/core/log.ts';
 import type { Metrics } from '../src/core/metrics.ts';
 
-/** The JSON form; the names are those of `-json`. */
+/** JSON form of a result; the names are those of `-json`. */
 export interface BenchResult {
   readonly metric: string;
   readonly unit: string;
-  /** Median of our runs. */
+  /** Median of Millrace's runs. */
   readonly value: number;
-  /** (largest - smallest) / median of our runs. */
+  /** (largest - smallest) / median of Millrace's runs. */
   readonly spread: number;
-  /** Each of our runs, in the order they were made; absent where they are not listed. */
+  /** Values of Millrace's runs in execution order; absent if they are not listed. */
   readonly runs?: readonly number[];
-  /** The peer or limit measured beside us, null where there is none. */
+  /** The peer or limit measured in the same run; null if there is none. */
   readonly against: string | null;
   readonly against_value: number | null;
-  /** value / against_value for what grows with speed, against_value / value for what shrinks: above
-   *  1 we are better. */
+  /** value / against_value if larger is better, against_value / value if smaller is better: above 1
+   *  Millrace is better. */
   readonly ratio: number | null;
-  /** `ratio >= 0.9`, `value <= 8`; null where nothing is asked. */
+  /** Goal, such as `ratio >= 0.9` or `value <= 8`; null if there is none. */
   readonly goal: string | null;
-  /** null where nothing is asked. */
+  /** Null if there is no goal. */
   readonly met: boolean | null;
 }
 
@@ -44,66 +43,66 @@ export interface Machine {
 
 export interface BenchReport {
   readonly bench: string;
-  /** Digest of the code that was measured, as `millrace version` prints it; null in reports from
-   *  before it was recorded. */
+  /** Digest of the measured code, as `millrace version` prints it; null in reports from before it
+   *  was recorded. */
   readonly build: string | null;
   readonly machine: Machine;
-  /** Flags that decide what was measured, beside the name; absent: none. */
+  /** Flags that affect the measurement; absent if there are none. */
   readonly flags?: readonly string[];
   readonly results: readonly BenchResult[];
 }
 
 export interface BenchContext {
-  /** Seconds instead of minutes; the numbers mean little, the answers are checked all the same. */
+  /** A short run (seconds): the answers are checked, the numbers are not meaningful. */
   readonly smoke: boolean;
-  /** How often each side runs. */
+  /** Number of runs of each side. */
   readonly repeats: number;
   readonly log: Logger;
   readonly metrics: Metrics;
-  /** What drivers.ts asks of a context. */
+  /** Settings that drivers.ts reads from a context. */
   readonly settings: { readonly native: string };
-  /** A cluster to use; undefined: the bench starts its own. */
+  /** Cluster to use; undefined: the benchmark starts one. */
   readonly brokers: string | undefined;
-  /** URL of another server to put under the same load. */
+  /** URL of another server that gets the same load. */
   readonly vs?: string | undefined;
-  /** A database to use; undefined: the bench starts its own. */
+  /** Database to use; undefined: the benchmark starts one. */
   readonly postgres?: string | undefined;
-  /** Parts of a bench that has several; all where it is undefined. */
+  /** Parts to run; undefined: all. */
   readonly only?: readonly string[] | undefined;
-  /** Peers that run beside us; all where it is undefined. */
+  /** Peers to compare with; undefined: all. */
   readonly peers?: readonly string[] | undefined;
   /** Length of a measured run under steady load. */
   readonly durationMs?: number | undefined;
   /** Requests or rows a second of the steady load. */
   readonly rate?: number | undefined;
-  /** Rows of a backlog. */
+  /** Rows in a backlog. */
   readonly rows?: number | undefined;
-  /** Idempotency keys, or inbox rows, that are there before the load. */
+  /** Idempotency keys, or inbox rows, inserted before the load. */
   readonly preload?: number | undefined;
-  /** Brokers of a cluster that the bench starts. */
+  /** Number of brokers of a cluster that the benchmark starts. */
   readonly brokerCount?: number | undefined;
-  /** A process under load is killed and started again so long after the start. */
+  /** Time after the start at which a process under load is killed and restarted. */
   readonly killAfterMs?: number | undefined;
-  /** A transaction stays open beside the load and pins the horizon of the database. */
+  /** True to keep a transaction open during the load, which pins the xmin horizon. */
   readonly heldXmin?: boolean | undefined;
-  /** Random cases of a bench that tries them, and the number of the first. */
+  /** Number of random cases, and number of the first case. */
   readonly cases?: number | undefined;
   readonly seed?: number | undefined;
-  /** Aborted when the process is to end. */
+  /** Aborted when the process has to end. */
   readonly drain: AbortSignal;
-  /** One plain line of what is happening now, on stderr. */
+  /** Prints a line that describes the current step to stderr. */
   say(line: string): void;
   onClose(close: () => Promise<void> | void): void;
 }
 
 export interface Bench {
   readonly name: string;
-  /** One sentence: what is measured and against what. */
+  /** One sentence: what is measured, and against what. */
   readonly summary: string;
   run(context: BenchContext): Promise<readonly BenchResult[]>;
 }
 
-/** The runs of one side. */
+/** Measurements of one side. */
 export interface Series {
   readonly values: readonly number[];
   readonly median: number;
@@ -125,8 +124,8 @@ export function seriesOf(values: readonly number[]): Series {
   return { values: [...values], median: middle, spread: middle === 0 ? 0 : range / Math.abs(middle) };
 }
 
-/** Runs every side `repeats` times in turn (A B, B A, A B, …: what warms or throttles the machine
- *  meets both). Each call returns its measurement. */
+/** Runs every side `repeats` times, alternating (A B, B A, A B, …), so that warm-up and throttling
+ *  affect both. Each call returns its measurement. */
 export async function takeTurns<const S extends Readonly<Record<string, () => Promise<number> | number>>>(
   sides: S,
   repeats: number,
@@ -143,8 +142,8 @@ export async function takeTurns<const S extends Readonly<Record<string, () => Pr
   return Object.fromEntries(series) as { readonly [K in keyof S]: Series };
 }
 
-/** Nanoseconds a row of synchronous functions, each called over and over by tinybench, in turn. A
- *  call handles `rows` rows; its inputs are made before. */
+/** Nanoseconds per row of synchronous functions, each called repeatedly by tinybench, alternating.
+ *  A call handles `rows` rows; its inputs are created before. */
 export async function microTurns<const S extends Readonly<Record<string, () => unknown>>>(
   sides: S,
   options: { readonly rows: number; readonly smoke: boolean; readonly repeats: number },
@@ -179,11 +178,11 @@ export interface ResultOptions {
   readonly unit: string;
   readonly ours: Series;
   readonly against?: { readonly name: string; readonly series: Series };
-  /** Which way is better; `more` for rates, `less` for times and bytes. */
+  /** Direction of improvement: `more` for rates, `less` for times and bytes. */
   readonly better: 'more' | 'less';
-  /** Whether the result lists each run. */
+  /** True if the result lists each run. */
   readonly list?: boolean;
-  /** At least this ratio to the peer, or a bound on the value itself. */
+  /** Minimum ratio to the peer, or a bound of the value itself. */
   readonly goal?:
     | { readonly ratioAtLeast: number }
     | { readonly valueAtLeast: number }
@@ -191,7 +190,7 @@ export interface ResultOptions {
     | { readonly valueBelow: number };
 }
 
-/** Puts one comparison into the form of a result. */
+/** Builds the result of one comparison. */
 export function result(options: ResultOptions): BenchResult {
   const { metric, unit, ours, against, goal } = options;
   const value = ours.median;
@@ -239,7 +238,7 @@ export function machine(): Machine {
   };
 }
 
-/** Four significant figures, with a separator between thousands. */
+/** Formats four significant figures, with a separator between thousands. */
 export function figure(value: number): string {
   if (!Number.isFinite(value)) return '-';
   const rounded = Number(value.toPrecision(4));
@@ -271,10 +270,10 @@ const HEAD: readonly string[] = [
 ];
 const RIGHT = new Set([2, 3, 5, 6]);
 
-/** Each run, where a result lists them. */
+/** Values of the runs, if a result lists them. */
 const runsOf = ({ runs = [] }: BenchResult): string => (runs.length > 1 ? runs.map(figure).join(' ') : '');
 
-/** The report as a text table; also a valid table in Markdown. */
+/** Renders the report as a text table, which is also a valid Markdown table. */
 export function renderTable(report: BenchReport): string {
   const lists = report.results.some((one) => runsOf(one) !== '');
   const head = lists ? [...HEAD, 'runs'] : HEAD;

@@ -1,4 +1,4 @@
-/** Shard hash of account ids: the addon's kernel beside its twin. */
+/** Shard hash of account ids: the addon's kernel against the TypeScript reference. */
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import type { Bench } from './harness.ts';
 import { BATCH_ROWS, benchKernels, type KernelCase, patternBytes, ring } from './kernels.ts';
@@ -25,7 +25,7 @@ const hashCase = (shards: number): KernelCase => ({
 
 export const bench: Bench = {
   name: 'hash',
-  summary: 'Owner shard of each row of an event batch, kernel against TypeScript twin.',
-  // A power of two is a mask, anything else a remainder.
+  summary: 'Owner shard of each row of an event batch, kernel against TypeScript reference.',
+  // A power of two uses a mask, any other number a remainder.
   run: (context) => benchKernels(context, [hashCase(8), hashCase(7)]),
 };

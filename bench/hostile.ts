@@ -1,12 +1,11 @@
-/** `millrace bench hostile`: a registry that is sent schemas made to take long, and is asked for
- *  `/health` all the time.
+/** `millrace bench hostile`: sends schemas that are expensive to check to a registry and measures
+ *  `/health` meanwhile.
  *
- *  Beside it stands the slowest answer while nothing else is asked, which is what the machine alone
- *  does. Each schema is checked against the versions of a subject of its own, BACKWARD_TRANSITIVE,
- *  then registered. The figure is the slowest answer to `/health` during that, over one connection
- *  that asks again as soon as it was answered. Every answer to a hostile request is checked: it is
- *  a verdict, or a refusal that names its limit.
- */
+ *  The comparison is the slowest answer without other requests, which shows the machine alone. Each
+ *  schema is checked against the versions of its own subject (BACKWARD_TRANSITIVE), then
+ *  registered. The result is the slowest answer to `/health` during that time, over one connection
+ *  that sends the next request after each answer. Every answer to a hostile request is checked: it
+ *  must be a verdict, or a refusal that names its limit. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,22 +14,22 @@ import { invariant } from '../src/core/errors.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 import { ask, HEADERS, type Started, startOurs } from './registry-server.ts';
 
-/** The slowest answer that is allowed, ms. */
+/** Slowest permitted answer, in ms. */
 const HEALTH_MS_MAX = 100;
-/** Between an answer and the next question. */
+/** Pause between an answer and the next request. */
 const HEALTH_PAUSE_MS = 2;
 
 export interface Hostile {
   readonly name: string;
   readonly format: 'AVRO' | 'PROTOBUF' | 'JSON';
-  /** Version `i` of the subject; the last one is the one that is proposed. */
+  /** Version `i` of the subject; the last version is the proposed schema. */
   readonly text: (i: number) => string;
 }
 
 const times = <T>(count: number, make: (i: number) => T): T[] =>
   Array.from({ length: count }, (_, i) => make(i));
 
-/** Definitions that each refer twice to the next, to a leaf that differs by `i`. */
+/** Definitions that each refer to the next twice; the last is a leaf that differs by `i`. */
 function twice(count: number, i: number, join: (next: object) => object): string {
   const $defs = Object.fromEntries(
     times(count, (at) => [
@@ -41,7 +40,7 @@ function twice(count: number, i: number, join: (next: object) => object): string
   return JSON.stringify({ $ref: '#/$defs/d0', $defs });
 }
 
-/** As large as they may be, or for a run of seconds a part of that. */
+/** Hostile schemas of the maximum size, scaled by `share` for short runs. */
 export function hostileSchemas(share: number): readonly Hostile[] {
   const many = (most: number): number => Math.max(10, Math.round(most * share));
   const both =
@@ -90,7 +89,7 @@ export function hostileSchemas(share: number): readonly Hostile[] {
   ];
 }
 
-/** Bodies that are refused before they are parsed. */
+/** Bodies that are refused before parsing. */
 const bodies = (): readonly string[] => [
   '['.repeat(1_900_000),
   `${'['.repeat(1_900_000)}${']'.repeat(1_900_000)}`,
@@ -105,7 +104,7 @@ async function post(url: string, path: string, body: string): Promise<{ status: 
 
 const VERDICTS = [200, 409, 413, 422];
 
-/** @throws where an answer is no verdict, and no refusal that says why */
+/** @throws if an answer is neither a verdict nor a refusal with a reason */
 async function attack(target: Started, schemas: readonly Hostile[], versions: number): Promise<void> {
   const answers: Array<Promise<{ status: number; text: string }>> = [];
   for (const [at, { text, format }] of schemas.entries()) {
@@ -119,7 +118,7 @@ async function attack(target: Started, schemas: readonly Hostile[], versions: nu
     const known =
       VERDICTS.includes(status) ||
       (status === 404 && text.includes('40403')) ||
-      // On a slow machine checks wait for each other.
+      // On a slow machine checks may queue and be refused.
       (status === 503 && text.includes('50305'));
     invariant(known, `a hostile schema is answered: ${status} ${text.slice(0, 200)}`);
     invariant(status !== 422 || /limit|nests/.test(text), `a refusal names its limit: ${text.slice(0, 200)}`);
@@ -140,7 +139,8 @@ async function prepare(target: Started, schemas: readonly Hostile[], versions: n
   }
 }
 
-/** Asks for /health until `until` settles. @returns the times of its answers, ms */
+/** Polls /health until `until` settles.
+ *  @returns the answer times in ms */
 async function health(target: Started, until: Promise<unknown>): Promise<readonly number[]> {
   let over = false;
   const ended = until.finally(() => {
@@ -151,7 +151,7 @@ async function health(target: Started, until: Promise<unknown>): Promise<readonl
     const asked = performance.now();
     const answer = await fetch(`${target.url}/health`);
     await answer.text();
-    invariant(answer.status === 200, `the registry says that it is well: ${answer.status}`);
+    invariant(answer.status === 200, `the registry is healthy: ${answer.status}`);
     took.push(performance.now() - asked);
     await sleep(HEALTH_PAUSE_MS);
   }
@@ -170,7 +170,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
     const target = await startOurs(`file:${join(dir, String(i))}`);
     try {
       alone.push(Math.max(...(await health(target, sleep(context.smoke ? 200 : 5_000)))));
-      context.say(`run ${i + 1}: registering what the hostile schemas are compared with`);
+      context.say(`run ${i + 1}: registering the versions to compare with`);
       const prepared = await health(target, prepare(target, schemas, versions));
       context.say(`run ${i + 1}: sending the hostile schemas`);
       const attacked = await health(target, attack(target, schemas, versions));
@@ -194,6 +194,6 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
 
 export const bench: Bench = {
   name: 'hostile',
-  summary: 'The slowest answer to /health of a registry that is sent schemas made to take long.',
+  summary: 'The slowest answer to /health of a registry that is sent schemas that are expensive to check.',
   run,
 };

@@ -1,19 +1,19 @@
-/** The process behind http-load.ts: takes one plan, sends one report, ends. */
+/** Child process of http-load.ts: receives a plan, sends a report, and ends. */
 import { connect, type Socket } from 'node:net';
 import { type LoadPlan, type LoadReport, type LoadRequest, NUMBER } from './http-load.ts';
 
-/** A connection that failed is opened again after this. */
+/** Delay before a failed connection is reopened. */
 const REOPEN_MS = 50;
-/** Above this rate the clock is read in every turn of the event loop: a timer's millisecond would
- *  be most of what is measured. */
+/** Above this rate the clock is read in every turn of the event loop: a timer's millisecond
+ *  resolution would dominate the measurement. */
 const SPIN_RATE = 500;
 const TICK_MS = 1;
-/** How long a measured part without an answer or a failure goes on: a machine that is away for the
- *  whole of a short one has measured nothing. */
+/** Extension of a measured part without an answer or a failure: a machine that is paused during all
+ *  of a short part has measured nothing. */
 const SILENT_MS_MAX = 30_000;
 const CRLF2 = Buffer.from('\r\n\r\n');
 
-/** Makes the bytes of a request; the running number is put in where the text asks for it. */
+/** Builds the bytes of a request with its running number. */
 function maker(request: LoadRequest, host: string): (n: number) => Buffer {
   const extra = Object.entries(request.headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
   const make = (n: number): Buffer => {
@@ -28,11 +28,11 @@ function maker(request: LoadRequest, host: string): (n: number) => Buffer {
   return () => fixed;
 }
 
-interface Line {
+interface Connection {
   socket: Socket | undefined;
-  /** Bytes of an answer that is not complete. */
+  /** Bytes of an incomplete answer. */
   partial: Buffer | undefined;
-  /** Which request is under way; -1: none. */
+  /** Index of the request in flight; -1: none. */
   index: number;
   startUs: number;
 }
@@ -42,9 +42,9 @@ class Load {
   private readonly makers: ReadonlyArray<(n: number) => Buffer>;
   private readonly host: string;
   private readonly port: number;
-  private readonly lines: Line[] = [];
-  private readonly free: Line[] = [];
-  /** Open model: when each waiting request fell due. */
+  private readonly connections: Connection[] = [];
+  private readonly free: Connection[] = [];
+  /** Open model: due times of waiting requests. */
   private due: number[] = [];
   private dueAt = 0;
   private n: number;
@@ -77,14 +77,14 @@ class Load {
   async run(): Promise<void> {
     const opened: Promise<void>[] = [];
     for (let i = 0; i < this.plan.connections; i++) {
-      const line: Line = { socket: undefined, partial: undefined, index: -1, startUs: 0 };
-      this.lines.push(line);
-      opened.push(new Promise((resolve) => this.open(line, resolve)));
+      const connection: Connection = { socket: undefined, partial: undefined, index: -1, startUs: 0 };
+      this.connections.push(connection);
+      opened.push(new Promise((resolve) => this.open(connection, resolve)));
     }
     await Promise.all(opened);
     this.started = true;
     if (this.plan.ratePerSecond === undefined) {
-      for (const line of this.free.splice(0)) this.send(line, this.nowUs());
+      for (const connection of this.free.splice(0)) this.send(connection, this.nowUs());
     } else this.tick(this.plan.ratePerSecond);
     setTimeout(() => {
       this.measuring = true;
@@ -93,44 +93,44 @@ class Load {
     }, this.plan.warmupMs);
   }
 
-  private open(line: Line, opened: () => void): void {
+  private open(connection: Connection, opened: () => void): void {
     const socket = connect({ host: this.host, port: this.port, noDelay: true });
-    line.socket = socket;
-    line.partial = undefined;
-    line.index = -1;
+    connection.socket = socket;
+    connection.partial = undefined;
+    connection.index = -1;
     let up = false;
     socket.on('connect', () => {
       up = true;
       opened();
-      this.idle(line);
+      this.idle(connection);
     });
-    socket.on('data', (chunk) => this.receive(line, chunk));
+    socket.on('data', (chunk) => this.receive(connection, chunk));
     socket.on('error', () => {});
     socket.on('close', () => {
-      if (this.ended || line.socket !== socket) return;
+      if (this.ended || connection.socket !== socket) return;
       this.failures++;
-      const at = this.free.indexOf(line);
+      const at = this.free.indexOf(connection);
       if (at >= 0) this.free.splice(at, 1);
-      line.index = -1;
-      setTimeout(() => this.open(line, up ? () => {} : opened), REOPEN_MS);
+      connection.index = -1;
+      setTimeout(() => this.open(connection, up ? () => {} : opened), REOPEN_MS);
     });
   }
 
-  /** A connection has nothing under way. */
-  private idle(line: Line): void {
-    line.index = -1;
+  /** Handles a connection without a request in flight. */
+  private idle(connection: Connection): void {
+    connection.index = -1;
     if (this.ended) return;
-    // Closed model: until every connection stands, those that do wait.
-    if (this.plan.ratePerSecond === undefined && this.started) this.send(line, this.nowUs());
-    else if (this.dueAt < this.due.length) this.send(line, this.due[this.dueAt++] as number);
-    else this.free.push(line);
+    // Closed model: connections wait until all are open.
+    if (this.plan.ratePerSecond === undefined && this.started) this.send(connection, this.nowUs());
+    else if (this.dueAt < this.due.length) this.send(connection, this.due[this.dueAt++] as number);
+    else this.free.push(connection);
   }
 
-  private send(line: Line, startUs: number): void {
+  private send(connection: Connection, startUs: number): void {
     const n = this.n++;
-    line.index = n % this.makers.length;
-    line.startUs = startUs;
-    line.socket?.write((this.makers[line.index] as (n: number) => Buffer)(n));
+    connection.index = n % this.makers.length;
+    connection.startUs = startUs;
+    connection.socket?.write((this.makers[connection.index] as (n: number) => Buffer)(n));
   }
 
   private tick(rate: number): void {
@@ -142,9 +142,9 @@ class Load {
       const wanted = Math.floor((elapsedUs * rate) / 1e6) + 1;
       for (; made < wanted; made++) {
         const dueUs = beginUs + (made * 1e6) / rate;
-        const line = this.free.pop();
-        if (line === undefined) this.due.push(dueUs);
-        else this.send(line, dueUs);
+        const connection = this.free.pop();
+        if (connection === undefined) this.due.push(dueUs);
+        else this.send(connection, dueUs);
       }
       if (this.dueAt > 65_536) {
         this.due = this.due.slice(this.dueAt);
@@ -156,11 +156,11 @@ class Load {
     step();
   }
 
-  private receive(line: Line, chunk: Buffer): void {
-    const bytes = line.partial === undefined ? chunk : Buffer.concat([line.partial, chunk]);
+  private receive(connection: Connection, chunk: Buffer): void {
+    const bytes = connection.partial === undefined ? chunk : Buffer.concat([connection.partial, chunk]);
     const headEnd = bytes.indexOf(CRLF2);
     if (headEnd < 0) {
-      line.partial = bytes;
+      connection.partial = bytes;
       return;
     }
     const head = bytes.toString('latin1', 0, headEnd);
@@ -169,24 +169,24 @@ class Load {
     const bodyAt = headEnd + CRLF2.length;
     const end = bodyAt + Number(length ?? 0);
     if (bytes.length < end) {
-      line.partial = bytes;
+      connection.partial = bytes;
       return;
     }
-    line.partial = undefined;
-    if (line.index < 0 || bytes.length > end) {
-      // Nobody asked for these bytes: the answers cannot be told apart any more.
-      line.socket?.destroy();
+    connection.partial = undefined;
+    if (connection.index < 0 || bytes.length > end) {
+      // Unexpected bytes: answers can no longer be matched with requests.
+      connection.socket?.destroy();
       return;
     }
-    if (this.firstBodies[line.index] === '')
-      this.firstBodies[line.index] = bytes.subarray(bodyAt, end).toString('utf8');
+    if (this.firstBodies[connection.index] === '')
+      this.firstBodies[connection.index] = bytes.subarray(bodyAt, end).toString('utf8');
     if (this.measuring) {
       this.answered++;
       this.statuses[status] = (this.statuses[status] ?? 0) + 1;
-      this.latencies.push(this.nowUs() - line.startUs);
+      this.latencies.push(this.nowUs() - connection.startUs);
       if (this.answered === this.plan.countMax) this.end();
     }
-    this.idle(line);
+    this.idle(connection);
   }
 
   private endAnswered(): void {
@@ -200,7 +200,7 @@ class Load {
     if (this.ended) return;
     this.ended = true;
     const seconds = (this.nowUs() - this.startUs) / 1e6;
-    for (const line of this.lines) line.socket?.destroy();
+    for (const connection of this.connections) connection.socket?.destroy();
     const sorted = Float64Array.from(this.latencies).sort();
     const at = (part: number): number =>
       sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0;

@@ -1,16 +1,15 @@
-/** HTTP load from a process of its own: raw sockets, keep-alive, one request at a time on each
+/** HTTP load from a separate process: raw sockets, keep-alive, one request at a time on each
  *  connection.
  *
- *  Closed model: every connection sends its next request when it has its answer; the rate is what
- *  comes out. Open model (`ratePerSecond`): requests fall due on a clock that waits for nobody, and
- *  latency counts from then, so that a server that stalls cannot hide it.
- */
+ *  Closed model: every connection sends its next request after its answer; the rate is the result.
+ *  Open model (`ratePerSecond`): requests are due on a fixed schedule, and latency counts from the
+ *  due time, so that a stalled server cannot hide it. */
 import { fork } from 'node:child_process';
 import { join } from 'node:path';
 import { invariant } from '../src/core/errors.ts';
 import { packageRoot } from '../src/shell/package.ts';
 
-/** Stands for the running number of a request (0, 1, 2, …) in its path and body. */
+/** Placeholder for the running number of a request (0, 1, 2, …) in its path and body. */
 export const NUMBER = '@n@';
 
 export interface LoadRequest {
@@ -26,32 +25,32 @@ export interface LoadPlan {
   /** `http://host:port` */
   readonly url: string;
   readonly connections: number;
-  /** Sent in turn, over and over. */
+  /** Sent in turn, repeatedly. */
   readonly requests: readonly LoadRequest[];
-  /** Answers of this first part are not measured. */
+  /** Length of the first part, whose answers are not measured. */
   readonly warmupMs: number;
-  /** Length of the measured part, which goes on while it has no answer at all. */
+  /** Length of the measured part, which is extended until it has an answer. */
   readonly durationMs: number;
-  /** Ends the measured part early, after so many answers. */
+  /** Ends the measured part early, after this many answers. */
   readonly countMax?: number;
   /** Open model; absent: closed model. */
   readonly ratePerSecond?: number;
-  /** First value of NUMBER, so that two runs need not collide. Default 0. */
+  /** First value of NUMBER, so that two runs do not collide. Default 0. */
   readonly firstNumber?: number;
 }
 
 export interface LoadReport {
-  /** Answers in the measured part, and its length. */
+  /** Number of answers in the measured part. */
   readonly answered: number;
   readonly seconds: number;
   readonly ratePerSecond: number;
   /** Answers in the measured part by status. */
   readonly statuses: Readonly<Record<string, number>>;
-  /** Connections that failed or ended, whole run; each is opened again. */
+  /** Connections that failed or ended in the whole run; each is reopened. */
   readonly failures: number;
-  /** Open model: requests that were due and still waited for a connection at the end. */
+  /** Open model: due requests that still waited for a connection at the end. */
   readonly unsent: number;
-  /** The next free value of NUMBER. */
+  /** Next unused value of NUMBER. */
   readonly nextNumber: number;
   readonly latencyUs: {
     readonly p50: number;
@@ -60,11 +59,11 @@ export interface LoadReport {
     readonly p999: number;
     readonly max: number;
   };
-  /** Body of the first answer to each of `requests`, as text; empty where none came. */
+  /** Body of the first answer to each of `requests`, as text; empty if there is none. */
   readonly firstBodies: readonly string[];
 }
 
-/** Runs a plan in a child process, compiled beside this file, and gives what it measured. */
+/** Runs a plan in a child process, compiled next to this file, and returns its report. */
 export function driveLoad(plan: LoadPlan, signal?: AbortSignal): Promise<LoadReport> {
   invariant(plan.connections > 0 && plan.requests.length > 0, 'a load needs connections and requests');
   return new Promise((resolve, reject) => {

@@ -1,11 +1,10 @@
-/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend
- *  without our driver; lookups behind our own parser over node:net, beside uWebSockets.js; and the
- *  CPU of a POST behind it, beside node:http.
+/** `millrace bench http`: an empty handler with each HTTP backend, compared with the bare backend;
+ *  lookups with Millrace's own parser over node:net, compared with uWebSockets.js; and the CPU of a
+ *  POST with that parser, compared with node:http.
  *
- *  The server runs in this process, the load in one of its own, and each side serves alone. An
- *  answer is 15 bytes of JSON found by a path with one named part, as a lookup by id is. Both
- *  sides' answers are compared.
- */
+ *  The server runs in this process, the load in another, and only one side runs at a time. An
+ *  answer is 15 bytes of JSON for a path with one named part, like a lookup by id. The answers of
+ *  both sides are checked. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { coreError } from '../src/core/errors.ts';
@@ -22,16 +21,16 @@ const CONNECTIONS = 64;
 const BODY = '{"answer":true}';
 const TYPE = 'application/json';
 const PATH = '/things/ids/1';
-/** What lookups by id must reach, the load beside the server. */
+/** Goal of lookups by id a second, with the load on the same machine. */
 const RATE_GOAL = 20_000;
-/** The open model's rate: half of that. */
+/** Rate of the open model: half of that. */
 const HALF_RATE = RATE_GOAL / 2;
-/** Orders a second, and on how many connections. */
+/** Orders a second, and number of connections. */
 const POST_RATE = 5000;
 const POST_CONNECTIONS = 128;
-/** Lookups a second behind our own parser, as a share of those behind uWebSockets.js. */
+/** Lookups a second with Millrace's own parser, relative to uWebSockets.js. */
 const LOOKUP_RATIO_GOAL = 0.8;
-/** What a parser of our own must bring to be kept. */
+/** Minimum gain of the own parser over node:http. */
 const CPU_RATIO_GOAL = 1.5;
 const POST: LoadRequest = {
   method: 'POST',
@@ -63,7 +62,7 @@ async function ours(driver: HttpDriver): Promise<Running> {
       {
         method: 'POST',
         path: '/things',
-        // Answers in a later turn, as one does that waits for a database.
+        // Answers in a later turn of the event loop, like a handler that waits for a database.
         handler: async (request) => {
           await new Promise((resolve) => setImmediate(resolve));
           const [key = ''] = request.header('idempotency-key');
@@ -112,8 +111,8 @@ async function bareUws(): Promise<Running> {
   };
 }
 
-/** How long is measured. A smoke run needs some answers, however long they take where much else
- *  runs. */
+/** Length of the measurement. A smoke run needs some answers, however long they take on a busy
+ *  machine. */
 const lasting = ({ smoke }: BenchContext): Pick<LoadPlan, 'durationMs' | 'countMax'> =>
   smoke ? { durationMs: 30_000, countMax: 1000 } : { durationMs: 4000 };
 
@@ -135,15 +134,15 @@ async function measure(
       },
       context.drain,
     );
-    const strange = Object.keys(report.statuses).filter((status) => status !== '200');
+    const unexpected = Object.keys(report.statuses).filter((status) => status !== '200');
     if (
       report.firstBodies[0] !== BODY ||
-      strange.length > 0 ||
+      unexpected.length > 0 ||
       report.failures > 0 ||
       report.answered === 0
     ) {
       const seen = JSON.stringify({ ...report, latencyUs: undefined });
-      throw coreError('internal', `the load did not get the answer it asked for: ${seen}`);
+      throw coreError('internal', `the load got an unexpected answer: ${seen}`);
     }
     return report;
   } finally {
@@ -156,7 +155,7 @@ async function backend(
   driver: HttpDriver,
   bare: () => Promise<Running>,
 ): Promise<BenchResult[]> {
-  context.say(`${driver.name}: as fast as it goes, then ${HALF_RATE} requests a second`);
+  context.say(`${driver.name}: maximum rate, then ${HALF_RATE} requests a second`);
   const mine = (): Promise<Running> => ours(driver);
   const rates = await takeTurns(
     {
@@ -201,7 +200,7 @@ async function backend(
   ];
 }
 
-/** Machines without its binary measure node:http alone. */
+/** Machines without the uWebSockets.js binary measure only node:http. */
 function uwsLoads(context: BenchContext): boolean {
   try {
     loadUws();
@@ -212,7 +211,7 @@ function uwsLoads(context: BenchContext): boolean {
   }
 }
 
-/** CPU of this process, which is the server's: the load runs in another. */
+/** CPU of this process, which runs only the server. */
 async function cpuUsOfPost(context: BenchContext, driver: HttpDriver): Promise<number> {
   const running = await ours(driver);
   try {
@@ -229,7 +228,7 @@ async function cpuUsOfPost(context: BenchContext, driver: HttpDriver): Promise<n
     const report = await driveLoad(plan(lasting(context)), context.drain);
     const { user, system } = process.cpuUsage(before);
     if (report.firstBodies[0] !== BODY || report.failures > 0 || report.answered === 0)
-      throw coreError('internal', `the load did not get the answer it asked for from ${driver.name}`);
+      throw coreError('internal', `the load got an unexpected answer from ${driver.name}`);
     return (user + system) / report.answered;
   } finally {
     await running.close();
@@ -256,7 +255,7 @@ async function wire(context: BenchContext): Promise<BenchResult> {
 }
 
 async function lookups(context: BenchContext): Promise<BenchResult> {
-  context.say(`${wireDriver.name} and ${uwsDriver.name}: lookups as fast as they go`);
+  context.say(`${wireDriver.name} and ${uwsDriver.name}: lookups at the maximum rate`);
   const series = await takeTurns(
     {
       ours: async () => (await measure(context, () => ours(wireDriver))).ratePerSecond,
@@ -282,7 +281,7 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary:
-    'An empty handler behind node:http and uWebSockets.js, beside each without our driver; our own parser beside both.',
+    'Empty handler behind our node:http and uWebSockets.js drivers, each against the bare server; our own parser against both.',
   async run(context) {
     const results: BenchResult[] = [];
     if (uwsLoads(context)) {

@@ -1,9 +1,8 @@
-/** `millrace bench inbox`: payments on a backlog, and an inbox with very many keys beside an empty
- *  one.
+/** `millrace bench inbox`: payments on a backlog, and an inbox with very many keys against an empty
+ *  inbox.
  *
- *  Every message must have one charge in the end; every id that was there must be found, every
- *  other inserted.
- */
+ *  Every message must have exactly one charge at the end; every loaded id must be found, every
+ *  other id inserted. */
 import { randomBytes } from 'node:crypto';
 import { invariant } from '../src/core/errors.ts';
 import type { SqlPool } from '../src/io/postgres/sql/port.ts';
@@ -24,13 +23,13 @@ const MESSAGES = 1_000_000;
 const KEYS = 100_000_000;
 const EXPIRED_KEYS = 10_000_000;
 const CLAIM_IDS = 1000;
-/** Partitions that the loaded keys lie in, an hour each. */
+/** Number of partitions with loaded keys, an hour each. */
 const HOURS = 24;
 const EXPIRED_HOURS = 4;
 
 const smaller = (world: World, full: number, smoke: number): number => (world.context.smoke ? smoke : full);
 
-/** Charges a second, and CPU a message, over one backlog. */
+/** Charges a second over one backlog; records CPU per message. */
 async function backlogRun(world: World, messages: number, cpu: Map<string, number[]>): Promise<number> {
   const { context } = world;
   const database = await world.database();
@@ -111,7 +110,7 @@ interface Loaded {
   readonly toMs: number;
 }
 
-/** An inbox in a database of its own, with `keys` ids of the hours before `toMs`. */
+/** An inbox in a new database, with `keys` ids of the hours before `toMs`. */
 async function loadedInbox(world: World, keys: number, hours: number): Promise<Loaded> {
   const database = await world.database();
   await migrate(database.pool, 'public', 'payments', migrationsOf('payments'));
@@ -191,8 +190,8 @@ async function keys(world: World): Promise<BenchResult[]> {
     const made = idsOf(batches, () => '').map(() => [...new Set(batch(side))]);
     return claims(side.database.pool, side.inbox, made, 'seen');
   };
-  // A topic that is read again gives its ids in their order, from anywhere; ids from everywhere are
-  // the worst there is.
+  // A topic that is read again delivers its ids in order, from any position; ids in random order
+  // are the worst case.
   const inOrder = (side: Loaded): readonly string[] => {
     const from = any(side);
     return idsOf(CLAIM_IDS, (i) => idOf(side, from + i));
@@ -253,6 +252,6 @@ const PARTS: Readonly<Record<string, Part>> = { backlog, keys, expiry };
 export const bench: Bench = {
   name: 'inbox',
   summary:
-    'Payments on a backlog, and an inbox with very many keys beside an empty one: insert, check, expiry.',
+    'Payments on a backlog, and an inbox with very many keys against an empty one: insert, check, expiry.',
   run: (context) => openParts(context, PARTS),
 };

@@ -1,4 +1,4 @@
-/** The benchmarks by name; each is loaded when it is asked for. */
+/** Benchmarks by name; each is loaded on demand. */
 import type { Bench } from './harness.ts';
 
 export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>> = {

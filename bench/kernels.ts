@@ -1,5 +1,5 @@
-/** What the benches of single kernels share: the twin beside the addon's kernel, in turn, on worlds
- *  of their own, the same answer demanded of both. */
+/** Common parts of the benchmarks of single kernels: the addon's kernel against the TypeScript
+ *  reference, alternating, each with its own data; both must give the same answer. */
 
 import { loadKernels } from '../src/addon/load.ts';
 import { xxh32Create, xxh32Digest, xxh32Update } from '../src/addon/reference/xxh32.ts';
@@ -7,19 +7,19 @@ import type { Kernels } from '../src/addon/surface.ts';
 import { invariant } from '../src/core/errors.ts';
 import { type BenchContext, type BenchResult, microTurns, result } from './harness.ts';
 
-/** A kernel that gains less than this has to go. */
+/** A kernel with a smaller gain is removed. */
 const KERNEL_GAIN_GOAL = 1.5;
 export const BATCH_ROWS = 4096;
-/** Batches are used in a ring, so that what is measured includes the way to memory. */
+/** Batches are used in a ring, so that memory access is included in the measurement. */
 const RING_BATCHES = 8;
 
 export interface KernelCase {
   readonly metric: string;
-  /** Makes the inputs and outputs of one side, the same for every call. */
+  /** Creates the inputs and outputs of one side, identical for every call. */
   make(): {
-    /** One batch of the ring. */
+    /** Processes one batch of the ring. */
     step(kernels: Kernels, turn: number): void;
-    /** Every byte that the calls of one round wrote. */
+    /** All bytes written by the calls of one round. */
     outputs(): readonly ArrayBufferLike[];
   };
 }
@@ -30,14 +30,14 @@ function digestOf(buffers: readonly ArrayBufferLike[]): number {
   return xxh32Digest(state);
 }
 
-/** Makes one side's call of a whole round of the ring, and says the digest of a first one. */
+/** Creates the call of a whole round of the ring for one side, and the digest of a first round. */
 function sideOf(kernels: Kernels, kernelCase: KernelCase) {
-  const world = kernelCase.make();
+  const data = kernelCase.make();
   const round = (): void => {
-    for (let turn = 0; turn < RING_BATCHES; turn++) world.step(kernels, turn);
+    for (let turn = 0; turn < RING_BATCHES; turn++) data.step(kernels, turn);
   };
   round();
-  return { round, digest: digestOf(world.outputs()) };
+  return { round, digest: digestOf(data.outputs()) };
 }
 
 export async function benchKernels(
@@ -59,7 +59,7 @@ export async function benchKernels(
         metric: kernelCase.metric,
         unit: 'ns/row',
         ours: series.native,
-        against: { name: 'TypeScript twin', series: series.reference },
+        against: { name: 'TypeScript reference', series: series.reference },
         better: 'less',
         goal: { ratioAtLeast: KERNEL_GAIN_GOAL },
       }),
@@ -68,7 +68,7 @@ export async function benchKernels(
   return results;
 }
 
-/** Pseudo-random bytes, the same in every run. */
+/** Pseudo-random bytes, identical in every run. */
 export function patternBytes(length: number, seed: number): Uint8Array {
   const bytes = new Uint8Array(length);
   let word = seed | 1;
@@ -79,7 +79,7 @@ export function patternBytes(length: number, seed: number): Uint8Array {
   return bytes;
 }
 
-/** The ring: `make(turn)` once a batch. */
+/** Creates the ring: calls `make(turn)` once for each batch. */
 export function ring<T>(make: (turn: number) => T): readonly T[] {
   return Array.from({ length: RING_BATCHES }, (_, turn) => make(turn));
 }

@@ -1,8 +1,7 @@
-/** The embedded store: runs that are taken in, scans, puts and look-ups, each beside the raw disk
- *  with the same bytes.
+/** The embedded store: ingest of sorted runs, scans, puts and look-ups, each compared with raw disk
+ *  access to the same bytes.
  *
- *  Rows are the 64-byte accumulators of a window.
- */
+ *  Rows are the 64-byte accumulators of a window. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -27,14 +26,14 @@ const ROW_BYTES = 64;
 const PAGE_ROWS = 16_384;
 const PAGE_BYTES = ROW_BYTES * PAGE_ROWS;
 const BUDGET_BYTES = 256 * 1024 * 1024;
-/** Rows of one value where a run is only scanned. */
+/** Rows of one value if a run is only scanned. */
 const PER_VALUE = 256;
 const PUT_ROWS = 1000;
 const MINUTE_MS = 60_000;
 const FIRST_WINDOW_MS = 1_750_000_000_000;
 const FIRST_WINDOW_HIGH = Math.floor(FIRST_WINDOW_MS / 2 ** 32);
 const FIRST_WINDOW_LOW = FIRST_WINDOW_MS % 2 ** 32;
-/** What a read of a row costs at least: one block of the file. */
+/** Lower bound of a row read: one block of the file. */
 const BLOCK_BYTES = 8192;
 
 interface Sizes {
@@ -46,8 +45,7 @@ interface Sizes {
 const FULL: Sizes = { pages: 128, putRows: 200_000, windows: 20, lookups: 2000 };
 const SMOKE: Sizes = { pages: 3, putRows: 2000, windows: 3, lookups: 20 };
 
-/** Pages of one run: accumulators as a minute of events leaves them, keys ascending by gaps of 1 to
- *  8. */
+/** Pages of one run: accumulators as after a minute of events, keys ascending by gaps of 1 to 8. */
 function makePages(count: number): Uint8Array[] {
   let noise = 0x9e37_79b9;
   const next = (): number => {
@@ -87,7 +85,7 @@ const recordsOf = (bytes: Uint8Array, prefix: Uint8Array, perValue: number): Rec
   perValue,
 });
 
-/** The sum of the first words of all rows, so that nobody wins by leaving rows out. */
+/** Sum of the first words of all rows, which detects missing rows. */
 function sumOf(bytes: Uint8Array, rows: number): number {
   const words = new Uint32Array(bytes.buffer, bytes.byteOffset, rows * 16);
   let sum = 0;
@@ -114,7 +112,7 @@ class KvBench {
     this.sum = this.pages.reduce((sum, page) => sum + sumOf(page, PAGE_ROWS), 0);
   }
 
-  /** Rows a second; what they cost in CPU, of all threads, is kept under the name of the side. */
+  /** Returns rows a second. Records their CPU cost over all threads under the name of the side. */
   private async rate(side: string, rows: number, work: () => Promise<void>): Promise<number> {
     const before = process.cpuUsage();
     const started = performance.now();
@@ -125,12 +123,12 @@ class KvBench {
     return rows / seconds;
   }
 
-  /** Nanoseconds a row. */
+  /** CPU nanoseconds per row. */
   cpu(side: string): Series {
     return seriesOf(this.spent.get(side) ?? []);
   }
 
-  /** role, slice start, run number. */
+  /** Key prefix: role, slice start, run number. */
   private prefix(run: number): Uint8Array {
     const prefix = new Uint8Array(13);
     const view = new DataView(prefix.buffer);
@@ -140,7 +138,7 @@ class KvBench {
     return prefix;
   }
 
-  /** Rows a second of one run taken in, which is dropped again when `keep` is not set. */
+  /** Rows a second of the ingest of one run, which is deleted afterwards unless `keep` is set. */
   async ingest(perValue: number, keep?: number): Promise<number> {
     const prefix = this.prefix(keep ?? 1000 + this.runs++);
     const rate = await this.rate(`run ${perValue}`, this.rows, async () => {
@@ -161,7 +159,7 @@ class KvBench {
     return to;
   }
 
-  /** The same pages to a file, durable at the end. */
+  /** Writes the same pages to a file, durable at the end. */
   async write(): Promise<number> {
     return this.rate('write', this.rows, async () => {
       const file = await open(join(this.folder, 'raw'), 'w');
@@ -208,7 +206,8 @@ class KvBench {
     return rate;
   }
 
-  /** Rows a second of puts in random order, `PUT_ROWS` a call: what a run spares. */
+  /** Rows a second of puts in random order, `PUT_ROWS` per call: the cost that a sorted run
+   *  avoids. */
   async put(store: KvStore, side: string): Promise<number> {
     const { putRows } = this.sizes;
     const prefix = this.prefix(this.runs++);
@@ -221,7 +220,7 @@ class KvBench {
         for (let i = 0; i < PUT_ROWS; i++) {
           const at = i * rowBytes;
           bytes.set(prefix, at);
-          // An odd factor visits every number of the range once, far from the one before.
+          // An odd factor visits every number of the range once, far from its predecessor.
           view.setUint32(at + prefix.length + 4, Math.imul(first + i, 2_654_435_761) >>> 0);
           bytes.set(page.subarray(i * ROW_BYTES, (i + 1) * ROW_BYTES), at + prefix.length + 8);
         }
@@ -240,7 +239,7 @@ class KvBench {
     return rate;
   }
 
-  /** window_start, window_end. */
+  /** Key prefix: window_start, window_end. */
   private window(index: number): Uint8Array {
     const prefix = new Uint8Array(16);
     const view = new DataView(prefix.buffer);
@@ -249,7 +248,7 @@ class KvBench {
     return prefix;
   }
 
-  /** Fired windows, a run each. */
+  /** Writes fired windows, one run for each. */
   async fire(): Promise<void> {
     for (let index = 0; index < this.sizes.windows; index++) {
       const run = this.store.openRun('fired');
@@ -263,7 +262,7 @@ class KvBench {
     return page.subarray(((turn * 7919) % PAGE_ROWS) * ROW_BYTES);
   }
 
-  /** Keys a second, where each call asks for one account in every window. */
+  /** Keys a second; each call looks up one account in every window. */
   async lookUp(): Promise<number> {
     const { windows, lookups } = this.sizes;
     const keyBytes = 24;
@@ -283,7 +282,7 @@ class KvBench {
     return rate;
   }
 
-  /** The same number of blocks read from a file at random places. */
+  /** Reads the same number of blocks from random places of a file. */
   async readBlocks(): Promise<number> {
     const { windows, lookups } = this.sizes;
     const block = new Uint8Array(BLOCK_BYTES);
@@ -402,6 +401,6 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
 export const bench: Bench = {
   name: 'kv',
   summary:
-    'The embedded store: runs, scans, puts and look-ups of 64-byte rows, beside a plain file with the same bytes.',
+    'The embedded store: runs, scans, puts and look-ups of 64-byte rows, against a plain file with the same bytes.',
   run,
 };

@@ -1,10 +1,9 @@
-/** What lateness costs: drop rate and error of the results at each watermark of the requirements,
- *  against the batch result of the true order. Drops and firings depend on skew + lateness alone,
- *  so each pair stands for its sum.
+/** Cost of lateness: drop rate and error of the results for each watermark setting of the
+ *  requirements, against the batch result of the true order. Drops and firings depend only on skew
+ *  + lateness, so each pair represents its sum.
  *
- *  Nothing is timed: the answers are those of the oracle, which the engine equals, and the same on
- *  every machine.
- */
+ *  Nothing is timed: the results are those of the oracle, which the engine equals, and identical on
+ *  every machine. */
 
 import { loadGenKernels } from '../src/addon/gen.ts';
 import { chooseNative } from '../src/addon/load.ts';
@@ -23,7 +22,7 @@ const LATENESSES = [0n, 10n * SECOND, MINUTE, 5n * MINUTE];
 interface Windows {
   readonly name: string;
   readonly of: (skewMs: bigint, latenessMs: bigint) => OracleRules;
-  /** Pairs of skew and lateness that are looked at. */
+  /** Measured pairs of skew and lateness. */
   readonly pairs: readonly (readonly [bigint, bigint])[];
 }
 
@@ -54,7 +53,7 @@ const WINDOWS: readonly Windows[] = [
   },
 ];
 
-/** Hours of event time, so that a straggler of hours can be late at all. */
+/** Hours of event time, so that stragglers of hours can be late. */
 const optionsOf = (smoke: boolean): Omit<EventOptions, 'order'> => ({
   ...DEFAULT_EVENTS,
   count: smoke ? 4000 : 1_000_000,
@@ -85,7 +84,7 @@ function resultsOf(name: string, report: LateTail, isExact: boolean): BenchResul
 
 function measure(context: BenchContext, stream: LateTailStream, windows: Windows): BenchResult[] {
   const truth: readonly OracleRow[] = trueRows(stream, windows.of(0n, 0n));
-  // Beyond the longest delay nothing is late: then every result must be exact.
+  // Above the longest delay no event is late, so every result must be exact.
   const longest = BigInt(delayMaxMs(stream.options.delays));
   const pairs = context.smoke ? diagonal : windows.pairs;
   return [...pairs, [longest, 0n] as const].flatMap(([skew, lateness]) => {

@@ -1,10 +1,9 @@
-/** `millrace bench orders`: POST /orders under an open model, durable, with every answer and every
- *  row checked.
+/** `millrace bench orders`: durable POST /orders under an open model, with every answer and row
+ *  checked.
  *
- *  Load, service, database and broker share the machine. Latency counts from the time a request was
- *  due. After each run the database must hold one order, one outbox row and one key for every
- *  intent, and no deadlock.
- */
+ *  Load, service, database and broker share the machine. Latency counts from the due time of a
+ *  request. After each run the database must hold exactly one order, outbox row and key for every
+ *  intent, and no deadlock may have occurred. */
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { loadavg } from 'node:os';
@@ -21,7 +20,7 @@ const RATE = 5000;
 const GRPC_RATE = 2000;
 const HOT_RATE = 1000;
 const HOT_KEYS = 1000;
-/** What a commit of a few orders puts into the log of the database. */
+/** Bytes that a commit of a few orders writes to the log of the database. */
 const COMMIT_BYTES = 8192;
 const CEILING_STEPS = 5;
 
@@ -31,7 +30,7 @@ interface Sizes {
   readonly hotRate: number;
   readonly seconds: number;
   readonly warmupSeconds: number;
-  /** Of one closed-model run. */
+  /** Length of a closed-model run. */
   readonly closedSeconds: number;
 }
 
@@ -43,7 +42,7 @@ function sizesOf({ context }: World): Sizes {
     grpcRate: smoke ? 100 : Math.min(rate ?? RATE, GRPC_RATE),
     hotRate: smoke ? 200 : HOT_RATE,
     seconds,
-    // Until the repeats of the first intents fall due, the rate is lower than it is to be.
+    // The rate is lower until the repeats of the first intents are due.
     warmupSeconds: smoke ? 0 : 5,
     closedSeconds: Math.min(seconds, 15),
   };
@@ -53,7 +52,8 @@ const ms = { unit: 'ms', better: 'less' } as const;
 const us = { unit: 'us', better: 'less' } as const;
 const persecond = { unit: 'requests/s', better: 'more' } as const;
 
-/** Rows of a series of steady runs: four quantiles of latency run by run, and CPU a request. */
+/** Result rows of a series of steady runs: four latency quantiles run by run, and CPU per
+ *  request. */
 function rowsOf(
   what: string,
   rate: number,
@@ -71,7 +71,7 @@ function rowsOf(
       ...(name === 'p99' ? { goal: { valueAtMost: p99Goal } } : {}),
     });
   const rows = [
-    // Below the rate, requests wait for those before them, and latency says so.
+    // Below this rate requests queue, which latency shows.
     result({
       ...persecond,
       metric: `${what}, rate reached`,
@@ -155,8 +155,8 @@ async function all(world: World): Promise<BenchResult[]> {
   ];
 }
 
-/** Whether the service keeps up: what is due is answered, and what waits does not grow. */
-async function holds(run: OrdersRun, rate: number, sizes: Sizes): Promise<{ held: boolean; p99: number }> {
+/** True if the service keeps up: due requests are answered and the backlog does not grow. */
+async function keepsUp(run: OrdersRun, rate: number, sizes: Sizes): Promise<{ held: boolean; p99: number }> {
   const report = await run.send({ ...sizes, rate, connections: 512, giveUpSeconds: 10 });
   const waiting = report.backlog.slice(sizes.warmupSeconds);
   const held =
@@ -177,7 +177,7 @@ async function ceiling(world: World): Promise<BenchResult[]> {
   for (let step = 0; step < steps && !world.context.drain.aborted; step++) {
     const rate = Math.round((low + high) / 2);
     world.context.say(`does ${rate}/s hold?`);
-    const { held, p99 } = await holds(run, rate, sizes);
+    const { held, p99 } = await keepsUp(run, rate, sizes);
     if (held) {
       low = rate;
       best = { rate, p99 };
@@ -204,8 +204,8 @@ INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
 SELECT order_id, gen_random_uuid(), 'order.created', convert_to('{"order_id":"' || order_id || '"}', 'UTF8') FROM k;
 `;
 
-/** One statement a transaction from C, without a service: undefined where pgbench is not installed.
- */
+/** Runs the same statement from pgbench, without a service. Undefined if pgbench is not
+ *  installed. */
 async function pgbench(
   world: World,
   run: OrdersRun,
@@ -307,7 +307,7 @@ async function hot(world: World): Promise<BenchResult[]> {
     ['single', 'one single key'],
   ] as const) {
     world.context.say(`hot keys: ${what}`);
-    // Each run has keys of its own, so that the first requests of a key race, too.
+    // Each run uses new keys, so that the first requests of a key race, too.
     const runs: SteadyRun[] = [];
     for (let i = 0; i < world.context.repeats; i++)
       runs.push(
@@ -339,7 +339,7 @@ async function grpc(world: World): Promise<BenchResult[]> {
   for (let i = 0; i < world.context.repeats; i++)
     if (!world.context.drain.aborted) runs.push(await run.steady(load, run.grpcAddress()));
   await run.stop();
-  // The goal of CPU is that of HTTP.
+  // The CPU goal applies only to HTTP.
   return rowsOf(`Orders.Create over gRPC at ${sizes.grpcRate}/s`, sizes.grpcRate, runs, 25, [
     'orders',
     'postgres',

@@ -1,8 +1,7 @@
-/** Hostile texts for the parsers of both formats: bytes and words of sound schemas cut, doubled,
- *  swapped and replaced, and words thrown together. Each is refused with one of our errors or
- *  taken; what is taken prints to a text that is taken again unchanged, and is compared with the
- *  one taken before it. Nothing else may be thrown, nothing may hang.
- */
+/** Fuzzes the schema parsers of both formats: bytes and words of valid schemas are cut, doubled,
+ *  swapped and replaced, and words are combined at random. A text is either refused with a Millrace
+ *  error or accepted. An accepted schema prints to a text that parses and prints unchanged, and is
+ *  compared with the previously accepted schema. No other error and no hang is allowed. */
 import { findMillraceError, invariant } from '../src/core/errors.ts';
 import { parseSchema, type Schema } from '../src/formats/schema.ts';
 import { checkPair, VERDICT_POLICIES } from '../src/registry/compatibility/modes.ts';
@@ -16,25 +15,25 @@ const CASES = 1_000_000;
 const CASES_SMOKE = 4_000;
 const SEED = 1;
 const SLOWEST_MS_MAX = 1_000;
-/** Of the whole process, whatever was thrown at it. */
+/** Largest resident memory of the process. */
 const MEMORY_MB_MAX = 700;
 const MUTATIONS_MAX = 6;
-/** A text that grows by its own doubling ends here. */
+/** Bound of a text that grows by doubling. */
 const TEXT_CHARS_MAX = 40_000;
 const FRESH_WORDS_MAX = 60;
-const TOLD_MAX = 20;
-const SAY_EVERY_CASES = 50_000;
+const REPORTED_MAX = 20;
+const PROGRESS_CASES = 50_000;
 const MEMORY_EVERY_CASES = 500;
 
 interface Language {
   readonly format: 'AVRO' | 'PROTOBUF';
   readonly name: string;
-  /** A sound schema. */
-  sound(seed: number): string;
+  /** A valid schema. */
+  validSchema(seed: number): string;
   readonly words: readonly string[];
 }
 
-/** What hostile texts have in common. */
+/** Hostile words for both formats. */
 const HOSTILE: readonly string[] = [
   '\u0000',
   '\uFEFF',
@@ -68,7 +67,7 @@ const LANGUAGES: readonly Language[] = [
   {
     format: 'AVRO',
     name: 'Avro',
-    sound: (seed) => avroPair(seed).writer,
+    validSchema: (seed) => avroPair(seed).writer,
     words: [
       ...'{ } [ ] : , "type" "name" "namespace" "fields" "items" "values" "symbols" "size" "default" "aliases" "order" "doc" "logicalType" "precision" "scale"'.split(
         ' ',
@@ -85,7 +84,7 @@ const LANGUAGES: readonly Language[] = [
   {
     format: 'PROTOBUF',
     name: 'Protobuf',
-    sound: (seed) => protoPair(seed).writer,
+    validSchema: (seed) => protoPair(seed).writer,
     words: [
       ...'{ } [ ] ( ) < > ; , = . - + syntax edition package import public weak option message enum service rpc returns stream oneof map repeated optional required group extend extensions reserved to max'.split(
         ' ',
@@ -106,7 +105,7 @@ const LANGUAGES: readonly Language[] = [
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*|-?\d[\w.]*|\s+|[^\s\w]/g;
 
-/** One hostile text. */
+/** Generates a hostile text. */
 function hostile(language: Language, seed: number): string {
   const chance = new Chance(Math.imul(seed, 0x85ebca6b) ^ 0x27d4eb2f);
   const word = (): string => chance.pick(chance.maybe(0.25) ? HOSTILE : language.words);
@@ -114,7 +113,7 @@ function hostile(language: Language, seed: number): string {
     const words = Array.from({ length: 1 + chance.below(FRESH_WORDS_MAX) }, word);
     return words.join(chance.maybe(0.5) ? ' ' : '');
   }
-  let text = language.sound(seed);
+  let text = language.validSchema(seed);
   const byBytes = chance.maybe(0.4);
   for (let left = 1 + chance.below(1 + chance.below(MUTATIONS_MAX)); left > 0; left--)
     text = (byBytes ? bytesChanged(text, chance) : wordsChanged(text, chance, word)).slice(0, TEXT_CHARS_MAX);
@@ -156,7 +155,7 @@ function wordsChanged(text: string, chance: Chance, word: () => string): string 
     case 5:
     case 6:
     case 7: {
-      // One of the same kind: the text stays nearly sound.
+      // A token of the same kind keeps the text nearly valid.
       const kind = kindOf(tokens[at] as string);
       const alike = tokens.filter((token) => kindOf(token) === kind);
       tokens[at] = chance.pick(alike);
@@ -179,7 +178,7 @@ function wordsChanged(text: string, chance: Chance, word: () => string): string 
   return tokens.join('');
 }
 
-/** @returns the schema; undefined where the text is refused */
+/** @returns the schema; undefined if the text is refused */
 function parsed(language: Language, text: string): Schema | undefined {
   try {
     return parseSchema(language.format, text);
@@ -189,7 +188,7 @@ function parsed(language: Language, text: string): Schema | undefined {
   }
 }
 
-/** @throws what must not be thrown */
+/** @throws any error other than a refusal */
 function attack(language: Language, text: string, before: Schema | undefined): Schema | undefined {
   const schema = parsed(language, text);
   if (schema === undefined) return undefined;
@@ -205,7 +204,7 @@ function attack(language: Language, text: string, before: Schema | undefined): S
 }
 
 function measure(language: Language, cases: number, seed: number, context: BenchContext): BenchResult[] {
-  let taken = 0;
+  let accepted = 0;
   let wrong = 0;
   let slowestMs = 0;
   let memoryMb = 0;
@@ -217,21 +216,21 @@ function measure(language: Language, cases: number, seed: number, context: Bench
     try {
       const schema = attack(language, text, before);
       if (schema !== undefined) {
-        taken++;
+        accepted++;
         before = schema;
       }
     } catch (thrown) {
-      if (wrong++ < TOLD_MAX)
+      if (wrong++ < REPORTED_MAX)
         context.say(
           `${language.name} text ${seed + n}: ${String(thrown)}: ${JSON.stringify(text.slice(0, 500))}`,
         );
     }
     slowestMs = Math.max(slowestMs, performance.now() - from);
     if (n % MEMORY_EVERY_CASES === 0) memoryMb = Math.max(memoryMb, process.memoryUsage.rss() / 1e6);
-    if ((n + 1) % SAY_EVERY_CASES === 0) context.say(`${language.name}: ${n + 1} texts, ${wrong} wrong`);
+    if ((n + 1) % PROGRESS_CASES === 0) context.say(`${language.name}: ${n + 1} texts, ${wrong} wrong`);
   }
   const seconds = (performance.now() - started) / 1000;
-  // A short run shares its process and its machine with others.
+  // A short run shares its process and machine with other tests.
   const bound = (valueAtMost: number) => (context.smoke ? undefined : { valueAtMost });
   const row = (
     metric: string,
@@ -249,7 +248,7 @@ function measure(language: Language, cases: number, seed: number, context: Bench
   return [
     row('texts that threw another error or printed otherwise', 'texts', wrong, { valueAtMost: 0 }),
     row(`hostile texts, seeds from ${seed}`, 'texts', cases),
-    row('share of texts that are taken', 'of 1', taken / cases),
+    row('share of texts that are taken', 'of 1', accepted / cases),
     row('slowest text: parsed twice, compared four times', 'ms', slowestMs, bound(SLOWEST_MS_MAX)),
     row('memory of the process at most', 'MB', memoryMb, bound(MEMORY_MB_MAX)),
     row('texts', 'texts/s', cases / seconds),

@@ -1,4 +1,4 @@
-/** What the disk alone can do: records written to one file, each on the disk before the next. */
+/** Raw disk limit: writes records to one file, each made durable before the next. */
 import {
   closeSync,
   fdatasyncSync,
@@ -13,11 +13,11 @@ import { join } from 'node:path';
 
 const SPACE_BYTES = 16 << 20;
 
-/** `grow`: the file gets longer with each record; `overwrite`: its space is there already, as a log
- *  that allocates ahead has it. */
+/** `grow`: each record extends the file; `overwrite`: the space is preallocated, as in a log that
+ *  allocates ahead. */
 export type DiskMode = 'grow' | 'overwrite';
 
-/** Records of `bytes` a second over `durationMs`, one fdatasync each, in a file of `dir`. */
+/** Records of `bytes` a second over `durationMs`, each with an fdatasync, in a file in `dir`. */
 export function fdatasyncRate(dir: string, bytes: number, durationMs: number, mode: DiskMode): number {
   mkdirSync(dir, { recursive: true });
   const path = join(dir, 'raw');
@@ -43,7 +43,7 @@ export function fdatasyncRate(dir: string, bytes: number, durationMs: number, mo
   }
 }
 
-/** Bytes of all files under `dir` without the zeros at their ends, which are space and not data. */
+/** Bytes of all files under `dir` without trailing zeros, which are preallocated space. */
 export function dataBytesUnder(dir: string): number {
   let sum = 0;
   for (const entry of readdirSync(dir, { recursive: true, withFileTypes: true })) {

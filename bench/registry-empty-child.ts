@@ -1,5 +1,5 @@
-/** The least that the registry's HTTP backend can do: a matched route and a fixed answer. Tells its
- *  port, and ends with its parent. */
+/** Baseline of the registry's HTTP backend: a matched route and a fixed answer. Sends its port to
+ *  the parent and ends with it. */
 
 import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';

@@ -1,5 +1,5 @@
-/** The Kafka store: rates with acks=all and one transaction a write, lookups beside them, and a
- *  start from its topic. */
+/** The Kafka store: write rates with acks=all and one transaction for each write, concurrent
+ *  lookups, and a start from its topic. */
 
 import { chooseNative } from '../src/addon/load.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
@@ -7,7 +7,7 @@ import { flockDriver } from '../src/io/lock/flock.ts';
 import { type BenchContext, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
 import { NUMBER } from './http-load.ts';
 import { LARGE_BYTES, largeSchema } from './registry-large.ts';
-import { Course } from './registry-loads.ts';
+import { RegistryLoads } from './registry-loads.ts';
 import { lessMs, more, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
@@ -42,19 +42,19 @@ async function startedOrGiven(context: BenchContext): Promise<string> {
 
 const topic = (run: Run, name: string): string => `-schemas-topic=bench-${run.name}-${name}`;
 
-/** With acks=all. */
+/** Rates with acks=all. */
 export async function kafkaRates(run: Run): Promise<BenchResult[]> {
   const { context, sizes } = run;
   const server = await startOurs(`kafka:${await brokersOf(context)}`, [topic(run, 'small')]);
   try {
-    const course = new Course(server, `${run.name}k`, sizes, context.drain);
-    await course.fill(sizes.schemas);
+    const loads = new RegistryLoads(server, `${run.name}k`, sizes, context.drain);
+    await loads.fill(sizes.schemas);
     context.say('the Kafka store, acks=all');
     const series = await takeTurns(
       {
-        one: () => course.registrationRate(1),
-        many: () => course.registrationRate(16),
-        lookups: () => course.lookupRate(64),
+        one: () => loads.registrationRate(1),
+        many: () => loads.registrationRate(16),
+        lookups: () => loads.lookupRate(64),
       },
       context.repeats,
     );
@@ -69,7 +69,7 @@ export async function kafkaRates(run: Run): Promise<BenchResult[]> {
   }
 }
 
-/** From a topic with many large schemas. */
+/** Starts from a topic with many large schemas. */
 export async function kafkaStarts(run: Run): Promise<BenchResult[]> {
   const { context, sizes } = run;
   const store = `kafka:${await brokersOf(context)}`;
@@ -77,8 +77,8 @@ export async function kafkaStarts(run: Run): Promise<BenchResult[]> {
   context.say(`a topic of ${large}`);
   const filling = await startOurs(store, [topic(run, 'large')]);
   try {
-    const course = new Course(filling, `${run.name}t`, sizes, context.drain);
-    await course.register(sizes.largeSchemas, largeSchema(`T${run.name}_${NUMBER}`));
+    const loads = new RegistryLoads(filling, `${run.name}t`, sizes, context.drain);
+    await loads.register(sizes.largeSchemas, largeSchema(`T${run.name}_${NUMBER}`));
   } finally {
     await filling.stop();
   }

@@ -1,16 +1,16 @@
-/** Many large schemas: what they cost in memory, and how long a start reads them. */
+/** Many large schemas: memory usage and start-up time. */
 import { join } from 'node:path';
 import { type BenchResult, result, type Series, seriesOf } from './harness.ts';
 import { NUMBER } from './http-load.ts';
 import { dataBytesUnder } from './registry-disk.ts';
-import { Course, FILL_CONNECTIONS } from './registry-loads.ts';
+import { FILL_CONNECTIONS, RegistryLoads } from './registry-loads.ts';
 import { lessMs, MIB, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
 export const LARGE_BYTES = 2048;
 const MEMORY_BYTES_MAX = 600e6;
 
-/** An Avro record of about LARGE_BYTES as text, distinct by its number. */
+/** Avro record of about LARGE_BYTES of text, distinct by its name. */
 export function largeSchema(name: string): string {
   const fields: object[] = [];
   const text = (): string => JSON.stringify({ type: 'record', name, namespace: 'bench.large', fields });
@@ -28,8 +28,8 @@ export async function largeResults(run: Run): Promise<BenchResult[]> {
   let grown: number;
   let rate: number;
   try {
-    const course = new Course(first, `${run.name}l`, sizes, context.drain);
-    const { ratePerSecond } = await course.register(count, largeSchema(`L${run.name}_${NUMBER}`));
+    const loads = new RegistryLoads(first, `${run.name}l`, sizes, context.drain);
+    const { ratePerSecond } = await loads.register(count, largeSchema(`L${run.name}_${NUMBER}`));
     rate = ratePerSecond;
     grown = residentBytes(first.pid);
   } finally {

@@ -1,5 +1,5 @@
-/** The same loads for any registry: lookups by id, registrations, identical registrations, checks,
- *  cold clients. */
+/** Loads that apply to any registry: lookups by id, registrations, identical registrations, checks,
+ *  and cold clients. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../src/core/errors.ts';
 import { Metrics } from '../src/core/metrics.ts';
@@ -12,20 +12,20 @@ import { ask, HEADERS, registration, smallSchema, type Target } from './registry
 
 const COLD_LOOKUP_EVERY_MS = 5;
 const FILL_MS_MAX = 900_000;
-/** A load may be over before this process had its turn for a single lookup. */
+/** A load may end before this process completes a single lookup. */
 const COLD_PASSES_MAX = 20;
 export const FILL_CONNECTIONS = 64;
-/** Subjects whose schemas are proposed against in turn. */
+/** Subjects that receive proposed schemas in turn. */
 const PAIR_SUBJECTS = 100;
 
 export interface LoadSizes {
   readonly warmupMs: number;
   readonly durationMs: number;
-  /** A machine that cannot send at the rate asked for is no reason to stop. */
+  /** True to continue on a machine that cannot send at the requested rate. */
   readonly lenient?: boolean;
 }
 
-/** Every answer was 200, no connection failed. */
+/** Runs a load. Every answer must be 200, and no connection may fail. */
 async function drive(plan: LoadPlan, signal: AbortSignal): Promise<LoadReport> {
   const report = await driveLoad(plan, signal);
   const { statuses, failures, answered } = report;
@@ -37,8 +37,8 @@ async function drive(plan: LoadPlan, signal: AbortSignal): Promise<LoadReport> {
   return report;
 }
 
-/** One registry with the names this run has used there. */
-export class Course {
+/** Loads on one registry, with the names used there by this run. */
+export class RegistryLoads {
   readonly target: Target;
   private readonly run: string;
   private readonly sizes: LoadSizes;
@@ -66,19 +66,19 @@ export class Course {
     return { url: this.target.url, ...this.sizes, ...part };
   }
 
-  /** Registrations of distinct records under subjects of their own. */
+  /** Registrations of distinct records under distinct subjects. */
   private get fresh() {
     const name = `bench-${this.run}-${NUMBER}`;
     return this.post(`/subjects/${name}/versions`, registration(smallSchema(`R${this.run}_${NUMBER}`)));
   }
 
-  /** Registers at least `count` schemas, whatever time it takes, and remembers `count` ids for the
+  /** Registers at least `count` schemas, however long it takes, and remembers `count` ids for the
    *  lookups. */
   async fill(count: number): Promise<void> {
     const first = this.next;
     await this.register(count);
     const ids: number[] = [];
-    // In turn: this is not measured.
+    // Sequential: this part is not measured.
     for (let n = first; n < first + count; n++) {
       const answer = await ask(this.target, 'GET', `/subjects/bench-${this.run}-${n}/versions/1`);
       ids.push((answer as { readonly id: number }).id);
@@ -86,12 +86,12 @@ export class Course {
     this.ids = ids;
   }
 
-  /** Looks up what another course has filled: the paths are the same. */
-  borrowIds(from: Course): void {
+  /** Uses the ids that another instance registered: the paths are the same. */
+  borrowIds(from: RegistryLoads): void {
     this.ids = from.ids;
   }
 
-  /** At least `count`, FILL_CONNECTIONS at once. */
+  /** Registers at least `count` schemas over FILL_CONNECTIONS connections. */
   async register(count: number, schema = smallSchema(`R${this.run}_${NUMBER}`)): Promise<LoadReport> {
     const request = this.post(`/subjects/bench-${this.run}-${NUMBER}/versions`, registration(schema));
     return this.drive({
@@ -103,7 +103,7 @@ export class Course {
     });
   }
 
-  private async drive(part: Parameters<Course['plan']>[0]): Promise<LoadReport> {
+  private async drive(part: Parameters<RegistryLoads['plan']>[0]): Promise<LoadReport> {
     const report = await drive(this.plan({ firstNumber: this.next, ...part }), this.signal);
     this.next = report.nextNumber;
     return report;
@@ -117,7 +117,7 @@ export class Course {
     return (await this.drive({ connections, requests: this.lookups })).ratePerSecond;
   }
 
-  /** Open model: 99th percentile in ms from when each request fell due. */
+  /** Open model: 99th percentile in ms from the due time of each request. */
   async lookupP99Ms(ratePerSecond: number, connections: number): Promise<number> {
     const report = await this.drive({ connections, requests: this.lookups, ratePerSecond });
     return report.latencyUs.p99 / 1000;
@@ -127,7 +127,7 @@ export class Course {
     return (await this.drive({ connections, requests: [this.fresh] })).ratePerSecond;
   }
 
-  /** A content that its subject has already. */
+  /** Rate of registrations of a schema that its subject already has. */
   async repeatRate(connections: number): Promise<number> {
     const body = registration(smallSchema(`Same${this.run}`));
     const path = `/subjects/bench-${this.run}-same/versions`;
@@ -135,7 +135,7 @@ export class Course {
     return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
   }
 
-  /** A field with a default is added. */
+  /** Rate of checks of a schema that adds a field with a default. */
   async checkRate(connections: number): Promise<number> {
     const subject = `bench-${this.run}-checked`;
     const fields = [{ name: 'a', type: 'long' }];
@@ -149,8 +149,8 @@ export class Course {
     return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
   }
 
-  /** Every request proposes another schema, and asks about another subject than the one before: no
-   *  verdict and no proposed text is ever met again. */
+  /** Rate of checks of distinct pairs: consecutive requests use different schemas and subjects, so
+   *  that no cached verdict or parsed text helps. */
   async checkDistinctRate(connections: number): Promise<number> {
     const subject = (n: number): string => `bench-${this.run}-pair-${n}`;
     const schema = (n: number, more: readonly object[]): string =>
@@ -166,7 +166,7 @@ export class Course {
           ...more,
         ],
       });
-    // What was proposed is wider, so that each is judged and none refused.
+    // The proposed schema has an added field, so that it is checked and compatible.
     const added = { name: `added_${NUMBER}`, type: 'string', default: '' };
     const checkPath = (n: number): string => `/compatibility/subjects/${subject(n)}/versions/latest`;
     const body = (n: number): string => registration(schema(n, [added]));
@@ -182,8 +182,8 @@ export class Course {
     return (await this.drive({ connections, requests: checks })).ratePerSecond;
   }
 
-  /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are
-   *  registered at a rate. */
+  /** 99th percentile in ms of lookups by clients with an empty cache, while schemas are registered
+   *  at a rate. */
   async coldLookupP99Ms(registrationsPerSecond: number): Promise<number> {
     let latencies: number[] = [];
     for (let pass = 0; latencies.length === 0 && pass < COLD_PASSES_MAX; pass++)
@@ -206,7 +206,7 @@ export class Course {
     const latencies: number[] = [];
     let client: RegistryClient | undefined;
     for (let turn = 0; !over; turn++) {
-      // Each id is cold once a client.
+      // Each client looks up each id at most once, so every lookup is cold.
       if (turn % this.ids.length === 0 || client === undefined) {
         client = new RegistryClient({
           transport: fetchTransport({ url: this.target.url, timeoutMs: 10_000, clock: systemClock }),
@@ -225,7 +225,7 @@ export class Course {
       await sleep(COLD_LOOKUP_EVERY_MS);
     }
     const { ratePerSecond, unsent } = await load;
-    // A percentile beside another load is no answer; in a smoke run numbers mean little anyway.
+    // A percentile under another load is not comparable; a smoke run tolerates it.
     invariant(
       this.sizes.lenient === true || ratePerSecond >= registrationsPerSecond * 0.9,
       `the registrations keep their rate: ${ratePerSecond.toFixed(0)}/s, ${unsent} not sent`,

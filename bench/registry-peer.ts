@@ -1,5 +1,5 @@
-/** The registry beside ours: one at a URL, or with -vs=apicurio one on the JVM that is fetched and
- *  started here. */
+/** The registry to compare with: a registry at a URL, or with -vs=apicurio one on the JVM that is
+ *  downloaded and started here. */
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,24 +13,24 @@ import { type Started, untilWritable } from './registry-server.ts';
 
 const run = promisify(execFile);
 const PEER = 'apicurio';
-/** Its interface for the clients of the schema registry. */
+/** Path of its interface for schema registry clients. */
 const API_PATH = '/apis/ccompat/v7';
 
-/** Fetches the pinned archive once. Returns its folder. @throws unreachable */
+/** Downloads the pinned archive once and returns its folder. @throws unreachable */
 async function fetched(): Promise<{ readonly folder: string; readonly version: string }> {
   const pom = join(packageRoot(), 'bench', 'peers', 'registry', 'pom.xml');
   const version = /<apicurio\.version>(.+)<\//.exec(readFileSync(pom, 'utf8'))?.[1];
   invariant(version !== undefined, 'the pom pins a version');
   const folder = join(packageRoot(), '.millrace', 'bench', `${PEER}-${version}`);
   if (existsSync(folder)) return { folder, version };
-  const aside = `${folder}-${process.pid}`;
-  mkdirSync(aside, { recursive: true });
+  const part = `${folder}-${process.pid}`;
+  mkdirSync(part, { recursive: true });
   try {
-    await run('mvn', ['-B', '-q', '-f', pom, 'dependency:unpack-dependencies', `-DoutputDirectory=${aside}`]);
-    renameSync(aside, folder);
+    await run('mvn', ['-B', '-q', '-f', pom, 'dependency:unpack-dependencies', `-DoutputDirectory=${part}`]);
+    renameSync(part, folder);
   } catch (cause) {
-    rmSync(aside, { recursive: true, force: true });
-    throw coreError('unreachable', `the registry to measure against could not be fetched: ${String(cause)}`, {
+    rmSync(part, { recursive: true, force: true });
+    throw coreError('unreachable', `the registry to compare with could not be downloaded: ${String(cause)}`, {
       next: 'check that Maven is installed and its repository is reachable, or give -vs=URL',
       cause,
     });
@@ -38,7 +38,7 @@ async function fetched(): Promise<{ readonly folder: string; readonly version: s
   return { folder, version };
 }
 
-/** A start of it on an empty store. */
+/** Starts the peer on an empty store. */
 async function startPeer(): Promise<Started> {
   const { folder, version } = await fetched();
   const jar = readdirSync(folder).find((name) => name.endsWith('-runner.jar'));
@@ -51,11 +51,11 @@ async function startPeer(): Promise<Started> {
   return untilWritable(name, `http://127.0.0.1:${port}${API_PATH}`, child, started, 'first');
 }
 
-/** How to start the peer anew; undefined where that is not in our hands. */
+/** Function that restarts the peer; undefined if this run cannot start it. */
 export const peerStarter = (context: BenchContext): (() => Promise<Started>) | undefined =>
   context.vs === PEER ? startPeer : undefined;
 
-/** Undefined when none is asked for. */
+/** The peer; undefined if none is requested. */
 export async function peerOf(
   context: BenchContext,
 ): Promise<Pick<Started, 'name' | 'url' | 'stop'> | undefined> {

@@ -1,4 +1,4 @@
-/** What the parts of the registry's bench share: sizes, one run's names, rows beside each peer. */
+/** Common parts of the registry benchmark: sizes, the names of a run, and rows for each peer. */
 import { type BenchContext, type BenchResult, result, type Series } from './harness.ts';
 import type { LoadSizes } from './registry-loads.ts';
 
@@ -8,7 +8,7 @@ export const more = { unit: 'requests/s', better: 'more' } as const;
 export const lessMs = { unit: 'ms', better: 'less' } as const;
 
 export interface Sizes extends LoadSizes {
-  /** Schemas behind the lookups and the start. */
+  /** Number of schemas for the lookups and the start. */
   readonly schemas: number;
   readonly largeSchemas: number;
 }
@@ -16,13 +16,13 @@ export interface Sizes extends LoadSizes {
 export interface Run {
   readonly context: BenchContext;
   readonly sizes: Sizes;
-  /** On the file system of the package, like a store's folder would be; removed at the end. */
+  /** Folder on the file system of the package, like the folder of a store; removed at the end. */
   readonly dir: string;
-  /** Makes names unique on a registry that lives on. */
+  /** Makes names unique on a registry that outlives the run. */
   readonly name: string;
 }
 
-/** A row beside each peer there is. */
+/** Result row, and a second row for the peer if there is one. */
 export function beside(
   row: Parameters<typeof result>[0],
   peer: string | undefined,

@@ -1,5 +1,5 @@
-/** Registries under load: ours as a child process, or another one at a URL, and what is asked of
- *  both. */
+/** Registries under load: Millrace as a child process, or another registry at a URL, and requests
+ *  to both. */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -18,18 +18,18 @@ export const HEADERS = {
   'content-type': 'application/vnd.schemaregistry.v1+json',
 } as const;
 
-/** A registry that answers. */
+/** A running registry. */
 export interface Target {
   readonly name: string;
-  /** With the path its interface stands under. */
+  /** Base URL, with the path of its interface. */
   readonly url: string;
 }
 
 export interface Started extends Target {
   readonly pid: number;
-  /** From spawn to the answer of the first accepted registration. */
+  /** Time from spawn to the first accepted registration. */
   readonly writableMs: number;
-  /** SIGTERM, and SIGKILL when that does not help. */
+  /** SIGTERM, then SIGKILL after a timeout. */
   stop(): Promise<void>;
 }
 
@@ -42,7 +42,7 @@ async function end(child: ChildProcess): Promise<void> {
   clearTimeout(late);
 }
 
-/** One record of one field; distinct by its name, as its subject is. */
+/** Record with one field; distinct by its name, like its subject. */
 export const smallSchema = (name: string): string =>
   JSON.stringify({ type: 'record', name, fields: [{ name: 'a', type: 'long' }] });
 
@@ -66,7 +66,7 @@ export async function ask(
   return JSON.parse(text);
 }
 
-/** Starts ours and measures how long it takes until it accepts a write. */
+/** Starts Millrace's registry and measures the time until it accepts a write. */
 export async function startOurs(
   store: string,
   settings: readonly string[] = [],
@@ -90,8 +90,8 @@ export async function startOurs(
   return untilWritable('millrace', url, child, started, marker);
 }
 
-/** Registers something over and over until it is accepted. @throws Error when the process ended or
- *  is late */
+/** Repeats a registration until it is accepted. @throws Error if the process ends or the timeout
+ *  expires */
 export async function untilWritable(
   name: string,
   url: string,
@@ -135,7 +135,7 @@ export async function untilWritable(
 
 export type HttpBackend = 'uws' | 'node';
 
-/** What serves ours. */
+/** HTTP backend of Millrace's registry. */
 export async function backendOf(target: Target): Promise<HttpBackend> {
   const metrics = await (await fetch(new URL('/metrics', target.url))).text();
   const uses = /^http_backend_uws(?:\{[^}]*\})? ([01])$/m.exec(metrics)?.[1];
@@ -143,7 +143,7 @@ export async function backendOf(target: Target): Promise<HttpBackend> {
   return uses === '1' ? 'uws' : 'node';
 }
 
-/** An HTTP server of the same backend whose handler does nothing. */
+/** HTTP server of the same backend with an empty handler. */
 export async function startEmpty(
   backend: HttpBackend,
 ): Promise<{ readonly url: string; stop(): Promise<void> }> {
@@ -155,7 +155,7 @@ export async function startEmpty(
   return { url: `http://127.0.0.1:${port}`, stop: () => end(child) };
 }
 
-/** Resident memory, bytes. */
+/** Resident memory in bytes. */
 export function residentBytes(pid: number): number {
   const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
   invariant(kib !== undefined, 'the kernel says how much memory a process holds');

@@ -1,11 +1,10 @@
-/** `millrace bench registry`: any registry under the same load, and the raw limits of this machine
- *  beside it.
+/** `millrace bench registry`: any registry under the same load, compared with the raw limits of the
+ *  machine.
  *
- *  Every side is measured in turn in one run: an empty handler of the same HTTP backend for
- *  lookups, fdatasync of as many bytes on the same file system for durable registrations, and with
- *  -vs=URL another registry for all of it. The load comes from a process of its own, on the same
- *  cores as the servers.
- */
+ *  All sides alternate in one run: an empty handler of the same HTTP backend for lookups, fdatasync
+ *  of as many bytes on the same file system for durable registrations, and with -vs=URL another
+ *  registry for all loads. The load runs in a separate process, on the same cores as the
+ *  servers. */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { loadavg } from 'node:os';
@@ -15,7 +14,7 @@ import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns 
 import { type DiskMode, dataBytesUnder, fdatasyncRate } from './registry-disk.ts';
 import { kafkaRates, kafkaStarts } from './registry-kafka.ts';
 import { largeResults } from './registry-large.ts';
-import { Course } from './registry-loads.ts';
+import { RegistryLoads } from './registry-loads.ts';
 import { peerOf, peerStarter } from './registry-peer.ts';
 import { beside, lessMs, more, type Run } from './registry-run.ts';
 import {
@@ -27,23 +26,23 @@ import {
   type Target,
 } from './registry-server.ts';
 
-/** Lookups a second that are to be reached; half of it is the load of the percentile. */
+/** Goal of lookups a second; the percentile is measured at half of it. */
 const LOOKUPS_GOAL = 20_000;
-/** Checks a second of pairs that were never met. */
+/** Goal of checks a second of distinct pairs. */
 const CHECKS_GOAL = 10_000;
 const WRITES_BESIDE = 200;
 
-/** The courses of a run: ours, and the other registry's. */
+/** Loads of a run: on Millrace, and on the other registry. */
 interface Sides {
-  readonly ours: Course;
-  readonly peer: Course | undefined;
+  readonly ours: RegistryLoads;
+  readonly peer: RegistryLoads | undefined;
 }
 
-/** `measure` on both sides in turn. */
+/** Measures both sides, alternating. */
 async function both(
   run: Run,
   sides: Sides,
-  measure: (course: Course) => Promise<number>,
+  measure: (loads: RegistryLoads) => Promise<number>,
   extra: Readonly<Record<string, () => Promise<number> | number>> = {},
 ): Promise<Readonly<Record<string, Series>>> {
   const { ours, peer } = sides;
@@ -64,12 +63,12 @@ async function lookups(run: Run, sides: Sides): Promise<BenchResult[]> {
   const emptyName = `empty handler, same backend (${backend})`;
   const empty = await startEmpty(backend);
   try {
-    const bare = new Course({ name: 'empty', url: empty.url }, run.name, sizes, context.drain);
+    const bare = new RegistryLoads({ name: 'empty', url: empty.url }, run.name, sizes, context.drain);
     bare.borrowIds(sides.ours);
     let reached = 0;
     for (const connections of [1, 16, 64]) {
       context.say(`lookups, ${connections} connections`);
-      const rate = (course: Course): Promise<number> => course.lookupRate(connections);
+      const rate = (loads: RegistryLoads): Promise<number> => loads.lookupRate(connections);
       const series = await both(run, sides, rate, { empty: () => rate(bare) });
       reached = Math.max(reached, series['ours']?.median as number);
       results.push(
@@ -111,7 +110,7 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
   const { context, sizes, dir } = run;
   const results: BenchResult[] = [];
   const peer = sides.peer?.target.name;
-  // What one registration of this load puts on the disk.
+  // Bytes that one registration of this load writes to the disk.
   const before = dataBytesUnder(store);
   await sides.ours.register(100);
   const recordBytes = Math.ceil((dataBytesUnder(store) - before) / 100);
@@ -122,7 +121,7 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
     [16, 3, 'registrations, durable, 16 at once'],
   ] as const) {
     context.say(name);
-    const series = await both(run, sides, (course) => course.registrationRate(connections), {
+    const series = await both(run, sides, (loads) => loads.registrationRate(connections), {
       raw: raw('grow'),
       inPlace: raw('overwrite'),
     });
@@ -151,8 +150,8 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
   for (const connections of [1, 16]) {
     const how = connections === 1 ? 'one after the other' : `${connections} at once`;
     for (const [name, measure] of [
-      ['identical registrations', (course: Course) => course.repeatRate(connections)],
-      ['compatibility checks', (course: Course) => course.checkRate(connections)],
+      ['identical registrations', (loads: RegistryLoads) => loads.repeatRate(connections)],
+      ['compatibility checks', (loads: RegistryLoads) => loads.checkRate(connections)],
     ] as const) {
       context.say(`${name}, ${how}`);
       const series = await both(run, sides, measure);
@@ -166,7 +165,7 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
 async function distinctChecks(run: Run, sides: Sides): Promise<BenchResult[]> {
   const name = 'compatibility checks of distinct pairs, 16 at once';
   run.context.say(name);
-  const series = await both(run, sides, (course) => course.checkDistinctRate(16));
+  const series = await both(run, sides, (loads) => loads.checkDistinctRate(16));
   const row = {
     ...more,
     metric: name,
@@ -179,7 +178,7 @@ async function distinctChecks(run: Run, sides: Sides): Promise<BenchResult[]> {
 async function coldClients(run: Run, sides: Sides): Promise<BenchResult[]> {
   const { context } = run;
   context.say(`cold lookups beside ${WRITES_BESIDE} registrations a second`);
-  const series = await both(run, sides, (course) => course.coldLookupP99Ms(WRITES_BESIDE));
+  const series = await both(run, sides, (loads) => loads.coldLookupP99Ms(WRITES_BESIDE));
   return beside(
     {
       ...lessMs,
@@ -192,14 +191,14 @@ async function coldClients(run: Run, sides: Sides): Promise<BenchResult[]> {
   );
 }
 
-/** From spawn to the first accepted registration, and memory afterwards. */
+/** Time from spawn to the first accepted registration, and memory afterwards. */
 async function starts(run: Run): Promise<BenchResult[]> {
   const { context, sizes, dir } = run;
   const filled = join(dir, 'filled');
   const first = await startOurs(`file:${filled}`, [], 'fill');
   let grown: number;
   try {
-    await new Course(first, `${run.name}s`, sizes, context.drain).fill(sizes.schemas - 1);
+    await new RegistryLoads(first, `${run.name}s`, sizes, context.drain).fill(sizes.schemas - 1);
     grown = residentBytes(first.pid) / 1e6;
   } finally {
     await first.stop();
@@ -249,7 +248,7 @@ async function starts(run: Run): Promise<BenchResult[]> {
 export const bench: Bench = {
   name: 'registry',
   summary:
-    'A registry under load: lookups, registrations, checks, starts, memory; -vs=URL drives another one beside it.',
+    'A registry under load: lookups, registrations, checks, starts, memory; -vs=URL compares with another registry.',
   async run(context) {
     const { smoke } = context;
     const root = join(packageRoot(), '.millrace', 'bench');
@@ -263,7 +262,7 @@ export const bench: Bench = {
         ? { warmupMs: 50, durationMs: 250, schemas: 50, largeSchemas: 400, lenient: true }
         : { warmupMs: 500, durationMs: 3000, schemas: 1000, largeSchemas: 100_000 },
     };
-    // What else kept the machine busy.
+    // Other load of the machine.
     const [busy] = loadavg();
     const results: BenchResult[] = [
       result({
@@ -286,7 +285,7 @@ export const bench: Bench = {
         try {
           results.push(...(await part()));
         } catch (thrown) {
-          // A run that is told to end gives what it has.
+          // An interrupted run returns the results so far.
           if (!context.drain.aborted) throw thrown;
         }
       }
@@ -304,10 +303,11 @@ async function underLoad(run: Run): Promise<BenchResult[]> {
   let other: Awaited<ReturnType<typeof peerOf>>;
   try {
     other = await peerOf(context);
-    const course = (target: Target): Course => new Course(target, run.name, sizes, context.drain);
+    const loads = (target: Target): RegistryLoads =>
+      new RegistryLoads(target, run.name, sizes, context.drain);
     const sides: Sides = {
-      ours: course(server),
-      peer: other === undefined ? undefined : course(other),
+      ours: loads(server),
+      peer: other === undefined ? undefined : loads(other),
     };
     await sides.ours.fill(sizes.schemas);
     await sides.peer?.fill(sizes.schemas);

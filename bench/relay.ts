@@ -1,9 +1,8 @@
-/** `millrace bench relay`: rows of an outbox to a topic, by our relay in both modes and by its
- *  peers.
+/** `millrace bench relay`: moves rows of an outbox to a topic, with Millrace's relay in both modes
+ *  and with its peers.
  *
  *  All sides get the same orders and payloads, the same topic settings and the same measurement
- *  (effects/relay-course.ts). A side that cannot be downloaded is skipped with a line.
- */
+ *  (effects/relay-course.ts). A side that cannot be downloaded is skipped with a message. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openParts, type Part } from './effects/parts.ts';
 import { type DrainResult, drain, type SteadyResult, steady } from './effects/relay-course.ts';
@@ -24,7 +23,7 @@ interface Sides {
   readonly peers: readonly RelaySide[];
 }
 
-/** Sides that are available here. */
+/** Sides that are available on this machine. */
 async function sidesOf(world: World): Promise<Sides> {
   const { context } = world;
   const ours = MODES.map((mode) => ourRelay(world, mode));
@@ -40,8 +39,8 @@ async function sidesOf(world: World): Promise<Sides> {
   return { ours, peers };
 }
 
-/** Runs every side `repeats` times, in turn. A peer that fails is skipped with a line; a failure of
- *  our relay is an error. */
+/** Runs every side `repeats` times, alternating. A failing peer is skipped with a message; a
+ *  failure of Millrace's relay is an error. */
 async function inTurn<T>(
   world: World,
   sides: Sides,
@@ -177,6 +176,6 @@ const PARTS: Readonly<Record<string, Part>> = { drain: drains, latency: latencie
 export const bench: Bench = {
   name: 'relay',
   summary:
-    'A relay from outbox to topic, in both modes and beside its peers: drain, latency from the commit, CPU a row.',
+    'A relay from outbox to topic, in both modes and against its peers: drain, latency from the commit, CPU a row.',
   run: (context) => openParts(context, PARTS),
 };

@@ -1,10 +1,9 @@
-/** Everything behind a firing: results from the state to the embedded sink, and back to one who
- *  asks for an account.
+/** Results after a firing: writing rows from the state to the embedded sink, and reading one
+ *  account back.
  *
- *  Rows are 64-byte accumulators. A firing is read, copied, written and durable; beside it the same
- *  bytes go to a plain file. Then one account is asked for in a store of as many rows, beside reads
- *  of a block each.
- */
+ *  Rows are 64-byte accumulators. A firing is read, copied, written and made durable; for
+ *  comparison the same bytes go to a plain file. Then one account is looked up in a store of as
+ *  many rows, compared with plain reads of blocks. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -23,10 +22,10 @@ const GAP_MS = 30_000;
 const BLOCK_BYTES = 8192;
 
 interface Sizes {
-  /** Rows of a large window, and how many of them are stored before accounts are asked for. */
+  /** Rows of a large window, and number of such windows stored before the look-ups. */
   readonly rows: number;
   readonly windows: number;
-  /** Rows of a small window, and how many of them are fired at once. */
+  /** Rows of a small window, and number of small windows fired together. */
   readonly smallRows: number;
   readonly smallWindows: number;
   readonly sessions: number;
@@ -50,7 +49,7 @@ class ResultsBench {
   private readonly small: Uint8Array;
   private readonly sessions: Uint8Array;
   private stores = 0;
-  /** Nanoseconds of CPU a row, of all threads. */
+  /** Nanoseconds of CPU per row, over all threads. */
   readonly spent = new Map<string, number[]>();
 
   constructor(context: BenchContext, root: string) {
@@ -77,7 +76,7 @@ class ResultsBench {
     }
   }
 
-  /** Rows a second from the offer to durable; what they cost in CPU is kept under the name. */
+  /** Rows a second from the offer until durable. Records the CPU cost under `name`. */
   private async writing(name: string, fired: FiredStore, firings: readonly Firing[]): Promise<number> {
     let rows = 0;
     const writer = new SinkWriter({
@@ -119,7 +118,7 @@ class ResultsBench {
     );
   }
 
-  /** The rows of the large window to a file, durable at the end. */
+  /** Writes the rows of the large window to a file, durable at the end. */
   async writeFile(): Promise<number> {
     const started = performance.now();
     const file = await open(join(this.root, 'raw'), 'w');
@@ -129,12 +128,12 @@ class ResultsBench {
     return this.sizes.rows / ((performance.now() - started) / 1000);
   }
 
-  /** Milliseconds of one request each: an account in every window. */
+  /** Milliseconds of each request for an account in every window. */
   async lookUp(fired: FiredStore): Promise<readonly number[]> {
     const { rows, windows, lookups } = this.sizes;
     const took: number[] = [];
     for (let turn = 0; turn < lookups; turn++) {
-      // Every other account is in no window.
+      // Every other account exists in no window.
       const accountId = BigInt(((turn * 7919) % rows) * 8 + (turn % 2));
       const started = performance.now();
       const page = await fired.find({ accountId, from: 0, to: 2 ** 52, limit: 1000 });
@@ -144,7 +143,7 @@ class ResultsBench {
     return took;
   }
 
-  /** Milliseconds of as many reads of a block as a request asks for keys. */
+  /** Milliseconds of as many block reads as a request has keys. */
   async readBlocks(): Promise<readonly number[]> {
     const { rows, windows, lookups } = this.sizes;
     const block = new Uint8Array(BLOCK_BYTES);
@@ -161,7 +160,7 @@ class ResultsBench {
     return took;
   }
 
-  /** A store of all large windows, asked for its accounts. */
+  /** Looks up accounts in a store of all large windows. */
   lookUps(): Promise<{ readonly ours: readonly number[][]; readonly raw: readonly number[][] }> {
     return this.opened('windows', async (fired) => {
       for (let index = 0; index < this.sizes.windows; index++)
@@ -249,6 +248,6 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
 export const bench: Bench = {
   name: 'results',
   summary:
-    'Results behind a firing: into the embedded sink until they are durable, and one account back out, beside a plain file.',
+    'Results after a firing: written to the embedded sink until durable, and one account read back, against a plain file.',
   run,
 };

@@ -1,8 +1,7 @@
-/** The window operator on decoded events, its firings read to the end, beside the obvious program:
- *  a Map of objects a window, BigInt arithmetic.
+/** The window operator on decoded events, including reading its firings, against a straightforward
+ *  program: a Map of objects for each window, with BigInt arithmetic.
  *
- *  Both take the same batches in the same order and must agree on every result.
- */
+ *  Both process the same batches in the same order and must agree on every result. */
 
 import { chooseNative } from '../src/addon/load.ts';
 import type { WindowKernels } from '../src/addon/window-surface.ts';
@@ -31,9 +30,9 @@ const JOB: Job = {
   latenessMs: LATENESS_MS,
   watermark: 'partition',
 };
-/** Rows that are read off a firing at once. */
+/** Rows read from a firing in one call. */
 const PAGE_ROWS = 4096;
-/** Runs before the clock is looked at, so that both sides are compiled. */
+/** Untimed runs, so that both sides are compiled. */
 const WARM_RUNS = 3;
 const BASE_MS = 1_750_000_000_000;
 
@@ -42,7 +41,8 @@ interface Input {
   readonly events: EventBatch;
 }
 
-/** Events whose keys crowd at the low end, a little out of order; a few windows fire on the way. */
+/** Events with keys skewed to low values, slightly out of order; a few windows fire before the
+ *  end. */
 function inputs(count: number, accounts: number): readonly Input[] {
   let word = 0x2545f491;
   const draw = (): number => {
@@ -76,7 +76,7 @@ function inputs(count: number, accounts: number): readonly Input[] {
   return made;
 }
 
-/** Sums over all results: equal answers have equal sums, whatever the order. */
+/** Sums over all results: equal answers have equal sums in any order. */
 class Digest {
   private rows = 0;
   private count = 0n;
@@ -98,7 +98,8 @@ interface Run {
   readonly digest: string;
 }
 
-/** Steps, firings and reading their rows to the end are timed; looking at the rows is not. */
+/** Times the steps, the firings and the reading of their rows; the digest of the rows is not
+ *  timed. */
 async function runOperator(kernels: WindowKernels, batches: readonly Input[]): Promise<Run> {
   const watermarks = watermarksOf(JOB, kernels, PARTITIONS);
   const state = stateOf(JOB, kernels, 1);

@@ -1,8 +1,8 @@
-// The health check of the image: asks the command that the container runs for /health.
+// Health check of the image: requests /health from the command that the container runs.
 //
-// The address is that of -metrics-listen, else of -listen, on the command line of process 1 or in
+// The address is that of -metrics-listen, else of -listen, from the command line of process 1 or
 // the environment (MILLRACE_METRICS_LISTEN, MILLRACE_LISTEN). Exit code 0: healthy, or no fixed
-// port to ask. Exit code 1: not healthy.
+// port. Exit code 1: not healthy.
 import { readFileSync } from 'node:fs';
 import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
@@ -31,8 +31,8 @@ export function healthUrl(args, environment) {
   return `${isTls ? 'https' : 'http'}://${everywhere.includes(host) ? '127.0.0.1' : host}:${port}/health`;
 }
 
-/** HTTP status of an address; undefined where nothing answers. The certificate is not judged: the
- *  server is this container. */
+/** HTTP status of an address; undefined if there is no answer. The certificate is not verified: the
+ *  server is in this container. */
 function statusOf(url) {
   const request = url.startsWith('https:') ? requestHttps : requestHttp;
   return new Promise((resolve) => {
@@ -50,6 +50,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const args = readFileSync('/proc/1/cmdline', 'utf8').split('\0');
   const url = healthUrl(args, process.env);
   const status = url === undefined ? undefined : await statusOf(url);
-  process.stdout.write(url === undefined ? 'no fixed port to ask\n' : `${url}: ${status ?? 'no answer'}\n`);
+  process.stdout.write(url === undefined ? 'no fixed port\n' : `${url}: ${status ?? 'no answer'}\n`);
   process.exitCode = url === undefined || status === 200 ? 0 : 1;
 }

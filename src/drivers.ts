@@ -31,26 +31,35 @@ export type { KvDriver, KvStore } from './io/rocksdb/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
 export { Metrics, systemClock, systemRandom };
 
-/** PostgreSQL through the `pg` package. */
+/** Returns the driver of PostgreSQL, on the `pg` package.
+ *  @example
+ *  const sql = await openSql();
+ */
 export async function openSql(): Promise<SqlDriver> {
   return (await import('./io/postgres/sql/pg.ts')).pgDriver;
 }
 
-/** Kafka through librdkafka.
+/** Returns the driver of Kafka, on librdkafka.
  *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where
- *  it loads
- *  @throws bad_value, addon_missing */
+ *    it loads
+ *  @throws bad_value, addon_missing
+ *  @example
+ *  const broker = await openBroker('auto');
+ */
 export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promise<BrokerDriver> {
   return chooseNative(native === 'auto' ? undefined : native).mode === 'native'
     ? (await import('./io/kafka/librdkafka.ts')).librdkafkaDriver
     : (await import('./io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver;
 }
 
-/** RocksDB. A folder is opened by the driver that made it.
+/** Returns the driver of RocksDB. A folder must be opened by the driver that made it.
  *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the
- *  addon where it was built. The package runs
- *  on no Node.js after 20: there `off` takes the addon, too, where it was built
- *  @throws bad_value */
+ *    addon where it was built. The package runs on no Node.js after 20: there `off` also uses the
+ *    addon, where it was built
+ *  @throws bad_value
+ *  @example
+ *  const kv = await openKv();
+ */
 export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
   const addon = findStateAddon();
   if (chooseNative(native === 'auto' ? undefined : native, addon).mode === 'reference') {
@@ -60,25 +69,38 @@ export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<Kv
   return (await import('./io/rocksdb/addon.ts')).rocksdbDriver;
 }
 
-/** Keep-alive connections of node:http. */
+/** Returns the HTTP client: keep-alive connections of node:http.
+ *  @example
+ *  const http = await openHttpClient();
+ */
 export async function openHttpClient(): Promise<HttpClientDriver> {
   return (await import('./io/http/client.ts')).nodeHttpClientDriver;
 }
 
-/** PostgreSQL's logical replication, for a relay in wal mode. */
+/** Returns the driver of PostgreSQL's logical replication, for a relay in wal mode.
+ *  @example
+ *  const replication = await openReplication();
+ */
 export async function openReplication(): Promise<ReplicationDriver> {
   return (await import('./io/postgres/replication/pg.ts')).pgReplicationDriver;
 }
 
-/** Wakes the relays of the same host and user through Unix sockets. */
+/** Returns the driver that wakes relays of the same host and user through Unix sockets.
+ *  @example
+ *  const wake = await openWake();
+ */
 export async function openWake(): Promise<WakeDriver> {
   return (await import('./io/wake/unix.ts')).unixWake;
 }
 
-/** The metrics of a service as a page for Prometheus, to be served by the service itself. A page
- *  may be asked for at any rate: its text is kept for a quarter of a second.
+/** Returns the metrics of a service as a page for Prometheus, which the service itself serves. The
+ *  text of a page is cached for 250 ms, so requests may come at any rate.
  *  @param options process: false leaves out the metrics of the Node.js process, where the service
- *  has a prom-client of its own */
+ *    has a prom-client of its own
+ *  @example
+ *  const page = await openMetricsPage(metrics);
+ *  response.setHeader('content-type', page.contentType).end(await page.text());
+ */
 export async function openMetricsPage(
   metrics: Metrics,
   options: { readonly process?: boolean } = {},
@@ -86,8 +108,13 @@ export async function openMetricsPage(
   return (await import('./io/metrics/prom.ts')).promExposition(metrics, systemClock, options);
 }
 
-/** What a service hands to the library where it has no wishes: drivers as they load, metrics, and
- *  warnings on stderr. */
+/** Returns the defaults of a service that uses the library: drivers, metrics, and warnings on
+ *  stderr.
+ *  @example
+ *  const [brokers, postgres] = ['localhost:9092', 'postgres://localhost/shop'];
+ *  const options = { name: 'shipping', schema: 'shipping', postgres, brokers };
+ *  const service = new Service({ ...(await openDrivers()), ...options });
+ */
 export async function openDrivers(): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
@@ -108,7 +135,11 @@ export async function openDrivers(): Promise<{
   };
 }
 
-/** A line of JSON on stderr for each message from this level on. */
+/** Returns a logger that writes a line of JSON to stderr for each message from a level on.
+ *  @param fields fields of every line
+ *  @example
+ *  const log = stderrLogger('info', { service: 'shipping' });
+ */
 export function stderrLogger(level: 'debug' | 'info' | 'warn' | 'error', fields: LogFields = {}): Logger {
   const levels = ['debug', 'info', 'warn', 'error'] as const;
   const write = (at: (typeof levels)[number]) => (more: LogFields, message: string) => {

@@ -1,5 +1,5 @@
-/** Folder locks for tests of other subjects; test/contract/folder-lock.test.ts tests both drivers.
- */
+/** Folder locks for tests of other subjects. test/contract/folder-lock.test.ts tests both lock
+ *  drivers. */
 import { flockDriver } from '../src/io/lock/flock.ts';
 
 export const locks = flockDriver('native');

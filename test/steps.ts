@@ -1,11 +1,10 @@
-/** Steps of a computation: the calls and the blocks of code that V8 counted, which the load of the
- *  machine does not change.
+/** Counts the steps of a computation: the calls and code blocks that V8's precise coverage counted.
+ *  The count does not depend on the load of the machine.
  *
- *  Loops inside V8 itself (a regular expression, a copy of a string) do not count. V8 counts the
- *  blocks of functions whose first call follows the load of this module, and only the calls of
- *  other functions. Optimized code may omit calls: compare with a generous bound, never for
- *  equality.
- */
+ *  Loops inside V8 itself (a regular expression, a copy of a string) do not count. V8 counts blocks
+ *  only in functions whose first call follows the load of this module; of other functions it counts
+ *  only the calls. Optimized code may omit calls: compare with a generous bound, never for
+ *  equality. */
 import { Session } from 'node:inspector';
 
 interface Coverage {
@@ -18,7 +17,7 @@ interface Coverage {
 const session = new Session();
 session.connect();
 
-/** The session answers before `post` returns. */
+/** Calls the inspector, which answers before `post` returns. */
 function ask(method: string, parameters: object = {}): unknown {
   let answer: unknown;
   session.post(method, parameters, (error, result) => {
@@ -30,8 +29,8 @@ function ask(method: string, parameters: object = {}): unknown {
 ask('Profiler.enable');
 ask('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
 
-/** Each read of the counts resets them to zero. */
-function take(): number {
+/** Reads the number of steps since the last read; each read resets the counts to zero. */
+function readSteps(): number {
   let steps = 0;
   for (const { url, functions } of (ask('Profiler.takePreciseCoverage') as Coverage).result)
     if (url.includes('/src/'))
@@ -41,7 +40,7 @@ function take(): number {
 
 /** Number of steps of `work` in the code under src. */
 export function stepsOf(work: () => void): number {
-  take();
+  readSteps();
   work();
-  return take();
+  return readSteps();
 }

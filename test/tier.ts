@@ -19,5 +19,5 @@ export const itFull = (isFull ? it : registerNothing) as typeof it;
 /** `describe` for tests that only the full tier runs. */
 export const describeFull = (isFull ? describe : registerNothing) as typeof describe;
 
-/** Runs of a property: all of them in the full tier, a third in the fast one. */
+/** Number of runs of a property: all in the full tier, a third in the fast tier. */
 export const runs = (full: number): number => (isFull ? full : Math.ceil(full / 3));

@@ -1,5 +1,5 @@
 /** Files of each tier and of each pass. vitest.config.ts reads this module;
- *  test/house/tiers.test.ts checks it.
+ *  test/repository/tiers.test.ts checks it.
  *
  *  Tiers: `npm test` runs the fast tier, `npm run test:all` the full tier. A file of both tiers
  *  marks the tests that only the full tier runs (test/tier.ts). The full tier ends with the tier
@@ -9,7 +9,7 @@
  */
 
 export interface CommandTests {
-  /** The end-to-end test of the command on real servers. */
+  /** End-to-end test of the command on real servers. */
   readonly works: string;
   /** Test that kills the command with SIGKILL; only for a command that runs until it is stopped. */
   readonly survives?: string;
@@ -38,14 +38,17 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
   up: { works: 'test/e2e/devstack.test.ts' },
 };
 
-/** End-to-end tests of the fast tier that belong to no command: the library in a service of its
- *  own, and its death. */
-const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
+/** End-to-end tests of the fast tier that belong to no command: a user's service with the library,
+ *  and a SIGKILL of that service. */
+const FAST_LIBRARY: readonly string[] = [
+  'test/e2e/library-shipping.test.ts',
+  'test/e2e/registry-library.test.ts',
+];
 
 /** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer
  *  builds, leaks, mutants, faults planted in the import rules, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
-  'test/house/imports.test.ts',
+  'test/repository/imports.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',
@@ -86,12 +89,12 @@ export const SECOND_PASS: readonly string[] = [
   'test/unit/shell/drivers.test.ts',
 ];
 
-/** Files that only the second pass runs: in the first pass, the files that break the facts of the
+/** Files that only the second pass runs. In the first pass, the files that falsify the facts of the
  *  demo one by one run the demo too. */
 export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
 
-/** Files that pass MILLRACE_NATIVE to a command and prove nothing further with it: benches, and
- *  files whose proof another file has. */
+/** Files that pass MILLRACE_NATIVE to a command but prove nothing more in the second pass: benches,
+ *  and files whose proof another file has. */
 export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/compat-check-gate.test.ts',
   'test/e2e/engine-bench.test.ts',
@@ -106,7 +109,7 @@ export const PASS_ON_ONLY: readonly string[] = [
 /** Folders whose test files share the process of a worker: separate processes would spend a third
  *  of their CPU time on loading the same modules. */
 const SHARED_FOLDERS: readonly string[] = ['conformance', 'differential', 'property', 'unit'];
-const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 'windows'];
+const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'repository', 'seam', 'windows'];
 
 /** Files of these folders that need their own process: they replace a module of Node.js, or count
  *  steps of functions that no earlier file may have compiled (test/steps.ts). */

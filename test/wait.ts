@@ -1,6 +1,6 @@
-/** Only module of the tests that waits and reads the clock. A test waits for a state, never for a
- *  time, and never decides by a duration. test/house/tidy.test.ts refuses timers and clocks
- *  elsewhere. */
+/** The only module of the tests that waits or reads the clock. A test waits for a state, never for
+ *  a duration, and never decides by a duration. test/repository/tidy.test.ts refuses timers and
+ *  clocks elsewhere. */
 import { inspect } from 'node:util';
 import type { Timers } from '../src/core/clock.ts';
 import { systemClock } from '../src/io/clock/system.ts';
@@ -12,17 +12,17 @@ const LIMIT_MS = 120_000;
  *  few polls. */
 const POLL_MS = 10;
 
-/** Clock of this machine, for products that measure. No test depends on its values. */
+/** Clock of this machine, for code under test that measures. No test depends on its values. */
 export const realClock: Timers = systemClock;
 
-/** Pause inside a client that retries. A test may expect no event after it. */
+/** Waits inside a client that retries. No assertion may depend on what happens during the pause. */
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** One turn of the event loop: all due callbacks without a timer have run. */
+/** Resolves after one turn of the event loop, when all due callbacks without a timer have run. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Polls until the answer is neither undefined nor false, and returns it. A thrown error counts as
- *  no answer.
+/** Polls until the answer is neither undefined nor false, and returns the answer. A thrown error
+ *  counts as no answer.
  *  @param what the state, as a noun: "a ready relay"
  *  @param limitMs above LIMIT_MS when the state needs more work; a smaller value has no effect
  *  @throws with the last answer or error after the limit */
@@ -70,8 +70,8 @@ export async function arrival<T>(
   return Promise.race([event, late]).finally(() => clearTimeout(timer));
 }
 
-/** Runs turns of this process's event loop, so that ready sockets and promises are handled. For a
- *  handler that must be slower than its neighbors. */
+/** Runs turns of this process's event loop, so that ready sockets and promises are handled. Makes
+ *  one handler slower than the handlers beside it. */
 export async function turns(count: number): Promise<void> {
   for (let done = 0; done < count; done++) await turn();
 }

@@ -1,7 +1,7 @@
-/** Work of a computation as a count that is equal on every machine: calls of the functions of src,
- *  from V8's precise coverage. A test bounds this count where a bound in milliseconds would measure
- *  the machine. It counts in a shared process too; test/steps.ts, which also counts loop
- *  iterations, cannot. */
+/** Counts the work of a computation: calls of the functions of src, from V8's precise coverage. The
+ *  count is equal on every machine, so a test bounds it where milliseconds would measure the
+ *  machine. It works in a process shared with other test files. test/steps.ts, which also counts
+ *  loop iterations, does not. */
 import { type Profiler, Session } from 'node:inspector';
 
 export interface Worked<T> {
@@ -28,7 +28,7 @@ export function worked<T>(run: () => T): Worked<T> {
   };
   try {
     post('Profiler.enable');
-    // Block counts miss functions that were compiled before; call counts are complete.
+    // Block counts miss functions that were compiled earlier; call counts are complete.
     post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
     const result = run();
     const taken = post<Profiler.TakePreciseCoverageReturnType>('Profiler.takePreciseCoverage');

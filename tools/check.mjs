@@ -1,5 +1,4 @@
-// The static checks that run inside `npm test`, each as a test of its own: what no tool checks is a
-// wish.
+// Static checks that run inside `npm test`, each as a test of its own.
 import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -38,6 +37,8 @@ const CHECKS = [
     name: 'C++ format (clang-format)',
     run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]],
   },
+  { name: 'plain words (words)', run: () => [process.execPath, ['tools/lint/words.mjs']] },
+  { name: 'names and public comments (exports)', run: () => [process.execPath, ['tools/lint/exports.mjs']] },
   {
     name: 'layouts are regenerated (layout-gen)',
     run: () => [process.execPath, ['dist/tools/layout-gen.js', '-check']],
@@ -47,19 +48,19 @@ const CHECKS = [
 function outcomeOf([command, args]) {
   return new Promise((resolve) => {
     execFile(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 }, (error, stdout, stderr) =>
-      resolve({ ok: error === null, said: error === null ? '' : `${error.message}\n${stdout}${stderr}` }),
+      resolve({ ok: error === null, output: error === null ? '' : `${error.message}\n${stdout}${stderr}` }),
     );
   });
 }
 
-/** Runs every check, all at once; says how many passed and failed. Output of a failed check goes to
- *  stderr. */
+/** Runs all checks concurrently. Writes the output of a failed check to stderr.
+ *  @returns numbers of passed and failed checks */
 export async function runChecks() {
   const outcomes = CHECKS.map(async ({ name, run }) => {
     const started = Date.now();
-    const { ok, said } = await outcomeOf(run());
+    const { ok, output } = await outcomeOf(run());
     const seconds = ((Date.now() - started) / 1000).toFixed(1);
-    process.stderr.write(`${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds} s)\n${ok ? '' : `${said}\n`}`);
+    process.stderr.write(`${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds} s)\n${ok ? '' : `${output}\n`}`);
     return ok;
   });
   const passed = (await Promise.all(outcomes)).filter((ok) => ok).length;

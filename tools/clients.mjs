@@ -1,6 +1,6 @@
-// Installs the clients of others that the tests run (test/clients: registry, gRPC), once for each
-// lock file: npm packages and a Python environment under .millrace/clients/DIGEST. What is there
-// already is used without a network.
+// Installs third-party clients that the tests run (test/clients: registry, gRPC): npm packages and
+// a Python environment in .millrace/clients/DIGEST, one for each set of lock files. An existing
+// installation is used without network access.
 //
 //   node tools/clients.mjs      prints {"dir":…}
 import { createHash } from 'node:crypto';
@@ -25,10 +25,11 @@ const LOCKS = [
 ];
 
 const NEXT =
-  'install what is missing (Debian: python3-venv) or connect to the package registries, then run this again';
+  'install python3-venv (Debian) if it is missing, or connect to the package registries, then run this again';
 const run = (what, command, args, cwd) => runProgram(what, command, args, { cwd }, NEXT);
 
-/** What was installed for one lock is no use to another Python or another kind of machine. */
+/** Digest of the lock files, the Python and the machine type: an installation is valid only for
+ *  these. */
 function digestOf() {
   const hash = createHash('sha256');
   for (const path of LOCKS)
@@ -50,30 +51,30 @@ export function clientsDir(say = () => {}) {
   const dir = join(home, digestOf());
   if (existsSync(join(dir, 'stamp'))) return dir;
   const started = Date.now();
-  say('installing the clients of others for the tests (npm and Python packages, about 280 MB)');
-  // Built aside and renamed, so that two who install at once do not meet.
-  const aside = join(home, `aside-${process.pid}`);
-  rmSync(aside, { recursive: true, force: true });
-  mkdirSync(join(aside, 'node'), { recursive: true });
+  say('installing third-party clients for the tests (npm and Python packages, about 280 MB)');
+  // Installed in a temporary folder and renamed, so that concurrent installations do not interfere.
+  const part = join(home, `aside-${process.pid}`);
+  rmSync(part, { recursive: true, force: true });
+  mkdirSync(join(part, 'node'), { recursive: true });
   try {
     for (const name of NODE_FILES)
-      copyFileSync(join(root, 'test/clients/node', name), join(aside, 'node', name));
-    run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], join(aside, 'node'));
-    const python = join(aside, 'python');
-    run('python3 -m venv', 'python3', ['-m', 'venv', python], aside);
+      copyFileSync(join(root, 'test/clients/node', name), join(part, 'node', name));
+    run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], join(part, 'node'));
+    const python = join(part, 'python');
+    run('python3 -m venv', 'python3', ['-m', 'venv', python], part);
     const requirements = join(root, 'test/clients/python/requirements.txt');
     const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:', '-r', requirements];
-    run('pip install', join(python, 'bin', 'python'), pip, aside);
-    writeFileSync(join(aside, 'stamp'), '');
+    run('pip install', join(python, 'bin', 'python'), pip, part);
+    writeFileSync(join(part, 'stamp'), '');
     try {
-      renameSync(aside, dir);
+      renameSync(part, dir);
     } catch (thrown) {
       if (!existsSync(join(dir, 'stamp'))) throw thrown;
     }
   } finally {
-    rmSync(aside, { recursive: true, force: true });
+    rmSync(part, { recursive: true, force: true });
   }
-  say(`the clients of others are ready after ${((Date.now() - started) / 1000).toFixed(0)} s`);
+  say(`third-party clients are ready after ${((Date.now() - started) / 1000).toFixed(0)} s`);
   return dir;
 }
 

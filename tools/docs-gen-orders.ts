@@ -1,4 +1,4 @@
-/** The page of the HTTP interface of orders, from the table that it serves under /openapi.json. */
+/** Generates the page of the orders HTTP interface from the table served under /openapi.json. */
 import { ORDERS_OPERATIONS, type OrdersOperation, problemsOf } from '../src/outbox/orders/http/openapi.ts';
 import { PROBLEM_TYPE_PREFIX, type ProblemRow } from '../src/outbox/orders/http/problems.ts';
 import { BODY_BYTES_MAX } from '../src/outbox/orders/request.ts';
@@ -64,10 +64,10 @@ function exampleLines(): string[] {
 }
 
 const ACCESS = [
-  '## Who may call',
+  '## Access',
   '',
-  'Without `-auth-rules` every client that reaches the port may do everything; `-listen` is 127.0.0.1 by default, and the log warns',
-  'where another address has neither rules nor required client certificates. With rules, over HTTP and gRPC alike:',
+  'Without `-auth-rules` every client that reaches the port may use every operation. `-listen` is 127.0.0.1 by default, and the log',
+  'warns if another address has neither rules nor required client certificates. With rules, over HTTP and gRPC alike:',
   '',
   ...table(
     ['request', 'needs the rule'],
@@ -78,47 +78,47 @@ const ACCESS = [
     ],
   ),
   '',
-  'A request is judged before its body is read. [security.md](../how-to/security.md) has principals, rules, rates and `-metrics-listen`, which takes',
-  'the four paths of the process off the public port.',
+  'A request is authorized before its body is read. [security.md](../how-to/security.md) describes principals, rules, rates and',
+  '`-metrics-listen`, which moves the four paths of the process off the public port.',
   '',
 ];
 
 const RULES = [
-  '## What a key means',
+  '## Idempotency keys',
   '',
-  '- It is one UUID of any version. Case and quotes do not matter; two header lines, two values, or a byte that is no part',
-  '  of a UUID are refused, whatever they look like elsewhere.',
-  '- It belongs to creating an order, over HTTP and gRPC alike, and is kept for `-key-ttl` (30 days). Afterwards it is as good',
-  '  as unused. The time is one for all processes on the database: the first stores it, another one is refused at the start,',
-  '  and `-key-ttl-change` stores it anew.',
-  '- The same request again gets the stored status and body, byte for byte. What makes two requests the same is the value of',
-  '  their fields: blanks, the order of members and the way a number is written do not matter. With `-hash=raw` it is the',
-  '  bytes of the body, over HTTP; keys that were used under the other setting answer 409.',
-  '- Requests of one key that are there at the same time wait for the first and get its answer, across processes too. A 409',
-  '  has one meaning: the key belongs to another request.',
-  '- What is refused is not kept: a key whose requests were all refused is free. After a 503, a 504 or a lost connection the',
-  '  outcome is found out by sending the same request again.',
+  '- A key is one UUID of any version. Case and quotes do not matter. Two header lines, two values, or a byte that is not part',
+  '  of a UUID are refused.',
+  '- A key applies to the creation of an order, over HTTP and gRPC alike, and is kept for `-key-ttl` (30 days). Afterwards it',
+  '  counts as unused. All processes on a database share this time: the first process stores it, a process with another value',
+  '  does not start, and `-key-ttl-change` replaces it.',
+  '- A repeated request gets the stored status and body, byte for byte. Two requests are equal if the values of their fields',
+  '  are equal: blanks, the order of members and the notation of numbers do not matter. With `-hash=raw` two HTTP requests are',
+  '  equal if the bytes of their bodies are equal; keys that were used under the other setting answer 409.',
+  '- Concurrent requests with one key wait for the first request and get its answer, also across processes. A 409 has one',
+  '  meaning: the key belongs to another request.',
+  '- Refused requests are not stored: a key whose requests were all refused is free. After a 503, a 504 or a lost connection,',
+  '  send the same request again to learn the outcome.',
   '',
-  '## What a body is',
+  '## Bodies',
   '',
   `One JSON object in UTF-8 without a byte order mark, at most ${BODY_BYTES_MAX} bytes, with \`account_id\` and \`amount_cents\` and nothing`,
   'else: each a 64-bit integer, as a JSON integer or as a string of its decimal digits. A fraction, an exponent, a leading',
   'zero or plus, null, an unknown name and a name given twice are refused.',
   '',
-  '## What is shed',
+  '## Load shedding',
   '',
-  'What would wait for the database is refused with 429 and `Retry-After` before any work, where too much waits already:',
+  'Under overload, requests that need the database are refused with 429 and `Retry-After` before any work:',
   '',
-  '- a POST above `-in-flight-max` that are under way, or one whose expected wait for a transaction is above `-queue-wait-max`;',
-  '- a GET above `-reads-max` that are under way. GETs have connections of their own: neither sheds the other.',
+  '- a POST if `-in-flight-max` POSTs are in flight, or if its expected wait for a transaction is above `-queue-wait-max`;',
+  '- a GET if `-reads-max` GETs are in flight. GETs use separate connections, so GETs and POSTs do not shed each other.',
   '',
-  'What is answered from memory is never shed, because it costs no more than a refusal: a repeat of a request that was',
-  'answered a while ago (`-replay-cache`), and its 409 with another body. Which fields differ the database knows: where it has no',
-  'time, the 409 has an empty `differs`. `orders_shed_total{reason}` counts, by `in_flight`, `queue` and `reads`.',
+  'Answers from memory (`-replay-cache`) are never shed, because they cost no more than a refusal: the repeat of an answered request,',
+  'and the 409 for the same key with another body. The fields that differ are read from the database; if it is overloaded, the',
+  '409 has an empty `differs`. `orders_shed_total{reason}` counts shed requests by `in_flight`, `queue` and `reads`.',
   '',
 ];
 
-/** @param cell escapes a table's cell */
+/** @param cell escapes a table cell */
 export function ordersApiPage(note: string, cell: Cell): string {
   const orders = ORDERS_OPERATIONS.filter(({ tag }) => tag === 'orders');
   const others = ORDERS_OPERATIONS.filter(({ tag }) => tag !== 'orders');
@@ -130,13 +130,13 @@ export function ordersApiPage(note: string, cell: Cell): string {
     '',
     note,
     '',
-    'A running service gives this page as OpenAPI 3.1 under `/openapi.json`, with the schema and an example of every answer.',
+    'A running service serves this page as OpenAPI 3.1 under `/openapi.json`, with the schema and an example of every answer.',
     '',
     ...exampleLines(),
     '',
-    `Every refusal is a problem document (RFC 9457, \`application/problem+json\`): \`type\` is \`${PROBLEM_TYPE_PREFIX}\` and a word of the`,
-    'tables below, and beside `title`, `status`, `detail` and `instance` there is the `request_id` that the log has, too, in the',
-    'header `X-Request-Id`. Match on `type`. A document names fields and never repeats their values. 429 and 503 carry',
+    `Every refusal is a problem document (RFC 9457, \`application/problem+json\`). Its \`type\` is \`${PROBLEM_TYPE_PREFIX}\` followed by a`,
+    'word of the tables below; match on it. The document also has `title`, `status`, `detail`, `instance` and `request_id`, which is',
+    'also in the log and in the header `X-Request-Id`. It names fields and never repeats their values. 429 and 503 have',
     '`Retry-After`. A known path answers OPTIONS with 204 and `Allow`, another method with 405 and `Allow`.',
     '',
     ...ACCESS,
@@ -145,7 +145,7 @@ export function ordersApiPage(note: string, cell: Cell): string {
     '## The process',
     '',
     ...table(
-      ['operation', 'what'],
+      ['operation', 'meaning'],
       others.map((one) => [`\`${one.method.toUpperCase()} ${one.path}\``, cell(one.summary)]),
     ),
     '',

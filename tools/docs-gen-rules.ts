@@ -1,4 +1,4 @@
-/** docs/reference/rules: one page for each rule of the catalogue, and the list of them. */
+/** Generates docs/reference/rules: a page for each rule of the catalogue, and their index. */
 import { rulePage, SEVERITIES } from '../src/bin/compat-check/outputs/explain-rule.ts';
 import { RULES, type Rule } from '../src/registry/rules/catalogue.ts';
 
@@ -10,14 +10,14 @@ const GROUPS: ReadonlyArray<readonly [string, (rule: Rule) => boolean]> = [
   ['Policy STRICT', ({ policy }) => policy === 'STRICT'],
 ];
 
-/** By path from the project's root. */
+/** Pages by path from the project's root. */
 export function rulePages(note: string, cell: (text: string) => string): ReadonlyMap<string, string> {
   const pages = new Map<string, string>();
   const lines = ['# Rules', '', note, ''];
   lines.push(
-    'What a compatibility check may find, by the name that the registry and `millrace compat-check` give it.',
-    '`millrace compat-check -explain RULE` prints the page of a rule. Every example is tested: the checkers find in it',
-    'what it is an example of.',
+    'Findings of a compatibility check, by the name that the registry and `millrace compat-check` use.',
+    '`millrace compat-check -explain RULE` prints the page of a rule. Every example is tested: the checkers report',
+    'the rule that it demonstrates.',
     '',
   );
   for (const [title, isIn] of GROUPS) {

@@ -1,8 +1,8 @@
-/** Writes the reference pages that follow from tables: docs/reference/commands.md from the
- *  commands' settings, docs/reference/errors.md from the error tables,
- *  docs/reference/registry-api.md and docs/reference/orders-api.md from the operations of the two.
- *  `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
- *  difference. */
+/** Generates reference pages from tables: docs/reference/commands.md from the commands' settings,
+ *  docs/reference/errors.md from the error tables, docs/reference/registry-api.md and
+ *  docs/reference/orders-api.md from their operations, docs/reference/rules from the rule
+ *  catalogue. `node dist/tools/docs-gen.js` writes them; with `-check` it compares and exits with 1
+ *  on a difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -47,10 +47,10 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
 
 const EXIT_MEANINGS: Readonly<Record<keyof typeof EXIT, string>> = {
   done: 'done',
-  no: 'the answer to the asked question is no: incompatible, an invariant broken, a goal missed',
+  no: 'the result is negative: incompatible, an invariant broken, a goal missed',
   usage: 'the call is wrong: flags, settings, files',
   unavailable: 'a dependency is unreachable, or a port is busy',
-  internal: 'a bug of ours, or a drain that took longer than -drain-timeout',
+  internal: 'a bug in Millrace, or a drain that took longer than -drain-timeout',
   interrupted: 'interrupted by SIGINT',
 };
 
@@ -81,10 +81,10 @@ function commandSection(command: Command): string[] {
   const usage = `millrace ${command.name}${command.positionalHelp === undefined ? '' : ` ${command.positionalHelp}`} [flags]`;
   const lines = [`## ${command.name}`, '', command.summary, '', '```', usage, '```', ''];
   if (command.description !== undefined) lines.push('```', command.description.trim(), '```', '');
-  if (command.listens === false) lines.push('Ends at once, serves nothing.', '');
+  if (command.listens === false) lines.push('Exits when done; serves no HTTP.', '');
   if (command.exits !== undefined)
     lines.push(
-      `Exit codes of its own: ${Object.entries(command.exits)
+      `Additional exit codes: ${Object.entries(command.exits)
         .map(([exit, meaning]) => `${exit} ${meaning}`)
         .join(', ')}.`,
       '',
@@ -124,11 +124,11 @@ function errors(): string {
   lines.push(
     'An error is one line, `error: what and why; what next [code]`, and with `-json` a document with `code`, `kind`,',
     '`message` and `next`. Match on the code or the kind. The kind says how to react: `invalid` fix the call, `conflict`',
-    'refused on meaning, `not_found` no such thing, `unavailable` retry later, `corrupt` quarantine or restore, `fenced`',
-    'another owner exists, `internal` a bug of ours.',
+    'refused because of its meaning, `not_found` does not exist, `unavailable` retry later, `corrupt` quarantine or restore, `fenced`',
+    'another owner exists, `internal` a bug in Millrace.',
     '',
   );
-  // A table may take in the rows of another one; each row is listed once.
+  // A table may include the rows of another table; each row is listed once.
   const listed = new Set<ErrorTable[string]>();
   for (const [title, source, table] of ERROR_TABLES) {
     lines.push(`## ${title}`, '', `From \`${source}\`.`, '');
@@ -158,7 +158,7 @@ export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
-/** The pages in docs/reference/rules, by path from the project's root. */
+/** Pages in docs/reference/rules, by path from the project's root. */
 export function generateRules(): ReadonlyMap<string, string> {
   return rulePages(NOTE, cell);
 }

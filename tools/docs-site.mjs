@@ -1,6 +1,6 @@
 // Builds the documentation site into .millrace/docs: copies the documents of the repository into
-// docs/site/pages, adds the reference of the library that TypeDoc makes from the doc comments, and
-// runs VitePress, which also makes the search index and refuses a dead link between pages.
+// docs/site/pages, adds the library reference that TypeDoc generates from doc comments, and runs
+// VitePress, which also builds the search index and rejects dead links between pages.
 //
 //   npm run docs [-- -serve]
 import { execFileSync } from 'node:child_process';
@@ -12,7 +12,7 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const site = join(root, 'docs', 'site');
 const pages = join(site, 'pages');
 
-/** Pages outside docs/, by their path from the root. */
+/** Documents outside docs/: path from the root, and page. */
 const OUTSIDE = new Map([
   ['README.md', 'index.md'],
   ['ARCHITECTURE.md', 'explanation/architecture.md'],
@@ -36,15 +36,16 @@ const documents = () => [
     .filter((path) => path.endsWith('.md') && !path.startsWith(join('docs', 'site'))),
 ];
 
-/** Path of a document's page, or undefined for a file that is none. */
+/** Path of a document's page; undefined if the file has no page. */
 export function pageOf(path) {
   const page =
     OUTSIDE.get(path) ?? (path.startsWith('docs/') && path.endsWith('.md') ? path.slice(5) : undefined);
   return page?.replace(/(^|\/)README\.md$/, '$1index.md');
 }
 
-/** Text of a document with the links of its page: a link to another document leads to its page, one
- *  to a file of the repository becomes the file's path, because the site has no copy of it. */
+/** Text of a document with its links adapted to the site. A link to another document points to its
+ *  page; a link to another file of the repository becomes the file's path, because the site has no
+ *  copy. */
 export function pageText(path, text) {
   const from = dirname(pageOf(path));
   const linkTo = (target) => {

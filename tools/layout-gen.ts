@@ -1,6 +1,6 @@
-/** Writes what follows from src/core/layout/layouts.ts: TypeScript accessors, C++ headers and
- *  docs/reference/layouts.md. `node dist/tools/layout-gen.js` writes; with `-check` it only
- *  compares and exits 1 on a difference. */
+/** Generates files from src/core/layout/layouts.ts: TypeScript accessors, the C++ header and
+ *  docs/reference/layouts.md. `node dist/tools/layout-gen.js` writes them; with `-check` it
+ *  compares and exits with 1 on a difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

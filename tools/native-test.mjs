@@ -1,12 +1,12 @@
 // Builds the kernels with AddressSanitizer and UndefinedBehaviorSanitizer and runs their checks:
-// unit checks, then the corpus of every fuzz target and mutations of it. Objects are kept under
-// .millrace/native-test by the hash of what they were made from, so a second run only runs.
+// unit checks, then the corpus of every fuzz target with mutations. Objects are cached in
+// .millrace/native-test by the hash of their inputs, so that a second run compiles nothing.
 //
 //   node tools/native-test.mjs [-runs=20000] [-seed=1]
 //
-// One line a program on stdout, `NAME inputs=N mutations=N`; exit 1 on any finding. With a clang,
-// the same fuzz targets build for libFuzzer: clang++ -std=c++20 -fsanitize=fuzzer,address,undefined
-// -Inative native/test/NAME_fuzz.cc native/kernel/*.cc
+// Prints one line for each program on stdout, `NAME inputs=N mutations=N`; exits with 1 on any
+// finding. With clang the same fuzz targets build for libFuzzer: clang++ -std=c++20
+// -fsanitize=fuzzer,address,undefined -Inative native/test/NAME_fuzz.cc native/kernel/*.cc
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
@@ -34,6 +34,8 @@ const FLAGS = [
   '-fsanitize=address,undefined',
   '-fno-sanitize-recover=all',
   '-Inative',
+  // Enables the checks of native/kernel/invariant.h.
+  '-DMILLRACE_INVARIANTS',
 ];
 
 const within = (folder, suffix) =>
@@ -58,7 +60,7 @@ const headers = ['native/kernel', 'native/layout', 'native/test']
   .map(read);
 const common = hash(version.stdout, FLAGS.join(' '), ...headers);
 
-/** Runs a command; its output on failure goes to stderr and ends the run. */
+/** Runs a command and returns its output. On failure writes the output to stderr and exits. */
 function run(command, args, cwd = root) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -82,8 +84,8 @@ function run(command, args, cwd = root) {
 const used = new Set();
 const KEPT_UNUSED_MS = 3_600_000;
 
-/** Makes a file once under a name that says what it was made from; a half-made one is never seen.
- */
+/** Builds a file once, under a name that contains the hash of its inputs. An incomplete file is
+ *  never visible. */
 async function make(name, args) {
   const target = join(cache, name);
   used.add(name);
@@ -94,7 +96,7 @@ async function make(name, args) {
   return target;
 }
 
-/** At most two at a time: a compiler with sanitizers is hungry. */
+/** Runs at most two jobs at a time: a compiler with sanitizers needs much memory. */
 async function inPairs(jobs) {
   const results = new Array(jobs.length);
   let next = 0;
@@ -133,18 +135,18 @@ await inPairs(
     const output = await run(program, name.endsWith('_fuzz') ? [corpus, runs, seed] : [], cache);
     process.stdout.write(`${name} ${output.trim().split('\n').at(-1)}\n`);
     if (!name.endsWith('_test')) return;
-    // A sanitizer that sleeps proves nothing.
-    for (const fault of ['overrun', 'overflow']) {
+    // Proves that the sanitizers are active: each planted fault must be found.
+    for (const fault of ['overrun', 'overflow', 'check']) {
       if (spawnSync(program, [fault]).status === 0) {
-        process.stderr.write(`native-test: the sanitizers let an ${fault} pass\n`);
+        process.stderr.write(`native-test: the planted fault ${fault} was not found\n`);
         process.exit(1);
       }
     }
-    process.stdout.write(`${name} sanitizers=awake\n`);
+    process.stdout.write(`${name} sanitizers=active\n`);
   }),
 );
 
-// What earlier sources were made into; a crash file is kept for whoever has to look at it.
+// Removes results of earlier sources. Crash files are kept for inspection.
 for (const name of readdirSync(cache)) {
   const path = join(cache, name);
   const stale = !used.has(name) && !name.startsWith('crash-');

@@ -1,6 +1,7 @@
-// Brings the oracles of the tests (test/oracles): jars by Maven from the pinned pom, and the
-// program around them, compiled by one of these jars, because a Java that only runs has no
-// compiler. Kept under .millrace/oracles/DIGEST; what is there already is used without a network.
+// Installs the oracles of the tests (test/oracles): downloads jars with Maven from the pinned pom
+// and compiles the program around them with one of these jars, because a Java runtime has no
+// compiler. Stored in .millrace/oracles/DIGEST; an existing installation is used without network
+// access.
 //
 //   node tools/oracles.mjs      prints {"dir":…}
 import { createHash } from 'node:crypto';
@@ -15,7 +16,7 @@ const SOURCES = ['test/oracles/pom.xml', 'test/oracles/AvroOracle.java'];
 const NEXT = 'run bin/bootstrap, or connect to the package registries, then run this again';
 const run = (what, command, args) => runProgram(what, command, args, { cwd: root }, NEXT);
 
-/** The java to use: JAVA_HOME's, else the one on the path. */
+/** Path of java: from JAVA_HOME, else `java` of the search path. */
 function javaProgram() {
   const own = join(process.env.JAVA_HOME ?? '', 'bin', 'java');
   return process.env.JAVA_HOME && existsSync(own) ? own : 'java';
@@ -32,7 +33,7 @@ const classPath = (dir) =>
     delimiter,
   );
 
-/** Program and arguments that start an oracle, by the name of its class. */
+/** Program and arguments that start an oracle, by its class name. */
 export function oracleCommand(name, say = () => {}) {
   const home = join(root, '.millrace', 'oracles');
   const dir = join(home, digestOf());
@@ -42,29 +43,29 @@ export function oracleCommand(name, say = () => {}) {
 }
 
 function install(home, dir, say) {
-  say('bringing the oracles of the tests (Apache Avro for the JVM, 9 MB)');
-  // Built aside and renamed, so that two who install at once do not meet.
-  const aside = join(home, `aside-${process.pid}`);
-  rmSync(aside, { recursive: true, force: true });
-  mkdirSync(join(aside, 'classes'), { recursive: true });
+  say('installing the oracles of the tests (Apache Avro for the JVM, 9 MB)');
+  // Installed in a temporary folder and renamed, so that concurrent installations do not interfere.
+  const part = join(home, `aside-${process.pid}`);
+  rmSync(part, { recursive: true, force: true });
+  mkdirSync(join(part, 'classes'), { recursive: true });
   try {
-    const jars = join(aside, 'jars');
+    const jars = join(part, 'jars');
     const pom = join(root, 'test/oracles/pom.xml');
     const goal = ['dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${jars}`];
     run('mvn', 'mvn', ['-q', '-B', '-f', pom, ...goal]);
     const compiler = readdirSync(jars).find((name) => /^ecj-.*\.jar$/.test(name));
-    if (compiler === undefined) throw new Error('mvn brought no compiler; next: run this again');
+    if (compiler === undefined) throw new Error('mvn downloaded no compiler; next: run this again');
     const java = SOURCES.filter((path) => path.endsWith('.java')).map((path) => join(root, path));
-    const to = ['-17', '-proc:none', '-cp', classPath(aside), '-d', join(aside, 'classes')];
+    const to = ['-17', '-proc:none', '-cp', classPath(part), '-d', join(part, 'classes')];
     run('compiling the oracles', javaProgram(), ['-jar', join(jars, compiler), ...to, ...java]);
-    writeFileSync(join(aside, 'stamp'), '');
+    writeFileSync(join(part, 'stamp'), '');
     try {
-      renameSync(aside, dir);
+      renameSync(part, dir);
     } catch (thrown) {
       if (!existsSync(join(dir, 'stamp'))) throw thrown;
     }
   } finally {
-    rmSync(aside, { recursive: true, force: true });
+    rmSync(part, { recursive: true, force: true });
   }
 }
 

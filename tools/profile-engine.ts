@@ -1,4 +1,4 @@
-/** Profiles of the window engine while it drains a filled topic. */
+/** Profiles of the window engine while it drains a pre-filled topic. */
 
 import { hasDiskState } from '../bench/engine/drains.ts';
 import { EngineRuns } from '../bench/engine/engine-run.ts';
@@ -6,17 +6,18 @@ import { type EventsSpec, EventsTopics } from '../bench/engine/events-topic.ts';
 import type { Profile } from './profile.ts';
 import { save } from './profile-recorder.ts';
 
-/** Events of a row of the other loads, so that all take about as long. */
+/** Events for each row of the other loads, so that all take about as long. */
 const EVENTS_A_ROW = 6;
-/** So late that no window fires while the topic is read. */
+/** Lateness at which no window fires while the topic is read. */
 const UNFIRED = '-allowed-lateness=1h';
 
-/** Least samples of a profile, a fifth of a second of work. The engine reads as soon as it starts,
- *  so a late profiler finds it idle; then another engine reads the topic. */
+/** Minimum number of samples of a profile, a fifth of a second of work. The engine reads
+ *  immediately after its start, so a late profiler may find it idle; then another engine reads the
+ *  topic. */
 const SAMPLES_MIN = 100;
 const TURNS = 10;
 
-/** Two minutes of event time. */
+/** Two minutes of event time, with the accounts of the other loads. */
 const zipf = (events: number): EventsSpec => ({
   events,
   accounts: 1_000_000,
@@ -57,7 +58,7 @@ const LOADS: readonly Load[] = [
   { name: 'engine-ingest', what: 'tumbling windows, Zipf 1.1', events: zipf, flags: [UNFIRED] },
   {
     name: 'engine-checkpoint',
-    what: 'a checkpoint every half second, each with a new base',
+    what: 'a checkpoint every half second, each with a new snapshot',
     events: uniform,
     flags: [UNFIRED, '-checkpoint-interval=500ms', '-snapshot-after=4096'],
   },

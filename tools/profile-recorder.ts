@@ -1,4 +1,4 @@
-/** Records CPU profiles of running processes, by perf or by V8, as files that speedscope opens. */
+/** Records CPU profiles of running processes with perf or V8 as files for speedscope. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,14 +20,14 @@ interface Samples {
   readonly count: number;
 }
 
-/** Recording of one process, running from its construction on. */
+/** Recording of a process, which runs from its construction on. */
 export interface Recording {
   /** Stops the recording. @throws unreachable if perf does not run */
   stop(): Promise<Samples>;
 }
 
-/** Last name of each address: V8 reuses the addresses of discarded code, and perf takes the first.
- */
+/** Keeps the last name of each address: V8 reuses the addresses of discarded code, and perf uses
+ *  the first name that it finds. */
 function latestNames(map: string): string {
   const byAddress = new Map<string, string>();
   for (const line of map.split('\n')) {
@@ -80,7 +80,7 @@ class PerfRecording implements Recording {
   }
 }
 
-/** The part of a .cpuprofile that is read here. */
+/** The part of a .cpuprofile that is used here. */
 interface CpuProfile {
   readonly nodes: ReadonlyArray<{
     readonly id: number;
@@ -89,7 +89,7 @@ interface CpuProfile {
   readonly samples: readonly number[];
 }
 
-/** V8's own profiler: JavaScript of the main thread, wherever Node.js runs. */
+/** V8's own profiler: JavaScript of the main thread, on any platform of Node.js. */
 class V8Recording implements Recording {
   private readonly pid: number;
   private readonly file: string;
@@ -142,7 +142,7 @@ function v8Options(dir: string): string {
   return `--import=data:text/javascript,${encodeURIComponent(code)}`;
 }
 
-/** Folder of the profiles, and the profiler. */
+/** The profiler, and the folder of its profiles. */
 export interface Recorder {
   readonly into: string;
   record(world: World, pid: number): Recording;
@@ -167,7 +167,7 @@ export async function save(
   return true;
 }
 
-/** Returns a recorder with this profiler, and the NODE_OPTIONS that every process in the world
+/** Creates a recorder with the given profiler, and the NODE_OPTIONS that every process in the world
  *  needs. */
 export function recorderOf(
   by: 'perf' | 'v8',

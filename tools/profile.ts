@@ -1,13 +1,12 @@
-/** Records CPU profiles of processes under the load of their benches, as files for speedscope.
+/** Records CPU profiles of processes under their benchmark load, as files for speedscope.
  *
  *    node dist/tools/profile.js orders [relay-poll] [relay-wal] [payments] [engine-ingest]
  *      [engine-checkpoint] [engine-firing] [engine-spill]
  *      [-seconds=20] [-rate=5000] [-rows=1000000]
  *      [-with=perf|v8] [-into=profiles] [-brokers=… -postgres=…]
  *
- *  perf samples all threads of the process and the kernel, v8 the main thread's JavaScript; both
- *  only while the load runs.
- */
+ *  perf samples all threads of the process and the kernel, v8 the JavaScript of the main thread;
+ *  both only during the load. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -108,7 +107,7 @@ const PROFILES: Readonly<Record<string, Profile>> = {
   ...ENGINE_PROFILES,
 };
 
-/** Records the profiles of these names, or all. */
+/** Records the named profiles, or all. */
 export async function profile(args: readonly string[]): Promise<void> {
   const { values, positionals } = parseArgs({
     args: args.map((one) => one.replace(/^-(?=[a-z])/, '--')),
@@ -125,11 +124,11 @@ export async function profile(args: readonly string[]): Promise<void> {
   });
   const names = positionals.length > 0 ? positionals : Object.keys(PROFILES);
   if (values.with !== 'perf' && values.with !== 'v8')
-    throw coreError('usage', `-with=${values.with} is no profiler`, { next: 'choose perf or v8' });
-  const stranger = names.find((name) => !Object.hasOwn(PROFILES, name));
-  if (stranger !== undefined)
-    throw coreError('usage', `there is no profile ${stranger}`, {
-      next: `choose of ${Object.keys(PROFILES).join(', ')}`,
+    throw coreError('usage', `-with=${values.with} is not a profiler`, { next: 'choose perf or v8' });
+  const unknown = names.find((name) => !Object.hasOwn(PROFILES, name));
+  if (unknown !== undefined)
+    throw coreError('usage', `there is no profile ${unknown}`, {
+      next: `choose from ${Object.keys(PROFILES).join(', ')}`,
     });
   const closes: Array<() => Promise<void> | void> = [];
   const context: BenchContext = {

@@ -1,5 +1,5 @@
-/** Writes docs/results/README.md from the JSON of full benchmark runs beside it: `millrace bench
- *  NAME -json > docs/results/NAME.json`, then `npm run generate`. */
+/** Generates docs/results/README.md from the JSON files of full benchmark runs in the same folder:
+ *  `millrace bench NAME -json > docs/results/NAME.json`, then `npm run generate`. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,14 +9,14 @@ import { packageRoot } from '../src/shell/package.ts';
 const FOLDER = 'docs/results';
 const PAGE = `${FOLDER}/README.md`;
 
-/** Three digits that matter, thousands grouped. */
+/** Rounds to three significant digits and groups thousands. */
 function short(value: number | null): string {
   if (value === null) return '';
   const rounded = Number(value.toPrecision(3));
   return rounded.toLocaleString('en-US', { maximumFractionDigits: 3 });
 }
 
-/** Each run, where a result lists them. */
+/** Values of the single runs, if a result lists them. */
 const runsOf = ({ runs = [] }: BenchResult): string =>
   runs.length > 1 ? ` (${runs.map(short).join(', ')})` : '';
 
@@ -41,7 +41,7 @@ function section(name: string, report: BenchReport): string[] {
   ];
 }
 
-/** The page by its path from the project's root. */
+/** The page, by its path from the project's root. */
 export function generateResults(): ReadonlyMap<string, string> {
   const folder = join(packageRoot(), FOLDER);
   const reports = readdirSync(folder)

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process';
 
 /** Runs a program to its end.
- *  @param what names the step in the error
- *  @param next tells the reader of the error what to do
- *  @returns what it wrote to stdout
- *  @throws with the end of its output where it does not exit with 0 */
+ *  @param what name of the step, for the error
+ *  @param next next step for the reader of the error
+ *  @returns its stdout
+ *  @throws with the end of its output unless it exits with 0 */
 export function run(what, command, args, options, next) {
   const result = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 26, ...options });
   if (result.status === 0) return result.stdout;

@@ -1,6 +1,6 @@
 // Runs the fast tier and the package test on the other Node.js versions that Millrace supports
-// (test/runtimes). The full tier calls it. Each version has a copy of the sources under
-// .millrace/runtimes, set up by bin/bootstrap as on a fresh clone: the packages that compile are
+// (test/runtimes). The full tier calls it. Each version has a copy of the sources in
+// .millrace/runtimes, set up by bin/bootstrap as on a fresh clone, so that native packages are
 // compiled for that version.
 //
 //   node tools/runtimes.mjs [-node=22|24]      the last line is `N passed, N failed`
@@ -23,41 +23,41 @@ import { run as runProgram } from './run.mjs';
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const home = join(root, '.millrace', 'runtimes');
 const FILES = ['package.json', 'package-lock.json', '.npmrc'];
-/** What bin/bootstrap made in this clone that serves every Node.js: it is copied and not made
- *  again. */
-const LENT = ['build', 'prebuilds', '.millrace/librdkafka', '.millrace/kafka-jars', '.millrace/oracles'];
-/** Majors, each with a package of the same number in test/runtimes/package.json. */
+/** Outputs of bin/bootstrap in this clone that do not depend on the Node.js version; they are
+ *  copied instead of rebuilt. */
+const SHARED = ['build', 'prebuilds', '.millrace/librdkafka', '.millrace/kafka-jars', '.millrace/oracles'];
+/** Major versions; each has a package of the same number in test/runtimes/package.json. */
 export const RUNTIMES = ['22', '24'];
 
 const NEXT = 'connect to the package registry, then run this again';
 const run = (what, command, args, options) => runProgram(what, command, args, options, NEXT);
 
-/** Folder that holds the runtimes of the lock file, installed once: node_modules/node22/bin/node
- *  and so on. */
+/** Folder with the runtimes of the lock file, installed once: node_modules/node22/bin/node and so
+ *  on. */
 export function runtimesDir(say = () => {}) {
   const hash = createHash('sha256');
   for (const name of FILES) hash.update(readFileSync(join(root, 'test/runtimes', name)));
   const dir = join(home, hash.digest('hex').slice(0, 16));
   if (existsSync(join(dir, 'stamp'))) return dir;
   say('downloading Node.js 22 and 24 for the tests (about 105 MB)');
-  // Built aside and renamed, so that a broken download is never taken for an installation.
-  const aside = join(home, `aside-${process.pid}`);
-  rmSync(aside, { recursive: true, force: true });
-  mkdirSync(aside, { recursive: true });
+  // Downloaded into a temporary folder and renamed, so that a broken download never counts as an
+  // installation.
+  const part = join(home, `aside-${process.pid}`);
+  rmSync(part, { recursive: true, force: true });
+  mkdirSync(part, { recursive: true });
   try {
-    for (const name of FILES) copyFileSync(join(root, 'test/runtimes', name), join(aside, name));
-    run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], { cwd: aside });
-    writeFileSync(join(aside, 'stamp'), '');
-    if (!existsSync(dir)) renameSync(aside, dir);
+    for (const name of FILES) copyFileSync(join(root, 'test/runtimes', name), join(part, name));
+    run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], { cwd: part });
+    writeFileSync(join(part, 'stamp'), '');
+    if (!existsSync(dir)) renameSync(part, dir);
   } finally {
-    rmSync(aside, { recursive: true, force: true });
+    rmSync(part, { recursive: true, force: true });
   }
   return dir;
 }
 
-/** Copies the sources as git lists them (new files included, ignored ones not) into the folder of
- *  one runtime. What an earlier run set up there stays; the library that bin/bootstrap compiled for
- *  this clone is lent, because it does not depend on Node.js. */
+/** Copies the sources that git lists (including new, excluding ignored files) into the folder of a
+ *  runtime. Keeps what an earlier run set up there, and copies the outputs in SHARED. */
 function copySources(tree) {
   const listed = run(
     'git ls-files',
@@ -79,23 +79,23 @@ function copySources(tree) {
     mkdirSync(dirname(join(tree, path)), { recursive: true });
     cpSync(join(root, path), join(tree, path), { verbatimSymlinks: true });
   }
-  // A repository of its own, because tests ask git which files belong to the project.
+  // Its own git repository, because tests query git for the files of the project.
   if (!existsSync(join(tree, '.git'))) run('git init', 'git', ['init', '--quiet'], { cwd: tree });
   run('git add', 'git', ['add', '--all'], { cwd: tree });
   mkdirSync(join(tree, '.millrace'), { recursive: true });
-  for (const name of LENT) {
+  for (const name of SHARED) {
     if (!existsSync(join(root, name)) || existsSync(join(tree, name))) continue;
     cpSync(join(root, name), join(tree, name), { recursive: true, verbatimSymlinks: true });
   }
 }
 
-/** @returns how many tests passed and failed on this major; output goes to stderr */
+/** @returns numbers of passed and failed tests on this major version; output goes to stderr */
 function runOn(major, dir) {
   const tree = join(home, `tree-${major}`);
   copySources(tree);
   const node = join(dir, 'node_modules', `node${major}`);
   const env = { ...process.env, PATH: `${join(node, 'bin')}${delimiter}${process.env.PATH}` };
-  // Settings of the npm that called us name the headers of the Node.js that called us.
+  // npm's own environment variables refer to the headers of the calling Node.js.
   for (const name of Object.keys(env)) if (/^npm_/i.test(name)) delete env[name];
   env.npm_config_nodedir = node;
   const version = run('node', 'node', ['--version'], { env }).trim();
@@ -113,11 +113,12 @@ function runOn(major, dir) {
   return { passed: Number(tally[1]), failed: Number(tally[2]) };
 }
 
-/** Runs every version, one after the other. A version that cannot be set up is one failure. */
+/** Tests every version, one after the other. A version that cannot be set up counts as one
+ *  failure. */
 export function runRuntimes(majors = RUNTIMES) {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
     process.stderr.write(
-      'Node.js 22 and 24 are tested on linux-x64 alone: npm carries these builds for the tests\n',
+      'Node.js 22 and 24 are tested only on linux-x64, because npm has these builds for the tests\n',
     );
     return { passed: 0, failed: 0 };
   }

@@ -1,15 +1,15 @@
-// Proves that the suite is calm: runs it while two busy loops compete for the cores, and while
-// random processes of the run's own process tree (test workers, commands, brokers, database) are
-// stopped for 0.5 to 4 s and continued. The moments, the processes and the lengths are drawn from a
-// seed.
+// Proves that the tests tolerate scheduling stalls: runs the suite while two busy loops compete for
+// the cores, and while random processes of the run's process tree (test workers, commands, brokers,
+// database) are stopped for 0.5 to 4 s and continued. A seed determines the times, the processes
+// and the durations.
 //
 //   tools/stall [-seeds=1-10] [-resume] [-out=docs/results/stall/runs.json] [-- COMMAND …]
 //
 //   -seeds=1-10   one run of the command for each seed; also a list, as in -seeds=3,7
-//   -resume       leaves out the seeds that -out already holds for the sources as they are
+//   -resume       skips seeds that -out already holds for the current sources
 //   COMMAND       default: npm test. Its last line is `N passed, N failed`.
 //
-// Exit code 0 when no run failed, 1 otherwise. Linux only: it reads /proc.
+// Exit code 0 if no run failed, else 1. Linux only: it reads /proc.
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -20,14 +20,14 @@ import { fileURLToPath } from 'node:url';
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
 const BUSY_LOOPS = 2;
-/** Bounds of one stop, and of the pause before the next one. Milliseconds. */
+/** Bounds of a stop, and of the pause before the next stop. Milliseconds. */
 const STOP_MS = [500, 4000];
 const PAUSE_MS = [250, 3000];
-/** Names the processes of one run, re-parented ones included: a child inherits its environment. */
+/** Environment variable that marks the processes of a run. Children inherit it, also when they are
+ *  re-parented. */
 const MARK = 'MILLRACE_STALL_RUN';
 
-/** The generator of the drawn values: mulberry32, whose state is one 32-bit word. Source: public
- *  domain. */
+/** Pseudo-random generator mulberry32, whose state is a 32-bit word. Source: public domain. */
 function generator(seed) {
   let state = seed >>> 0;
   return () => {
@@ -72,8 +72,8 @@ function optionsOf(argv) {
   return options;
 }
 
-/** Digest of every file that git tracks or would track, but for results and documents: what a run
- *  was a run of. */
+/** Digest of every file that git tracks or would track, except docs: identifies the tested
+ *  sources. */
 function digestOfSources() {
   const paths = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: root })
     .toString()
@@ -89,8 +89,8 @@ function digestOfSources() {
   return sum.digest('hex').slice(0, 16);
 }
 
-/** Processes of the run by pid, without the ones that are stopped already: a test that stopped one
- *  continues it itself. */
+/** Processes of the run by pid, except processes that are already stopped: the test that stopped
+ *  them continues them. */
 function processesOf(mark) {
   const needle = Buffer.from(`${MARK}=${mark}`);
   const found = [];

@@ -1,13 +1,14 @@
-// The test runner, after bin/bootstrap: the static checks, the tests of a tier on the addon, then
-// those that meet the addon on the TypeScript reference implementation (test/tiers.ts). The last
-// line is `N passed, N failed`. A skipped test and a pass that ran no test are failures.
+// The test runner, called after bin/bootstrap: runs the static checks, the tests of a tier with the
+// native addon, then the tests that touch the addon with the TypeScript reference implementation
+// (test/tiers.ts). The last line is `N passed, N failed`. A skipped test and a pass without tests
+// count as failures.
 //
-//   node tools/test.mjs [-tier=fast|full|runtime] [-pass=native|reference] [-report=NAME] [--
-//   vitest arguments]
+//   node tools/test.mjs [-tier=fast|full|runtime] [-pass=native|reference] [-report=NAME]
+//     [-- vitest arguments]
 //
-// `npm test` runs the fast tier, `npm run test:all` the full one. The full one runs the tier
-// `runtime` on other Node.js versions (tools/runtimes.mjs): the fast tier and the test of the
-// package, without the static checks, which judge the sources alone.
+// `npm test` runs the fast tier, `npm run test:all` the full tier. The full tier also runs the tier
+// `runtime` on other Node.js versions (tools/runtimes.mjs): the fast tier and the package test,
+// without the static checks, which depend only on the sources.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -49,7 +50,7 @@ function runPass(name, native) {
       cwd: root,
       stdio: ['ignore', 2, 2],
       env: {
-        // A red run must be red again when it is run again; `random` explores.
+        // A fixed seed makes a failure reproducible; `random` explores.
         MILLRACE_TEST_SEED: '1',
         ...process.env,
         ...(process.stderr.isTTY ? {} : { NO_COLOR: '1' }),
@@ -77,7 +78,7 @@ function runPass(name, native) {
     failed++;
     process.stderr.write(`${name} pass: ${line}\n`);
   };
-  // A file that fails to load has no tests of its own to count.
+  // A file that fails to load has no test results to count.
   for (const file of report.testResults) {
     if (file.status === 'failed' && file.assertionResults.every((test) => test.status !== 'failed'))
       complain(`${file.name} failed to run: ${file.message}`);
@@ -93,8 +94,8 @@ function runPass(name, native) {
   return { passed: report.numPassedTests, failed };
 }
 
-// Fetched before the first test, so that later runs need no network. Where a fetch fails, the tests
-// that need it fail with the same message.
+// Downloads happen before the first test, so that later runs need no network. If a download fails,
+// the tests that need it fail with the same message.
 const say = (line) => process.stderr.write(`${line}\n`);
 const fetches =
   tier === 'full'

@@ -1,3 +1,5 @@
-/** The types of millrace/registry for CommonJS: the same as for ES modules. */
-// @ts-ignore TS1479, which TypeScript reports before its module setting node20: Node.js loads ES modules with require from 20.19 on.
+/** Types of millrace/registry for CommonJS, the same as for ES modules. */
+// Node.js loads ES modules with require since 20.19. TypeScript versions without the module setting
+// node20 report TS1479 nevertheless.
+// @ts-ignore TS1479
 export * from '../dist/src/registry/index.js';

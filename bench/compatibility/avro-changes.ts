@@ -1,5 +1,5 @@
-/** The ways in which a schema is changed for a pair: each finds or plants its place in a schema
- *  that grows, and changes that place in the copy. */
+/** Named changes of Avro schemas. Each finds or creates its place in a random schema and changes
+ *  that place in the copy. */
 import {
   type ArrayType,
   branchName,
@@ -26,7 +26,7 @@ type Apply = (copy: Copy) => void;
 
 export interface Planted {
   readonly apply: Apply;
-  /** Records around what changes. */
+  /** Number of records around the change. */
   readonly depth: number;
 }
 export type Change = (world: World) => Planted;
@@ -36,7 +36,7 @@ interface Site {
   readonly depth: number;
 }
 
-/** A record of the schema; of two, the one further inside. */
+/** A record of the schema: of two random records, the deeper one. */
 function anyRecord(world: World): Site {
   const one = world.chance.pick(world.records);
   const other = world.chance.pick(world.records);
@@ -49,7 +49,7 @@ interface Spot<T extends Type> {
   readonly type: T;
 }
 
-/** A field whose type holds `make()`: itself, or inside an array, a map or a union. */
+/** Adds a field whose type is `make()`, directly or inside an array, a map or a union. */
 function plant<T extends Type>(world: World, make: () => T, bare = false): Spot<T> {
   const site = anyRecord(world);
   const type = make();
@@ -71,7 +71,7 @@ const changed =
     return { depth: site.depth, apply: (copy) => change(copy.of(type), world) };
   };
 
-/** Puts another type in the place of one. */
+/** Change that replaces a type with another type. */
 const replaced =
   (from: (world: World) => Type, to: (copied: Type, world: World) => Type): Change =>
   (world) => {
@@ -93,7 +93,7 @@ const replaced =
     };
   };
 
-/** No union in a union, no branch twice. */
+/** Flattens nested unions and removes duplicate branches. */
 function unionsOnly(union: UnionType): void {
   const flat = union.branches.flatMap((one) => (one.kind === 'union' ? one.branches : [one]));
   const seen = new Set<string>();
@@ -153,7 +153,7 @@ const kinds = (world: World): ReadonlyArray<() => Type> => [
   () => world.scalar(),
 ];
 
-/** Two records of the same short name and other namespaces in one union. */
+/** Union of two types with the same short name and different namespaces. */
 function namesakes(world: World): UnionType {
   const one = named(world);
   const other: NamedType = { ...(world.chance.maybe(0.7) ? one : named(world)), namespace: 'other' };
@@ -195,7 +195,7 @@ export const AVRO_CHANGES = {
         const copied = copy.of(field);
         copied.aliases.push(copied.name);
         copied.name = world.word('g');
-        // Some readers know both names.
+        // Some readers have both names.
         if (world.chance.maybe(0.2))
           insert(world, copy.of(site.record), { ...defaulted(world), name: field.name });
       },

@@ -1,5 +1,5 @@
-/** Random Avro schemas as objects that can be copied, changed and printed. All chance comes from a
- *  seed. */
+/** Random Avro schemas as objects that can be copied, changed and printed. All randomness comes
+ *  from a seed. */
 
 export interface Primitive {
   kind: 'primitive';
@@ -12,7 +12,7 @@ export interface Field {
   name: string;
   aliases: string[];
   type: Type;
-  /** Undefined: none. */
+  /** Default; undefined if there is none. */
   value: Json | undefined;
 }
 interface Named {
@@ -58,11 +58,11 @@ export const LOGICAL: ReadonlyArray<readonly [type: string, logical: string]> = 
   ['string', 'uuid'],
 ];
 const NAMESPACES = ['', 'a', 'b.c'] as const;
-/** Types inside types that are made at random, and how many of them. */
+/** Maximum nesting of random types, and their maximum number. */
 const DEPTH_MAX = 5;
 const TYPES_MAX = 14;
 
-/** Numbers of a seed (splitmix32). */
+/** Pseudo-random numbers from a seed (splitmix32). */
 export class Chance {
   private state: number;
 
@@ -70,7 +70,7 @@ export class Chance {
     this.state = seed | 0;
   }
 
-  /** In [0, 1). */
+  /** Next number in [0, 1). */
   readonly next = (): number => {
     this.state = (this.state + 0x9e3779b9) | 0;
     let mixed = this.state ^ (this.state >>> 16);
@@ -102,13 +102,13 @@ export const fullName = ({ name, namespace }: Named): string =>
   namespace === '' ? name : `${namespace}.${name}`;
 export const isNamed = (type: Type): type is NamedType => 'namespace' in type;
 
-/** What tells the branches of a union apart. */
+/** Name that identifies a branch of a union. */
 export function branchName(type: Type): string {
   if (type.kind === 'primitive') return type.type;
   return isNamed(type) ? fullName(type) : type.kind;
 }
 
-/** A schema that grows at random, and what is in it. */
+/** A random schema under construction, and its records. */
 export class World {
   readonly chance: Chance;
   readonly records: Array<{ readonly record: RecordType; readonly depth: number }> = [];
@@ -179,7 +179,7 @@ export class World {
     return { kind: 'union', branches };
   }
 
-  /** Adds branches that differ from those that are there. */
+  /** Adds branches that differ from the existing ones. */
   widen(branches: Type[], depth: number, count: number): void {
     for (let i = 0; i < count; i++) {
       const made = this.chance.maybe(0.7) ? this.scalar() : this.type(depth + 1);
@@ -203,7 +203,7 @@ export class World {
     return this.record(depth);
   }
 
-  /** A default that fits; undefined where there is none. */
+  /** A default that fits the type; undefined if there is none. */
   valueOf(type: Type, depth = 0): Json | undefined {
     const { chance } = this;
     if (depth > 4) return undefined;
@@ -259,7 +259,7 @@ export class World {
   }
 }
 
-/** A copy with all that it reaches; also of one part: asked for a part again, the same copy. */
+/** Deep copy that preserves identity: copying the same object again returns the same copy. */
 export class Copy {
   private readonly made = new Map<object, unknown>();
 
@@ -274,7 +274,8 @@ export class Copy {
   }
 }
 
-/** The schema's text: a named type where it is met first, its name from there on. */
+/** Text of the schema: a named type is defined at its first occurrence and referenced by name
+ *  afterwards. */
 export function printAvro(root: Type): string {
   const printed = new Set<Type>();
   const header = (type: NamedType) => ({

@@ -1,5 +1,5 @@
-/** Random pairs of Avro schemas, each from its number: a schema, and a copy of it that was changed
- *  in named ways. */
+/** Random pairs of Avro schemas, each generated from its number: a schema, and a copy with named
+ *  changes. */
 import { AVRO_CHANGE_NAMES, AVRO_CHANGES, type AvroChange } from './avro-changes.ts';
 import { Chance, Copy, printAvro, type Type, World } from './avro-model.ts';
 
@@ -8,18 +8,19 @@ export interface AvroPair {
   readonly writer: string;
   readonly reader: string;
   readonly changes: readonly AvroChange[];
-  /** BACKWARD: the changed schema reads. */
+  /** Schema that reads: BACKWARD, the changed schema; FORWARD, the original. */
   readonly direction: 'BACKWARD' | 'FORWARD';
   /** Records around the innermost change. */
   readonly depth: number;
 }
 
-/** The first change of pair n is the n-th of the list, so that every class comes equally often. */
+/** Generates pair n. Its first change is the n-th of the list, so that all classes are equally
+ *  frequent. */
 export function avroPair(seed: number): AvroPair {
   const chance = new Chance(Math.imul(seed, 0x9e3779b1) ^ 0x5bd1e995);
   const world = new World(chance);
   const root = world.record(0, 1);
-  // Every other schema has records in records, up to four deep.
+  // Half of the schemas have nested records, up to four deep.
   let outer = root;
   const deepest = chance.maybe(0.5) ? 2 + chance.below(3) : 0;
   for (let depth = 1; depth <= deepest; depth++) {
@@ -31,7 +32,7 @@ export function avroPair(seed: number): AvroPair {
   const changes: AvroChange[] = [AVRO_CHANGE_NAMES[seed % AVRO_CHANGE_NAMES.length] as AvroChange];
   while (changes.length < 3 && chance.maybe(0.2)) {
     const more = chance.pick(AVRO_CHANGE_NAMES);
-    // Two small worlds of names in one schema would define a name twice.
+    // Planting the same change twice would define a name twice.
     if (!changes.includes(more)) changes.push(more);
   }
   const planted = changes.map((change) => AVRO_CHANGES[change](world));

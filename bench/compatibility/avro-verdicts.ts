@@ -1,5 +1,4 @@
-/** One pair of Avro schemas through the checker, and through the decoder event by event: whether
- *  they agree. */
+/** Compares the checker and the decoder on one pair of Avro schemas, event by event. */
 
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
@@ -14,15 +13,15 @@ export interface Judged {
   readonly live: Outcome;
   readonly findings: readonly Finding[];
   readonly trials: number;
-  /** What does not fit, for a person; undefined: all of it does. */
+  /** Description of the disagreement; undefined if there is none. */
   readonly disagreement: string | undefined;
 }
 
-/** Planned events of one pair, and random mixes behind them. */
+/** Planned events of one pair, and random mixes after them. */
 const EVENTS_MAX = 400;
 const MIXES_MAX = 6;
 
-/** The worst of what the checker found. */
+/** Worst outcome among the findings. */
 export function verdictOf(findings: readonly Finding[]): Outcome {
   const severities = new Set(findings.map(({ severity }) => severity));
   if (severities.has('fail') || severities.has('unjudged')) return 'FAIL';
@@ -31,7 +30,7 @@ export function verdictOf(findings: readonly Finding[]): Outcome {
 
 const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
 
-function told({ witness, projection, read }: Trial): string {
+function describe({ witness, projection, read }: Trial): string {
   const got = 'error' in read ? `error: ${read.error.message}` : String(JSON.stringify(read.value, plain));
   const promised =
     projection.kind === 'none' ? `nothing: ${projection.why}` : JSON.stringify(projection, plain);
@@ -55,9 +54,9 @@ function judgePair(reader: Schema, writer: Schema, seed: number): Judged {
   let mixes = 0;
   for (const trial of trialsOf(reader, writer, { limit: EVENTS_MAX, random })) {
     trials++;
-    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${told(trial)}`;
+    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${describe(trial)}`;
     else if (trial.projection.kind === 'none' && !('error' in trial.read))
-      disagreement ??= `the decoder reads what has no reading: ${told(trial)}`;
+      disagreement ??= `the decoder reads an event that has no projection: ${describe(trial)}`;
     if (worst === undefined || RANK[trial.outcome] > RANK[live]) {
       live = trial.outcome;
       worst = trial;
@@ -65,8 +64,8 @@ function judgePair(reader: Schema, writer: Schema, seed: number): Judged {
     if (mixing && ++mixes >= MIXES_MAX) break;
   }
   if (verdict !== live) {
-    const said = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
-    disagreement ??= `verdict ${verdict} (${said}), live ${live} (${worst === undefined ? 'no event' : told(worst)})`;
+    const listed = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
+    disagreement ??= `verdict ${verdict} (${listed}), live ${live} (${worst === undefined ? 'no event' : describe(worst)})`;
   }
   if (findings.some(({ severity }) => severity === 'unjudged'))
     disagreement ??= 'there is an unjudged finding';

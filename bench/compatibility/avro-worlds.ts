@@ -1,5 +1,5 @@
-/** Two types that know nothing of each other but a few names: what two teams may have made of one
- *  word. Small worlds meet often, so rules of names, aliases and branches are met in all their
+/** Random types that share only a few names, as if two teams had used the same names. Small name
+ *  sets collide often, so that rules for names, aliases and branches are exercised in many
  *  combinations. */
 import {
   branchName,
@@ -27,7 +27,7 @@ function some<T>(world: World, list: readonly T[], share: number): T[] {
   return list.filter(() => world.chance.maybe(share));
 }
 
-/** Fields of a few names with aliases among the same. */
+/** Fields with a few names, and aliases from the same names. */
 function fields(world: World): Field[] {
   const made = some(world, FIELD_NAMES, 0.6).map((name): Field => {
     const type = primitive(world.chance.pick(SCALARS));
@@ -44,7 +44,7 @@ export const fieldWorld = (world: World, record: RecordType): RecordType => ({
 
 type Kind = NamedType['kind'];
 
-/** Types of one kind that differ enough for the choice between them to be seen in what is read. */
+/** Types of one kind that differ enough to show in the decoded value which of them was chosen. */
 function named(world: World, kind: Kind, [namespace, name]: (typeof TYPE_NAMES)[number]): NamedType {
   const aliases = some(world, TYPE_NAMES, 0.15).map(([space, other]) =>
     space === '' ? other : `${space}.${other}`,
@@ -61,8 +61,8 @@ function named(world: World, kind: Kind, [namespace, name]: (typeof TYPE_NAMES)[
   return { kind, ...head, fields: [{ name: 'a', aliases: [], type, value: undefined }] };
 }
 
-/** One type, or a union of some, of the few names, mostly of one kind.
- *  @param other of the other world, whose kind is taken */
+/** A type, or a union of types, with the shared names, mostly of one kind.
+ *  @param other type of the other schema, whose kind is used */
 export function typeWorld(world: World, other?: Type): Type {
   const others = other?.kind === 'union' ? other.branches : other === undefined ? [] : [other];
   const kind = others.find(isNamed)?.kind ?? world.chance.pick<Kind>(['enum', 'fixed', 'record']);
@@ -80,7 +80,7 @@ export function typeWorld(world: World, other?: Type): Type {
     : { kind: 'union', branches };
 }
 
-/** Unions of primitives, some of them with a logical type. */
+/** Unions of primitives, some with a logical type. */
 export function scalarWorld(world: World): Type {
   const branches: Type[] = some(world, PRIMITIVES, 0.4).map((type) => {
     const logical = LOGICAL.filter(([base]) => base === type);

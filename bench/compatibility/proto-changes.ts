@@ -1,5 +1,4 @@
-/** Changes that people make to a Protobuf schema, each with a name. What a change returns is done
- *  to a copy of the file. */
+/** Named changes of a Protobuf schema. Each returns a function that changes a copy of the file. */
 import {
   everyMessage,
   type Field,
@@ -29,10 +28,10 @@ import {
   others,
   PLAIN,
   removed,
+  removeMessage,
   retyped,
   severalFields,
   someOneof,
-  takeOut,
   toMessage,
   WIRES,
 } from './proto-spots.ts';
@@ -74,8 +73,7 @@ export const PROTO_CHANGES = {
       [one.name, other.name] = [other.name, one.name];
     };
   },
-  // In these two an earlier change may have taken the field away, and given its number to another
-  // one.
+  // In these two changes an earlier change may have removed the field and reused its number.
   field_moved_and_replaced: ofField(
     () => true,
     nothing,
@@ -112,9 +110,13 @@ export const PROTO_CHANGES = {
     field.type =
       held.length > 0 && world.chance.maybe(0.5) ? world.chance.pick(held) : newMessage(world, owner);
   }),
-  message_to_twin: ofField(isPlainMessage, toMessage, (field, world, owner) => {
-    const twin = { ...(field.type as MessageType), name: world.word('M'), messages: [], enums: [] };
-    owner.messages.push({ ...twin, fields: twin.fields.map((one) => ({ ...one })), extensions: [] });
+  message_to_copy: ofField(isPlainMessage, toMessage, (field, world, owner) => {
+    const duplicate = { ...(field.type as MessageType), name: world.word('M'), messages: [], enums: [] };
+    owner.messages.push({
+      ...duplicate,
+      fields: duplicate.fields.map((one) => ({ ...one })),
+      extensions: [],
+    });
     field.type = owner.messages.at(-1) as MessageType;
   }),
   known_type_changed: ofField(
@@ -340,7 +342,7 @@ export const PROTO_CHANGES = {
   },
   message_added: ofMessage((message, world) => void newMessage(world, message)),
   message_removed: ofMessage((message, _, to) => {
-    if (to.messages.length > 1 || to.messages[0] !== message) takeOut(to, message);
+    if (to.messages.length > 1 || to.messages[0] !== message) removeMessage(to, message);
   }),
   message_renamed: ofMessage((message, world) => {
     message.name = world.word('N');
@@ -351,7 +353,7 @@ export const PROTO_CHANGES = {
     const field = world.field(outer, Number.POSITIVE_INFINITY);
     Object.assign(field, { type: inner, delimited: false });
     return (copy, to) => {
-      takeOut(to, copy.of(inner));
+      removeMessage(to, copy.of(inner));
       to.messages.push(copy.of(inner));
     };
   },
@@ -395,7 +397,7 @@ export const PROTO_CHANGES = {
 export type ProtoChange = keyof typeof PROTO_CHANGES;
 export const PROTO_CHANGE_NAMES = Object.keys(PROTO_CHANGES) as readonly ProtoChange[];
 
-/** Syntaxes in which a change can be said at all; the others can say each. */
+/** Syntaxes that can express a change; a change that is not listed works in all. */
 const ONLY_IN: Readonly<Partial<Record<ProtoChange, readonly Syntax[]>>> = {
   required_field_added: ['proto2', '2023'],
   made_required: ['proto2', '2023'],

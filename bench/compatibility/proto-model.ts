@@ -1,9 +1,8 @@
-/** Random Protobuf schemas as objects that can be copied, changed and printed. All chance comes
+/** Random Protobuf schemas as objects that can be copied, changed and printed. All randomness comes
  *  from a seed.
  *
- *  The objects say what a schema means; the printer says it in the words of one syntax. What a
- *  syntax cannot say becomes the nearest thing it can, so that every file that is printed is valid.
- */
+ *  The objects describe the meaning of a schema; the printer expresses it in one syntax. A feature
+ *  that the syntax lacks becomes the nearest valid one, so that every printed file is valid. */
 import type { Chance } from './avro-model.ts';
 
 export type Syntax = 'proto2' | 'proto3' | '2023';
@@ -12,7 +11,7 @@ export interface EnumType {
   kind: 'enum';
   name: string;
   values: Array<[name: string, number: number]>;
-  /** Asked for; proto2 has no open ones and proto3 no closed ones. */
+  /** Requested; proto2 has no open enums and proto3 no closed enums. */
   closed: boolean;
 }
 export interface MessageType {
@@ -22,14 +21,14 @@ export interface MessageType {
   messages: MessageType[];
   enums: EnumType[];
   reserved: number[];
-  /** The number of the next field that is made. */
+  /** Number of the next created field. */
   next: number;
-  /** Messages around it when it was made. */
+  /** Number of messages around it when it was created. */
   depth: number;
-  /** Its extensions, declared at the top of the file. */
+  /** Extensions of the message, declared at the top of the file. */
   extensions: Field[];
 }
-/** A message of a file that needs no reference. */
+/** Well-known message that needs no registered reference. */
 export interface KnownType {
   kind: 'known';
   name: string;
@@ -46,14 +45,14 @@ export interface Field {
   number: number;
   type: Type;
   label: 'implicit' | 'optional' | 'required' | 'repeated' | 'map';
-  /** Of a map. */
+  /** Type of a map key. */
   key: string;
   oneof: string | undefined;
-  /** Undefined: as the syntax has it. */
+  /** Undefined: default of the syntax. */
   packed: boolean | undefined;
-  /** Between group tags. */
+  /** True for group encoding. */
   delimited: boolean;
-  /** For a scalar in proto2 and in editions. */
+  /** Default value of a scalar in proto2 and in editions. */
   fallback: string | undefined;
 }
 
@@ -96,7 +95,7 @@ const KNOWN: readonly KnownType[] = [
 }));
 const FIRST_EXTENSION = 1_000;
 const EXTENSIONS = 100;
-/** Messages inside messages that are made at random, and how many of them. */
+/** Maximum nesting of random messages, and their maximum number. */
 const DEPTH_MAX = 5;
 const MESSAGES_MAX = 8;
 
@@ -105,7 +104,7 @@ export const isNumber = (type: Type): boolean =>
   type.kind === 'enum' || (type.kind === 'scalar' && !/^(string|bytes)$/.test(type.name));
 export const scalar = (name: string): ScalarType => ({ kind: 'scalar', name });
 
-/** Outer before inner. */
+/** All messages, outer before inner. */
 export function everyMessage({ messages }: ProtoFileModel): MessageType[] {
   const all: MessageType[] = [];
   const walk = (list: readonly MessageType[]): void => {
@@ -126,11 +125,11 @@ export interface Found {
 export const everyField = (file: ProtoFileModel): Found[] =>
   everyMessage(file).flatMap((owner) => owner.fields.map((field) => ({ owner, field })));
 
-/** A schema that grows at random, and what is in it. */
+/** A random schema under construction. */
 export class ProtoWorld {
   readonly chance: Chance;
   readonly file: ProtoFileModel;
-  /** Messages around the innermost message that was picked for a change, itself counted. */
+  /** Nesting depth of the innermost message that was picked for a change, counting itself. */
   depth = 0;
   private names = 0;
   private messages = 0;
@@ -145,7 +144,7 @@ export class ProtoWorld {
     };
     const count = 1 + chance.below(2);
     for (let i = 0; i < count; i++) this.file.messages.push(this.message(0));
-    // Every other schema has messages in messages, up to five deep.
+    // Half of the schemas have nested messages, up to five deep.
     let outer = this.file.messages[0] as MessageType;
     const deepest = chance.maybe(0.5) ? 2 + chance.below(3) : 0;
     for (let depth = 1; depth <= deepest; depth++) {
@@ -157,7 +156,7 @@ export class ProtoWorld {
     }
   }
 
-  /** A message to change: of two, the one further inside. */
+  /** Picks a message to change: of two random messages, the deeper one. */
   pickMessage(fits: (message: MessageType) => boolean = () => true): MessageType | undefined {
     const fitting = everyMessage(this.file).filter(fits);
     if (fitting.length === 0) return undefined;
@@ -182,7 +181,7 @@ export class ProtoWorld {
     return { kind: 'enum', name, values, closed: chance.maybe(0.5) };
   }
 
-  /** An enum that stands in a message or at the top. */
+  /** Creates an enum in the message or at the top level. */
   placedEnum(owner: MessageType): EnumType {
     const made = this.enumeration();
     (this.chance.maybe(0.5) ? owner.enums : this.file.enums).push(made);
@@ -215,7 +214,8 @@ export class ProtoWorld {
     return message;
   }
 
-  /** A field of its own message's type. Required, it leaves the message without any event. */
+  /** Adds a field of the message's own type. If the field is required, the message has no finite
+   *  event. */
   self(message: MessageType): void {
     const field = this.field(message, DEPTH_MAX);
     field.type = message;
@@ -245,7 +245,7 @@ export class ProtoWorld {
     return field;
   }
 
-  /** Not yet in its message. */
+  /** Creates a field that is not yet added to its message. */
   private loose(message: MessageType, depth: number): Field {
     const { chance } = this;
     const field: Field = {
@@ -265,7 +265,7 @@ export class ProtoWorld {
     return field;
   }
 
-  /** One that is there, or another. */
+  /** An existing oneof, or a new one. */
   private oneofOf(message: MessageType): string {
     const held = message.fields.flatMap(({ oneof }) => oneof ?? []);
     return held.length > 0 && this.chance.maybe(0.7) ? this.chance.pick(held) : this.word('o');
@@ -298,19 +298,19 @@ function defaultOf(type: string): string | undefined {
   return '7';
 }
 
-/** The nearest valid file: enums begin with zero where they must, oneofs hold single fields, what
- *  is used exists. */
-function mend(file: ProtoFileModel): void {
+/** Repairs the file to the nearest valid one: zero-first enums where required, only singular fields
+ *  in oneofs, and no dangling references. */
+function repair(file: ProtoFileModel): void {
   const messages = new Set(everyMessage(file));
   const enums = new Set([...file.enums, ...everyMessage(file).flatMap((message) => message.enums)]);
   const zeroFirst = new Set<EnumType>();
   for (const message of messages) {
-    const stands = ({ type }: Field): boolean =>
+    const isResolved = ({ type }: Field): boolean =>
       (type.kind !== 'message' || messages.has(type)) && (type.kind !== 'enum' || enums.has(type));
     const isExtension = ({ number }: Field): boolean =>
       message.extensions.length > 0 && number >= FIRST_EXTENSION && number < FIRST_EXTENSION + EXTENSIONS;
-    message.fields = message.fields.filter((field) => stands(field) && !isExtension(field));
-    message.extensions = message.extensions.filter(stands);
+    message.fields = message.fields.filter((field) => isResolved(field) && !isExtension(field));
+    message.extensions = message.extensions.filter(isResolved);
     for (const { label, type } of message.fields)
       if (label === 'map' && type.kind === 'enum') zeroFirst.add(type);
   }
@@ -323,7 +323,7 @@ function mend(file: ProtoFileModel): void {
 }
 
 export function printProto(file: ProtoFileModel): string {
-  mend(file);
+  repair(file);
   return new Printer(file).text();
 }
 
@@ -405,7 +405,8 @@ class Printer {
     return `{\n${lines.join('\n')}\n}`;
   }
 
-  /** proto2 writes a group where its message is declared, and names the field after it. */
+  /** True if proto2 can write the field as a group: the message must be declared in place and used
+   *  only here. */
   private isGroup(owner: MessageType, { type, delimited, label }: Field): boolean {
     if (this.file.syntax !== 'proto2' || !delimited || label === 'map' || type.kind !== 'message')
       return false;

@@ -1,5 +1,5 @@
-/** Random pairs of Protobuf schemas, each from its number: a file, and a copy of it that was
- *  changed in named ways. */
+/** Random pairs of Protobuf schemas, each generated from its number: a file, and a copy with named
+ *  changes. */
 import { Chance, Copy } from './avro-model.ts';
 import { PROTO_CHANGE_NAMES, PROTO_CHANGES, type ProtoChange, syntaxesOf } from './proto-changes.ts';
 import { ProtoWorld, printProto } from './proto-model.ts';
@@ -9,13 +9,14 @@ export interface ProtoPair {
   readonly writer: string;
   readonly reader: string;
   readonly changes: readonly ProtoChange[];
-  /** BACKWARD: the changed schema reads. */
+  /** Schema that reads: BACKWARD, the changed schema; FORWARD, the original. */
   readonly direction: 'BACKWARD' | 'FORWARD';
   /** Messages around the innermost change. */
   readonly depth: number;
 }
 
-/** The first change of pair n is the n-th of the list, so that every class comes equally often. */
+/** Generates pair n. Its first change is the n-th of the list, so that all classes are equally
+ *  frequent. */
 export function protoPair(seed: number): ProtoPair {
   const chance = new Chance(Math.imul(seed, 0x9e3779b1) ^ 0x2545f491);
   const first = PROTO_CHANGE_NAMES[seed % PROTO_CHANGE_NAMES.length] as ProtoChange;

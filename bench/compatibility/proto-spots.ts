@@ -1,6 +1,5 @@
-/** Where a change of a Protobuf schema happens: the fields, messages and enums that it needs are
- *  found in the old file, or made there, so that no class of changes is rare.
- */
+/** Locations of changes in a Protobuf schema: finds or creates the fields, messages and enums that
+ *  a change needs, so that no class of changes is rare. */
 import type { Copy } from './avro-model.ts';
 import {
   type EnumType,
@@ -20,8 +19,8 @@ export type Apply = (copy: Copy, to: ProtoFileModel) => void;
 export type Change = (world: ProtoWorld) => Apply;
 
 export const PLAIN = ['int32', 'int64', 'uint32', 'uint64', 'bool'] as const;
-/** Types that a specification lets change into one another, and types that only look alike on the
- *  wire. */
+/** Families of types that may change into one another, and groups of types that only share a wire
+ *  type. */
 export const FAMILIES: readonly (readonly string[])[] = [
   PLAIN,
   ['sint32', 'sint64'],
@@ -41,7 +40,7 @@ export const nameOf = (type: Type): string => (type.kind === 'scalar' ? type.nam
 
 export const anyMessage = (world: ProtoWorld): MessageType => world.pickMessage() as MessageType;
 
-/** A field that fits, or one that is made to. */
+/** Finds a field that fits, or creates one. */
 export function fieldLike(
   world: ProtoWorld,
   fits: (found: Found) => boolean,
@@ -64,7 +63,7 @@ export function fieldLike(
   return { owner, field };
 }
 
-/** A change of one field that is there or is made. */
+/** Change of one field, which is found or created. */
 export function ofField(
   fits: (field: Field) => boolean,
   make: (field: Field, world: ProtoWorld) => void,
@@ -78,13 +77,13 @@ export function ofField(
     );
     return (copy, to) => {
       const copied = copy.of(field);
-      // An earlier change of the same pair may have made something else of it.
+      // An earlier change of the same pair may have altered the field.
       if (fits(copied)) change(copied, world, copy.of(owner), to);
     };
   };
 }
 
-/** A scalar that becomes another one of its list. */
+/** Changes a scalar type to another type of its list. */
 export const retyped = (lists: readonly (readonly string[])[]): Change =>
   ofField(
     (field) => lists.some((list) => list.includes(nameOf(field.type))),
@@ -98,7 +97,7 @@ export const retyped = (lists: readonly (readonly string[])[]): Change =>
     },
   );
 
-/** A message that no other field uses, below this one. */
+/** Creates a message below `owner` that no other field uses. */
 export function newMessage(world: ProtoWorld, owner: MessageType): MessageType {
   const made = world.bare(owner.depth + 1);
   owner.messages.push(made);
@@ -111,7 +110,7 @@ export function newMessage(world: ProtoWorld, owner: MessageType): MessageType {
   return made;
 }
 
-/** A key and a value, as a map's entry has them. */
+/** Creates a message with a key and a value, like the entry of a map. */
 export function newEntry(world: ProtoWorld, owner: MessageType, key: string, value: Type): MessageType {
   const made = world.bare(owner.depth + 1);
   owner.messages.push(made);
@@ -151,7 +150,7 @@ export function removed(owner: MessageType, field: Field, isReserved: boolean): 
   if (isReserved) owner.reserved.push(field.number);
 }
 
-/** Two and more single fields of one message, outside of oneofs. */
+/** At least `count` singular fields of one message outside of oneofs. */
 export function severalFields(world: ProtoWorld, count: number): { owner: MessageType; fields: Field[] } {
   const free = (message: MessageType): Field[] =>
     message.fields.filter(
@@ -165,7 +164,7 @@ export function severalFields(world: ProtoWorld, count: number): { owner: Messag
   return { owner, fields: free(owner).slice(0, count) };
 }
 
-/** A oneof with at least two fields. */
+/** Creates a oneof with at least two fields. */
 export function someOneof(world: ProtoWorld): { owner: MessageType; fields: Field[]; oneof: string } {
   const { owner, fields } = severalFields(world, 2 + world.chance.below(2));
   const oneof = world.word('o');
@@ -180,7 +179,7 @@ export const ofMessage =
     return (copy, to) => change(copy.of(message), world, to);
   };
 
-export function takeOut(to: ProtoFileModel, message: MessageType): void {
+export function removeMessage(to: ProtoFileModel, message: MessageType): void {
   for (const holder of [to, ...everyMessage(to)])
     holder.messages = holder.messages.filter((one) => one !== message);
 }

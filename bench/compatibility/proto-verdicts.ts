@@ -1,5 +1,5 @@
-/** One pair of Protobuf schemas through the checker, and through the decoder event by event:
- *  whether they agree, and whether each refusal and each loss that is claimed can be shown. */
+/** Compares the checker and the decoder on one pair of Protobuf schemas, event by event. Every
+ *  reported refusal and loss must be demonstrated by an event. */
 
 import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
@@ -12,21 +12,22 @@ import { Chance } from './avro-model.ts';
 import { type Judged, verdictOf } from './avro-verdicts.ts';
 import type { ProtoPair } from './proto-pairs.ts';
 
-/** Events of one pair, planned ones first and then random mixes. */
+/** Events of one pair: planned events first, then random mixes. */
 const EVENTS_MAX = 350;
 const MIXES_MAX = 6;
 
 const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
 
-function told({ witness, projection, read }: Trial): string {
+function describe({ witness, projection, read }: Trial): string {
   const got = 'error' in read ? `error: ${read.error.message}` : plainJson(read.value);
   let promised = projection.kind === 'none' ? `nothing: ${projection.why}` : plainJson(projection.value);
   if (projection.kind === 'none' && projection.answer !== undefined)
-    promised += `; what comes is ${plainJson(projection.answer)}`;
+    promised += `; the actual value is ${plainJson(projection.answer)}`;
   return `${witness.json} of [${witness.path}] is read as ${got}; promised is ${promised}`;
 }
 
-/** Whether what would be lost is in events alone that are refused for something else. */
+/** True if the lossy events of a finding are refused for another reason, so that no event shows the
+ *  loss. */
 function isHidden({ route }: Finding, reader: Schema, writer: Schema): boolean {
   if (route === undefined) return false;
   for (const { outcome } of trialsOf(reader, writer, { limit: EVENTS_MAX, route }))
@@ -50,14 +51,14 @@ function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
   let disagreement: string | undefined;
   for (const trial of trialsOf(reader, writer, { limit: EVENTS_MAX, random })) {
     trials++;
-    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${told(trial)}`;
+    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${describe(trial)}`;
     if (worst === undefined || RANK[trial.outcome] > RANK[live]) {
       live = trial.outcome;
       worst = trial;
     }
     if (mixing && ++mixes >= MIXES_MAX) break;
   }
-  // What stands too deep for a bounded number of events is aimed at.
+  // Findings too deep for the bounded events are tested with events generated for them.
   for (const finding of findings) {
     if (finding.severity !== 'fail' && finding.severity !== 'lossy') continue;
     const example = counterexampleOf(finding, reader, writer, Number.POSITIVE_INFINITY);
@@ -67,8 +68,8 @@ function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
       disagreement ??= `no event shows ${finding.rule} at ${finding.path}: ${finding.message}`;
   }
   if (verdict !== live) {
-    const said = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
-    disagreement ??= `verdict ${verdict} (${said}), live ${live} (${worst === undefined ? 'no event' : told(worst)})`;
+    const listed = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
+    disagreement ??= `verdict ${verdict} (${listed}), live ${live} (${worst === undefined ? 'no event' : describe(worst)})`;
   }
   if (findings.some(({ severity }) => severity === 'unjudged'))
     disagreement ??= 'there is an unjudged finding';

@@ -1,5 +1,5 @@
-/** What a consumer sees of a topic: each key with the time the broker appended it and the time it
- *  arrived here. */
+/** Observes a topic as a consumer: the broker's append time and the local arrival time of each
+ *  key. */
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/kafka/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/kafka/node-rdkafka/driver.ts';
@@ -42,7 +42,7 @@ export async function createTopic(brokers: string, topic: string): Promise<void>
 export class Arrivals {
   /** First occurrence of each key. */
   readonly first = new Map<string, Arrival>();
-  /** Rows read, the repeated ones too. */
+  /** Number of records read, including repeats. */
   rows = 0;
   private readonly consumer: BatchConsumer;
   private readonly topic: string;
@@ -56,8 +56,7 @@ export class Arrivals {
     this.reading.catch(() => {});
   }
 
-  /** @param keyBytes keys are cut to this many characters: what stands before them was cut by the
-   *  caller */
+  /** @param keyBytes keys are cut to this many characters, the length of a UUID by default */
   static async open(brokers: string, topic: string, keyBytes = 36): Promise<Arrivals> {
     const properties = { 'fetch.wait.max.ms': 5 };
     const consumer = await librdkafkaDriver.consumer({ brokers, clientId: 'bench', properties });
@@ -67,7 +66,7 @@ export class Arrivals {
     return new Arrivals(consumer, topic, keyBytes);
   }
 
-  /** Records in the topic, those that are not read yet too. */
+  /** Number of records in the topic, including unread records. */
   async appended(): Promise<number> {
     let sum = 0n;
     for (let partition = 0; partition < PARTITIONS; partition++) {
@@ -101,7 +100,7 @@ export class Arrivals {
   }
 }
 
-/** Of values in any order. */
+/** Quantile of values in any order. */
 export function quantile(values: readonly number[], q: number): number {
   if (values.length === 0) return Number.NaN;
   const sorted = Float64Array.from(values).sort();

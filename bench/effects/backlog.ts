@@ -1,4 +1,4 @@
-/** A topic full of order events, as the relay writes them, without a relay. */
+/** Fills a topic with order events in the relay's format, without a relay. */
 import { createHash } from 'node:crypto';
 import { invariant } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -9,8 +9,8 @@ import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/pipeline/even
 const BATCH_ROWS = 5000;
 const ROW_BYTES_MAX = 1500;
 
-/** UUIDv7 number `n` of a course of `count` ids that lie evenly between two times; the same in SQL
- *  as `uuidV7Sql`. */
+/** UUIDv7 number `n` of `count` ids spread evenly between two times; `uuidV7Sql` computes the same
+ *  in SQL. */
 export function uuidV7At(n: number, count: number, fromMs: number, toMs: number): string {
   const ms = Math.floor(fromMs + ((toMs - fromMs) * n) / count);
   const hash = createHash('md5').update(String(n)).digest('hex');
@@ -18,7 +18,7 @@ export function uuidV7At(n: number, count: number, fromMs: number, toMs: number)
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 }
 
-/** The same id in SQL, of a bigint column `n`. */
+/** The same id in SQL, for a bigint column `n`. */
 export const uuidV7Sql = (count: number, fromMs: number, toMs: number): string =>
   `(lpad(to_hex(floor(${fromMs} + (${toMs - fromMs}::float8 * n) / ${count})::bigint), 12, '0') || '7' ||
     substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid`;

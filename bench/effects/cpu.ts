@@ -1,4 +1,4 @@
-/** CPU time of processes on this machine, out of /proc: what noise disturbs least. */
+/** CPU time of local processes from /proc, the measure that noise disturbs least. */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** USER_HZ: the unit of /proc/PID/stat on every Linux that Node.js runs on. */
@@ -7,7 +7,7 @@ const TICKS_A_SECOND = 100;
 interface Stat {
   readonly parent: number;
   readonly own: number;
-  /** Of children that ended and were waited for. */
+  /** Ticks of children that ended and were waited for. */
   readonly children: number;
 }
 
@@ -18,7 +18,7 @@ function statOf(pid: number | string): Stat | undefined {
   } catch {
     return undefined;
   }
-  // The command stands in parentheses and may hold blanks; the fields after it are counted from
+  // The command is in parentheses and may hold blanks; the fields after it are counted from
   // `state`.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const ticks = (at: number): number => Number(fields[at]);
@@ -27,8 +27,8 @@ function statOf(pid: number | string): Stat | undefined {
 
 const pids = (): string[] => readdirSync('/proc').filter((name) => /^\d+$/.test(name));
 
-/** User and system seconds of a process; with `family` those of its children too, the ended ones
- *  included. 0 where there is no such process. */
+/** User and system seconds of a process; with `family` also of its children, including ended ones.
+ *  0 if the process does not exist. */
 export function cpuSeconds(pid: number, family = false): number {
   const stat = statOf(pid);
   if (stat === undefined) return 0;
@@ -61,8 +61,8 @@ function listeners(port: number): Set<string> {
   return found;
 }
 
-/** The process of this machine that listens on a port; of several the oldest (a server's children
- *  inherit its socket). Undefined where it is elsewhere or not ours to see. */
+/** Local process that listens on a port; the oldest if there are several (a server's children
+ *  inherit its socket). Undefined if it runs elsewhere or is not visible. */
 export function processAt(port: number): number | undefined {
   const inodes = listeners(port);
   if (inodes.size === 0) return undefined;
@@ -87,12 +87,12 @@ export function processAt(port: number): number | undefined {
   return holders.find((pid) => !holders.includes(statOf(pid)?.parent ?? 0));
 }
 
-/** Seconds that each name spent between two looks. */
+/** CPU seconds of each name since `start`. */
 export class CpuMeter {
   private readonly watched: ReadonlyMap<string, () => number>;
   private first = new Map<string, number>();
 
-  /** @param watched by name, reads its seconds so far */
+  /** @param watched functions that read the CPU seconds so far, by name */
   constructor(watched: ReadonlyMap<string, () => number>) {
     this.watched = watched;
     this.start();
@@ -102,7 +102,7 @@ export class CpuMeter {
     this.first = new Map([...this.watched].map(([name, read]) => [name, read()]));
   }
 
-  /** Since the start; NaN for what is not known. */
+  /** Seconds since the start; NaN for an unknown name. */
   seconds(name: string): number {
     const read = this.watched.get(name);
     const first = this.first.get(name);

@@ -1,4 +1,4 @@
-/** The load of bench/peers/http-load, compiled at first use and run as a process of its own. */
+/** Runs the load generator bench/peers/http-load, compiled at first use, as a separate process. */
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, renameSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -17,7 +17,7 @@ export interface Quantiles {
   readonly max: number;
 }
 
-/** What the loader prints; the head of http_load.cc says what each means. */
+/** Output of the load generator; the head of http_load.cc documents the fields. */
 export interface LoadReport {
   readonly seconds: number;
   /** Wall time of due time 0, ms since the epoch. */
@@ -25,7 +25,7 @@ export interface LoadReport {
   readonly intents: number;
   readonly requests: number;
   readonly replies: number;
-  /** Replies a second of what was due after the warm-up. */
+  /** Replies a second to requests that were due after the warm-up. */
   readonly per_second: number;
   readonly acknowledged_intents: number;
   readonly replayed: number;
@@ -45,7 +45,7 @@ export interface LoadReport {
 export interface LoadOptions {
   /** host:port */
   readonly target: string;
-  /** Requests a second; 0: a closed model. */
+  /** Requests a second; 0: closed model. */
   readonly rate: number;
   readonly seconds: number;
   readonly seed: number;
@@ -54,7 +54,7 @@ export interface LoadOptions {
   readonly pattern?: 'fresh' | 'zipf' | 'single';
   readonly keys?: number;
   readonly ledger?: string;
-  /** grpc: the same intents by Orders.Create over HTTP/2. */
+  /** grpc: the same intents with Orders.Create over HTTP/2. */
   readonly protocol?: 'http' | 'grpc';
   readonly giveUpSeconds?: number;
 }
@@ -68,20 +68,20 @@ async function compile(): Promise<string> {
   const built = statSync(binary, { throwIfNoEntry: false });
   if (built !== undefined && built.mtimeMs > changedMs) return binary;
   mkdirSync(dirname(binary), { recursive: true });
-  const aside = `${binary}.${process.pid}`;
+  const part = `${binary}.${process.pid}`;
   try {
-    await run('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', join(folder, 'http_load.cc'), '-o', aside]);
+    await run('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', join(folder, 'http_load.cc'), '-o', part]);
   } catch (cause) {
     throw coreError('bad_file', `the load generator did not compile: ${(cause as Error).message}`, {
       next: 'install a C++ compiler with C++20',
       cause,
     });
   }
-  renameSync(aside, binary);
+  renameSync(part, binary);
   return binary;
 }
 
-/** One run. Answers of a key that differ, and intents without a 2xx answer, end the bench.
+/** Runs a load. Fails if the answers to a key differ, or if an intent has no 2xx answer.
  *  @throws bad_file, unreachable */
 export async function load(options: LoadOptions): Promise<LoadReport> {
   compiled ??= compile();
@@ -116,7 +116,7 @@ export async function load(options: LoadOptions): Promise<LoadReport> {
   return report;
 }
 
-/** Least-squares slope of values taken once a second. */
+/** Least-squares slope of values sampled once a second. */
 export function slope(values: readonly number[]): number {
   const n = values.length;
   if (n < 2) return 0;

@@ -1,39 +1,38 @@
-/** Runs of the orders service under steady load: alone, or with the relay and payments behind it.
- */
+/** Runs of the orders service under steady load: alone, or with relay and payments downstream. */
 import { readFileSync } from 'node:fs';
 import { invariant } from '../../src/core/errors.ts';
 import { createTopic } from './arrivals.ts';
 import type { CpuMeter } from './cpu.ts';
 import { type LoadOptions, type LoadReport, load, slope } from './load.ts';
 import { preloadKeys } from './preload.ts';
-import { commitToEffectMs, demandCharges, demandOrders } from './truth.ts';
+import { commitToEffectMs, requireCharges, requireOrders } from './truth.ts';
 import { type Child, type Database, metric, until, type World } from './world.ts';
 
 const CAUGHT_UP_MS_MAX = 300_000;
 const SAMPLE_MS = 1000;
 
 export interface OrdersRunOptions {
-  /** Flags of the orders command beside the database. */
+  /** Flags of the orders command in addition to the database. */
   readonly flags?: readonly string[];
   readonly relayAndPayments?: boolean;
   readonly preload?: number;
 }
 
-/** One steady run. CPU is in µs a request. */
+/** Result of a steady run. CPU is in µs per request. */
 export interface SteadyRun {
   readonly report: LoadReport;
   readonly cpuUs: (name: string) => number;
   readonly effect: { readonly p50: number; readonly p99: number; readonly max: number } | undefined;
-  /** Rows a second by which the relay's lag grew. */
+  /** Growth of the relay's lag, in rows a second. */
   readonly lagSlope: number | undefined;
 }
 
-/** An orders service on a fresh database; its seeds never repeat. */
+/** An orders service on a new database; its seeds never repeat. */
 export class OrdersRun {
   readonly database: Database;
   readonly orders: Child;
   private readonly world: World;
-  private readonly behind: readonly Child[];
+  private readonly downstream: readonly Child[];
   private readonly preloaded: number;
   private seed = 1;
   private least = 0;
@@ -43,13 +42,13 @@ export class OrdersRun {
     world: World,
     database: Database,
     orders: Child,
-    behind: readonly Child[],
+    downstream: readonly Child[],
     preloaded: number,
   ) {
     this.world = world;
     this.database = database;
     this.orders = orders;
-    this.behind = behind;
+    this.downstream = downstream;
     this.preloaded = preloaded;
   }
 
@@ -64,26 +63,26 @@ export class OrdersRun {
       world.context.say(`preloading ${preload} idempotency keys`);
       await preloadKeys(database, preload);
     }
-    const behind: Child[] = [];
+    const downstream: Child[] = [];
     if (options.relayAndPayments === true) {
       const topic = world.topic();
       await createTopic(world.brokers, topic);
       const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
-      behind.push(await start('relay', shared));
-      behind.push(await start('payments', [...shared, `-group=${topic}`]));
+      downstream.push(await start('relay', shared));
+      downstream.push(await start('payments', [...shared, `-group=${topic}`]));
     }
-    return new OrdersRun(world, database, orders, behind, preload);
+    return new OrdersRun(world, database, orders, downstream, preload);
   }
 
-  /** Where the service answers gRPC, host:port. */
+  /** gRPC address of the service, host:port. */
   grpcAddress(): string {
-    const said = readFileSync(this.orders.process.logPath, 'utf8');
-    const address = /listening on grpc:\/\/(\S+)/.exec(said)?.[1];
-    invariant(address !== undefined, 'orders says where it serves gRPC');
+    const log = readFileSync(this.orders.process.logPath, 'utf8');
+    const address = /listening on grpc:\/\/(\S+)/.exec(log)?.[1];
+    invariant(address !== undefined, 'orders prints its gRPC address');
     return address;
   }
 
-  /** Sends a load and demands that the database holds what it was told. */
+  /** Sends a load and checks the rows of the database. */
   async send(
     options: Omit<LoadOptions, 'target' | 'seed'>,
     target = this.orders.address,
@@ -91,7 +90,7 @@ export class OrdersRun {
     const report = await load({ ...options, target, seed: this.seed++ });
     this.least += report.acknowledged_intents;
     this.most += report.intents;
-    const deadlocks = await demandOrders(
+    const deadlocks = await requireOrders(
       this.database,
       { least: this.least, most: this.most },
       this.preloaded,
@@ -102,9 +101,9 @@ export class OrdersRun {
 
   async steady(options: Omit<LoadOptions, 'target' | 'seed'>, target?: string): Promise<SteadyRun> {
     const { smoke } = this.world.context;
-    const meter = this.world.meter([this.orders, ...this.behind]);
+    const meter = this.world.meter([this.orders, ...this.downstream]);
     const lag: number[] = [];
-    const relay = this.behind.find(({ name }) => name === 'relay');
+    const relay = this.downstream.find(({ name }) => name === 'relay');
     const sampler =
       relay === undefined
         ? undefined
@@ -124,10 +123,10 @@ export class OrdersRun {
     let effect: SteadyRun['effect'];
     if (relay !== undefined) {
       await until('a charge for every order', CAUGHT_UP_MS_MAX, () => this.isCharged());
-      // A load of a second may be over before those behind the service begin, or before the first
-      // order is committed. Then what comes after it is all there is to tell.
+      // A one-second load may end before the downstream processes start or the first order commits.
+      // Then only the time after the load can be measured.
       if (smoke) cpuUs = spent(meter, report.replies);
-      await demandCharges(this.database);
+      await requireCharges(this.database);
       const from = report.started_ms + 1000 * (options.warmupSeconds ?? 0);
       const to = smoke ? Number.POSITIVE_INFINITY : from + 1000 * options.seconds;
       effect = await commitToEffectMs(this.database, from, to);
@@ -141,7 +140,7 @@ export class OrdersRun {
   }
 
   async stop(): Promise<void> {
-    for (const child of [this.orders, ...this.behind]) await child.stop();
+    for (const child of [this.orders, ...this.downstream]) await child.stop();
     await this.database.drop();
   }
 
@@ -153,7 +152,7 @@ export class OrdersRun {
   }
 }
 
-/** Read at once: what is spent later is not the run's. */
+/** CPU µs per request, read immediately: later CPU time does not belong to the run. */
 function spent(meter: CpuMeter, requests: number): (name: string) => number {
   const names = ['orders', 'relay', 'payments', 'postgres', 'broker'];
   const us = new Map(names.map((name) => [name, (meter.seconds(name) / requests) * 1e6]));

@@ -1,4 +1,4 @@
-/** The parts of a bench of the effects, in one world. */
+/** Runs the parts of an effects benchmark in one world. */
 import { coreError } from '../../src/core/errors.ts';
 import { nearest } from '../../src/core/settings.ts';
 import type { BenchContext, BenchResult } from '../harness.ts';
@@ -6,17 +6,17 @@ import { openWorld, type World } from './world.ts';
 
 export type Part = (world: World) => Promise<readonly BenchResult[]>;
 
-/** Runs the parts that are asked for, in their order. A run that is told to end gives what it has.
- *  @throws bad_value for a part that is not there */
+/** Runs the selected parts in order. An interrupted run returns the results so far.
+ *  @throws bad_value for an unknown part */
 export async function openParts(
   context: BenchContext,
   parts: Readonly<Record<string, Part>>,
 ): Promise<readonly BenchResult[]> {
   const names = Object.keys(parts);
-  const stranger = context.only?.find((name) => !Object.hasOwn(parts, name));
-  if (stranger !== undefined) {
-    throw coreError('bad_value', `-only=${stranger} is no part of this bench`, {
-      next: `did you mean ${nearest(stranger, names) ?? names.join(', ')}?`,
+  const unknown = context.only?.find((name) => !Object.hasOwn(parts, name));
+  if (unknown !== undefined) {
+    throw coreError('bad_value', `-only=${unknown} is not a part of this benchmark`, {
+      next: `did you mean ${nearest(unknown, names) ?? names.join(', ')}?`,
     });
   }
   const world = await openWorld(context);

@@ -1,10 +1,9 @@
-/** Rows that are there before a run: in bulk, without their indexes, which are built at the end
- *  from sorted values. */
+/** Bulk-loads rows before a run: without indexes, which are built at the end from sorted values. */
 import type { SqlSession } from '../../src/io/postgres/sql/port.ts';
 import type { Database } from './world.ts';
 
 const CHUNK_ROWS = 1_000_000;
-/** Sessions that insert beside each other; the machine has no more cores to give. */
+/** Number of concurrent inserting sessions; the machine has no more cores. */
 const SESSIONS = 2;
 
 /** Inserts `count` rows in bulk, in chunks of consecutive numbers from 1. */
@@ -23,13 +22,13 @@ export async function chunks(
   await Promise.all(Array.from({ length: SESSIONS }, one));
 }
 
-/** A durable bulk load needs no wait for each commit. */
+/** Settings of a bulk load: commits need not be durable one by one. */
 const bulk = async (session: SqlSession): Promise<void> => {
   await session.query("SET LOCAL synchronous_commit = off; SET LOCAL maintenance_work_mem = '1GB'");
 };
 
-/** Idempotency keys as v4 UUIDs, each with an answer of its own; keys of the load never meet them.
- */
+/** Inserts idempotency keys as v4 UUIDs, each with its own answer; the load never uses these
+ *  keys. */
 export async function preloadKeys({ pool }: Pick<Database, 'pool'>, count: number): Promise<void> {
   await pool.query('ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey');
   await chunks(count, (from, to) =>

@@ -12,11 +12,11 @@ import { cpuSeconds } from './cpu.ts';
 import type { RelaySide, RunningSide } from './relay-side.ts';
 import { type Database, until, type World } from './world.ts';
 
-/** Rows of a transaction, as the requirements measure wal mode. */
+/** Rows of a transaction, as the requirements specify for wal mode. */
 const FILL_ROWS = 50;
 const STEADY_ROWS = 10;
 const WRITERS = 4;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 /** Time without progress after which a side is stopped. */
 const STALLED_MS = 60_000;
 
@@ -62,7 +62,7 @@ class Meter {
   }
 }
 
-/** Holds the xmin horizon of the whole server with an open transaction, where requested. */
+/** Holds the xmin horizon of the whole server with an open transaction, if requested. */
 async function horizon(world: World, database: Database): Promise<() => Promise<void>> {
   if (world.context.heldXmin !== true) return async () => {};
   let release: () => void = () => {};
@@ -97,7 +97,7 @@ async function fill(database: Database, side: RelaySide, rows: number): Promise<
 }
 
 /** Waits until every row of the database is in the topic. @throws timeout when no row arrives */
-async function moved(seen: Arrivals, rows: number): Promise<void> {
+async function waitUntilPublished(seen: Arrivals, rows: number): Promise<void> {
   let last = -1;
   let since = performance.now();
   while (seen.first.size < rows) {
@@ -108,9 +108,9 @@ async function moved(seen: Arrivals, rows: number): Promise<void> {
     if (performance.now() - since > STALLED_MS)
       throw coreError(
         'timeout',
-        `${seen.first.size} of ${rows} rows came, then nothing for ${STALLED_MS / 1000} s`,
+        `${seen.first.size} of ${rows} rows arrived, then none for ${STALLED_MS / 1000} s`,
       );
-    await sleep(LOOK_MS);
+    await sleep(POLL_MS);
   }
 }
 
@@ -122,7 +122,7 @@ async function orderIds(database: Database): Promise<ReadonlyMap<string, number>
 }
 
 /** Checks that the topic has the database's rows and no others. */
-function demandSame(side: RelaySide, seen: Arrivals, ids: ReadonlyMap<string, number>): void {
+function requireSame(side: RelaySide, seen: Arrivals, ids: ReadonlyMap<string, number>): void {
   let unmatched = 0;
   for (const key of seen.first.keys()) if (!ids.has(key)) unmatched++;
   invariant(
@@ -131,7 +131,7 @@ function demandSame(side: RelaySide, seen: Arrivals, ids: ReadonlyMap<string, nu
   );
 }
 
-async function demandMarked(side: RelaySide, database: Database): Promise<void> {
+async function requireMarked(side: RelaySide, database: Database): Promise<void> {
   if (side.pending === undefined) return;
   await until('every row to be marked', STALLED_MS, async () => (await side.pending?.(database)) === 0);
 }
@@ -183,13 +183,13 @@ export function drain(world: World, side: RelaySide, rows: number): Promise<Drai
     opened.add(() => probe.close());
     const running = await side.start(database, topic);
     opened.add(() => running.stop());
-    await until('the first record', STALLED_MS, async () => (await probe.appended()) > 0, LOOK_MS);
+    await until('the first record', STALLED_MS, async () => (await probe.appended()) > 0, POLL_MS);
     const meter = new Meter(world, running);
     const before = await probe.appended();
-    await moved(probe, count);
+    await waitUntilPublished(probe, count);
     const cpu = meter.per(Math.max(1, count - before), 1e6);
-    await demandMarked(side, database);
-    demandSame(side, probe, await orderIds(database));
+    await requireMarked(side, database);
+    requireSame(side, probe, await orderIds(database));
     let first = Number.POSITIVE_INFINITY;
     let last = 0;
     for (const { appendedMs } of probe.first.values()) {
@@ -251,16 +251,16 @@ export function steady(
     const running = await side.start(database, topic);
     opened.add(() => running.stop());
     await write(database, side, Math.min(rate, 500), warmupSeconds);
-    await moved(seen, (await orderIds(database)).size);
+    await waitUntilPublished(seen, (await orderIds(database)).size);
     const meter = new Meter(world, running);
     const fromMs = Date.now();
     const before = seen.first.size;
     const perSecond = await write(database, side, rate, seconds);
     const ids = await orderIds(database);
-    await moved(seen, ids.size);
+    await waitUntilPublished(seen, ids.size);
     const cpuUs = meter.per(ids.size - before, 1e6);
-    await demandMarked(side, database);
-    demandSame(side, seen, ids);
+    await requireMarked(side, database);
+    requireSame(side, seen, ids);
     const append: number[] = [];
     const arrive: number[] = [];
     for (const [id, ms] of ids) {

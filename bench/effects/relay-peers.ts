@@ -1,5 +1,5 @@
-/** Peers of our relay: downloaded at first use into .millrace/bench, pinned by the files of
- *  bench/peers. */
+/** Peers of the relay: downloaded at first use into .millrace/bench, with versions pinned by the
+ *  files in bench/peers. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,25 +16,25 @@ const FETCH_MS_MAX = 600_000;
 const READY_MS_MAX = 120_000;
 const STOP_MS_MAX = 20_000;
 
-/** DDL of the orders table alone: the outbox of a peer has its own shape. */
+/** DDL of the orders table only: a peer's outbox has its own shape. */
 const ORDERS = `CREATE TABLE orders (order_id uuid PRIMARY KEY, account_id bigint NOT NULL, amount_cents bigint NOT NULL,
   status text NOT NULL, created_at timestamptz NOT NULL DEFAULT now())`;
 
 const peerFolder = (name: string): string => join(packageRoot(), 'bench', 'peers', name);
 
-/** Makes a folder once: an existing folder is complete. @throws unreachable */
+/** Creates a folder once: an existing folder is complete. @throws unreachable */
 async function once(name: string, version: string, make: (folder: string) => Promise<void>): Promise<string> {
   const folder = join(packageRoot(), '.millrace', 'bench', `${name}-${version}`);
   if (existsSync(folder)) return folder;
-  const aside = `${folder}-${process.pid}`;
-  mkdirSync(aside, { recursive: true });
+  const part = `${folder}-${process.pid}`;
+  mkdirSync(part, { recursive: true });
   try {
-    await make(aside);
-    renameSync(aside, folder);
+    await make(part);
+    renameSync(part, folder);
   } catch (cause) {
-    rmSync(aside, { recursive: true, force: true });
+    rmSync(part, { recursive: true, force: true });
     const { stderr, message } = cause as { stderr?: string; message: string };
-    throw coreError('unreachable', `it could not be fetched: ${(stderr || message).trim().split('\n')[0]}`, {
+    throw coreError('unreachable', `the download failed: ${(stderr || message).trim().split('\n')[0]}`, {
       next: 'check that its tools are installed and its registry is reachable',
       cause,
     });
@@ -160,9 +160,9 @@ async function debezium(world: World): Promise<RelaySide> {
 /** Watermill's forwarder over its SQL subscriber. */
 async function watermill(world: World): Promise<RelaySide> {
   const version = '1.5.1-sql-3.1.0';
-  const folder = await once('watermill', version, async (aside) => {
-    cpSync(peerFolder('watermill'), aside, { recursive: true });
-    await run('go', ['build', '-o', 'forwarder', '.'], { cwd: aside, timeout: FETCH_MS_MAX });
+  const folder = await once('watermill', version, async (part) => {
+    cpSync(peerFolder('watermill'), part, { recursive: true });
+    await run('go', ['build', '-o', 'forwarder', '.'], { cwd: part, timeout: FETCH_MS_MAX });
   });
   let topicOf = '';
   const start = async (database: Database): Promise<RunningSide> => {
@@ -204,10 +204,10 @@ async function watermill(world: World): Promise<RelaySide> {
 
 async function pgTransactionalOutbox(world: World): Promise<RelaySide> {
   const version = '0.5.7';
-  const folder = await once('pg-transactional-outbox', version, async (aside) => {
-    cpSync(peerFolder('pg-transactional-outbox'), aside, { recursive: true });
+  const folder = await once('pg-transactional-outbox', version, async (part) => {
+    cpSync(peerFolder('pg-transactional-outbox'), part, { recursive: true });
     await run('npm', ['install', '--no-audit', '--no-fund', '--ignore-scripts'], {
-      cwd: aside,
+      cwd: part,
       timeout: FETCH_MS_MAX,
     });
   });

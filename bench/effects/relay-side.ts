@@ -5,7 +5,7 @@ import { migrate } from '../../src/outbox/database/migrations.ts';
 import { migrationsOf } from '../../src/shell/migrations.ts';
 import type { Database, World } from './world.ts';
 
-/** Running side. */
+/** A running side. */
 export interface RunningSide {
   /** Its processes, children included. */
   readonly pids: readonly number[];
@@ -25,7 +25,7 @@ export interface RelaySide {
    *  order's id as its key. */
   insert(n: string): string;
   start(database: Database, topic: string): Promise<RunningSide>;
-  /** Number of rows that are published and not marked; undefined where rows are not marked. */
+  /** Number of rows that are published and not marked; absent if the side does not mark rows. */
   pending?(database: Database): Promise<number>;
 }
 
@@ -47,7 +47,7 @@ export const intoOutbox = (n: string): string =>
      SELECT id, gen_random_uuid(), 'order.created.v1', convert_to(${PAYLOAD}, 'UTF8') FROM made`,
   );
 
-/** Creates our tables, as the orders service does. */
+/** Creates Millrace's tables, as the orders service does. */
 async function ourTables(database: Database): Promise<void> {
   await migrate(database.pool, 'public', 'orders', migrationsOf('orders'));
 }

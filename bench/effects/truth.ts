@@ -1,4 +1,4 @@
-/** What the database says after a run, whatever the processes counted. */
+/** Checks of the database after a run, independent of the processes' counters. */
 import { invariant } from '../../src/core/errors.ts';
 import type { Database } from './world.ts';
 
@@ -22,9 +22,9 @@ async function counts({ pool }: Pick<Database, 'pool'>): Promise<Counts> {
   return JSON.parse(rows[0]?.all as string) as Counts;
 }
 
-/** Every intent has one order, one outbox row and one key, and nothing else has. `preloaded` keys
- *  stood there before. Returns the deadlocks that the server saw. */
-export async function demandOrders(
+/** Checks that every intent has exactly one order, outbox row and key, and that there are no
+ *  others. `preloaded` keys existed before. Returns the number of deadlocks that the server saw. */
+export async function requireOrders(
   database: Database,
   intents: { readonly least: number; readonly most: number },
   preloaded = 0,
@@ -39,8 +39,9 @@ export async function demandOrders(
   return deadlocks;
 }
 
-/** Every order has one charge with its amount, and no other charge is there. */
-export async function demandCharges({ pool }: Pick<Database, 'pool'>): Promise<void> {
+/** Checks that every order has exactly one charge with its amount, and that there are no other
+ *  charges. */
+export async function requireCharges({ pool }: Pick<Database, 'pool'>): Promise<void> {
   const { rows } = await pool.query<{ readonly wrong: bigint; readonly orders: bigint }>(
     `SELECT count(*) FILTER (WHERE o.order_id IS NULL OR c.order_id IS NULL OR o.amount_cents <> c.amount_cents) AS wrong,
        count(o.order_id) AS orders
@@ -50,8 +51,8 @@ export async function demandCharges({ pool }: Pick<Database, 'pool'>): Promise<v
   invariant(row?.wrong === 0n, `orders and charges are the same: ${row?.wrong} of ${row?.orders} differ`);
 }
 
-/** Milliseconds from the commit of an order to the commit of its charge, of the orders committed in
- *  a span of wall time. Needs track_commit_timestamp. */
+/** Milliseconds from the commit of an order to the commit of its charge, for orders committed in a
+ *  span of wall time. Needs track_commit_timestamp. */
 export async function commitToEffectMs(
   { pool }: Pick<Database, 'pool'>,
   fromMs: number,

@@ -1,5 +1,5 @@
-/** What a bench of the effects runs in: a broker and a database of its own (or given ones), a fresh
- *  database and topic a part, and real processes of the launcher that users type. */
+/** Environment of an effects benchmark: a broker and a database (started or given), a new database
+ *  and topic for each part, and real processes started with the launcher that users run. */
 
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -22,17 +22,17 @@ import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
 const STOP_GRACE_MS = 20_000;
 const CONNECTIONS = 4;
 
-/** A running child and where it serves. */
+/** A running child with its address. */
 export interface Child {
   readonly name: string;
   readonly process: SliceProcess;
-  /** host:port of its metrics and its service. */
+  /** host:port of its service and metrics. */
   readonly address: string;
-  /** SIGTERM, and its end. @throws unreachable when it ends with an error */
+  /** Sends SIGTERM and waits for the end. @throws unreachable if it ends with an error */
   stop(): Promise<void>;
 }
 
-/** A database that is dropped at the end. */
+/** A database that is dropped at the end of the run. */
 export interface Database {
   readonly name: string;
   readonly url: string;
@@ -46,14 +46,14 @@ export interface World {
   /** Folder of this run on the file system of the package; removed at the end. */
   readonly dir: string;
   database(): Promise<Database>;
-  /** A topic name nobody has. */
+  /** A new topic name. */
   topic(): string;
-  /** Runs a command to its end; gives what it printed. @throws unreachable when it ends with an
+  /** Runs a command to its end and returns its stdout. @throws unreachable if it ends with an
    *  error */
   run(name: string, args: readonly string[]): Promise<string>;
   /** Starts a command and waits until it is ready. */
   start(name: string, args: readonly string[]): Promise<Child>;
-  /** Meters of these children, of `postgres` and of `broker`. */
+  /** CPU meter of these children, of `postgres` and of `broker`. */
   meter(children: readonly Child[], more?: ReadonlyMap<string, number>): CpuMeter;
   close(): Promise<void>;
 }
@@ -99,7 +99,7 @@ async function addresses(
   return { brokers: brokers ?? stack.brokers, postgres: postgres ?? stack.postgres };
 }
 
-/** Opens the world. Whatever it started ends with `close`, and with the process. */
+/** Opens the world. Everything that it started ends with `close`, or with the process. */
 export async function openWorld(context: BenchContext): Promise<World> {
   const { brokers, postgres } = await addresses(context);
   const root = join(packageRoot(), '.millrace', 'bench');
@@ -136,7 +136,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
     return made;
   };
 
-  const demandDone = async (name: string, child: SliceProcess): Promise<void> => {
+  const requireSuccess = async (name: string, child: SliceProcess): Promise<void> => {
     const { code, signal } = await child.ended;
     if (code !== 0)
       throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
@@ -146,7 +146,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
 
   const run = async (name: string, args: readonly string[]): Promise<string> => {
     const child = processes.spawn(name, [...args, '-log-level=warn']);
-    await demandDone(name, child);
+    await requireSuccess(name, child);
     return child.stdout();
   };
 
@@ -160,7 +160,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
       async stop() {
         child.kill('SIGTERM');
         const late = setTimeout(() => child.kill('SIGKILL'), STOP_GRACE_MS);
-        await demandDone(name, child).finally(() => clearTimeout(late));
+        await requireSuccess(name, child).finally(() => clearTimeout(late));
       },
     };
   };
@@ -203,7 +203,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
   };
 }
 
-/** Asks until it holds. @throws timeout */
+/** Polls until `holds` is true. @throws timeout */
 export async function until(
   what: string,
   timeoutMs: number,
@@ -213,12 +213,12 @@ export async function until(
   const deadline = performance.now() + timeoutMs;
   while (!(await holds())) {
     if (performance.now() > deadline)
-      throw coreError('timeout', `${what} did not come within ${Math.round(timeoutMs / 1000)} s`);
+      throw coreError('timeout', `timed out after ${Math.round(timeoutMs / 1000)} s waiting for ${what}`);
     await sleep(everyMs);
   }
 }
 
-/** Values of a metric by its labels' text; the sum over them for `total`. */
+/** Value of a metric, summed over its labels. */
 export async function metric(child: Child, name: string): Promise<number | undefined> {
   const text = await (await fetch(`http://${child.address}/metrics`)).text();
   let sum: number | undefined;

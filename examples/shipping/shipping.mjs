@@ -1,5 +1,5 @@
-// Shipping has tables of its own. A line `PARCEL STATUS` on stdin moves a parcel on: its row and its event commit together. A relay
-// publishes the events; a consumer of them keeps a history in which each stands once, whatever is killed when.
+// Each stdin line `PARCEL STATUS` updates a parcel and appends an event, in one transaction. A
+// relay publishes the events; a consumer records each exactly once in `history`, despite any crash.
 import { createInterface } from 'node:readline';
 import { openDrivers } from 'millrace/drivers';
 import { append, Service } from 'millrace/outbox';
@@ -21,7 +21,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const [parcel, status] = line.split(' ');
   const event = { aggregateId: parcel, eventType: 'parcel.moved.v1', payload: { parcel, status } };
   await service.pool.transaction(async (tx) => {
-    // The row's lock comes first, so that the events of a parcel have the order of its moves.
+    // Locks the row first, so that a parcel's events have the order of its moves.
     const sql = `INSERT INTO parcels VALUES ($1, $2)
       ON CONFLICT (parcel) DO UPDATE SET status = $2 WHERE parcels.status < $2`;
     if ((await tx.query(sql, [parcel, status])).rowCount > 0) await append(tx, parts.outboxTable, [event]);

@@ -2,7 +2,7 @@
 // buffer.
 #include "binding/args.h"
 #include "binding/register.h"
-#include "kernel/gen.h"
+#include "kernel/gen/events.h"
 #include "kernel/xxh32.h"
 
 namespace millrace::binding {

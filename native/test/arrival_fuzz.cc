@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernel/gen.h"
+#include "kernel/gen/events.h"
 #include "test/input.h"
 
 namespace {

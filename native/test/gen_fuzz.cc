@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernel/gen.h"
+#include "kernel/gen/events.h"
 #include "kernel/xxh32.h"
 #include "test/input.h"
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "kernel/invariant.h"
 #include "test/input.h"
 
 namespace millrace::test {
@@ -23,6 +24,7 @@ inline std::optional<int> PlantedFault(int argc, char** argv) {
     most = most + argc;
     return most == 0 ? 1 : 0;
   }
+  if (argc > 1 && std::strcmp(argv[1], "check") == 0) MILLRACE_INVARIANT(argc == 1);
   return std::nullopt;
 }
 

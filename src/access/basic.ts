@@ -1,15 +1,19 @@
 /** Basic credentials (RFC 7617) against a file of hashed passwords.
- *
- *  A check costs tens of milliseconds of a thread on purpose, so its answer is kept for a while,
- *  and only CHECKS_MAX run at once: the store's own disk work shares those threads.
- */
+ *  A check deliberately costs tens of milliseconds of a thread. So its result is cached, and at
+ *  most CHECKS_MAX checks run at the same time: the store's disk work shares those threads. */
 import type { Clock } from '../core/clock.ts';
-import { type Hashed, nobody, PASSWORD_BYTES_MAX, PASSWORD_USER, passwordMatches } from './password.ts';
+import {
+  type Hashed,
+  PASSWORD_BYTES_MAX,
+  PASSWORD_USER,
+  passwordMatches,
+  unknownUserHash,
+} from './password.ts';
 import { authUnavailable, BadCredentials } from './refusal.ts';
 import { Verified } from './verified.ts';
 
 const ACCEPTED_FOR_MS = 60_000;
-/** A wrong password that a client repeats costs one check in this time. */
+/** A client that repeats a wrong password causes one check in this time. */
 const REFUSED_FOR_MS = 10_000;
 const CHECKS_MAX = 2;
 const WAITING_MAX = 64;
@@ -24,12 +28,12 @@ export interface BasicOptions {
 export class BasicScheme {
   private readonly options: BasicOptions;
   private readonly verified: Verified<boolean>;
-  private readonly underWay = new Map<string, Promise<boolean>>();
-  private readonly stranger = nobody();
+  private readonly inFlight = new Map<string, Promise<boolean>>();
+  private readonly unknownUser = unknownUserHash();
   private readonly waiting: Array<() => void> = [];
   private running = 0;
-  /** Rises when the file changes: a check that began before says nothing about what is in it after.
-   */
+  /** Incremented when the file changes: the result of a check that began earlier must not be
+   *  cached. */
   private generation = 0;
 
   constructor(options: BasicOptions) {
@@ -37,14 +41,14 @@ export class BasicScheme {
     this.verified = new Verified(options.clock);
   }
 
-  /** After the file was read again. */
+  /** Drops all cached results. Call it after the file was read again. */
   forget(): void {
     this.generation++;
     this.verified.clear();
-    this.underWay.clear();
+    this.inFlight.clear();
   }
 
-  /** The user's name where the answer is known, else a function that finds it out.
+  /** Returns the user's name if the result is cached, else a function that checks the password.
    *  @throws BadCredentials */
   identify(encoded: string): string | (() => Promise<string>) {
     const { user, password } = parseBasic(encoded);
@@ -52,10 +56,10 @@ export class BasicScheme {
     const known = this.verified.get(digest);
     if (known !== undefined) return this.verdict(user, known);
     return async () => {
-      let check = this.underWay.get(digest);
+      let check = this.inFlight.get(digest);
       if (check === undefined) {
-        check = this.check(user, password, digest).finally(() => this.underWay.delete(digest));
-        this.underWay.set(digest, check);
+        check = this.check(user, password, digest).finally(() => this.inFlight.delete(digest));
+        this.inFlight.set(digest, check);
       }
       return this.verdict(user, await check);
     };
@@ -67,11 +71,11 @@ export class BasicScheme {
   }
 
   private async check(user: string, password: string, digest: string): Promise<boolean> {
-    await this.turn();
+    await this.acquireSlot();
     try {
       const { generation } = this;
       const known = this.options.users().get(user);
-      const matches = (await passwordMatches(password, known ?? this.stranger)) && known !== undefined;
+      const matches = (await passwordMatches(password, known ?? this.unknownUser)) && known !== undefined;
       if (generation === this.generation)
         this.verified.set(digest, matches, matches ? ACCEPTED_FOR_MS : REFUSED_FOR_MS);
       return matches;
@@ -81,8 +85,8 @@ export class BasicScheme {
     }
   }
 
-  /** @throws auth_unavailable */
-  private async turn(): Promise<void> {
+  /** Waits for a free slot of CHECKS_MAX. @throws auth_unavailable */
+  private async acquireSlot(): Promise<void> {
     if (this.running >= CHECKS_MAX) {
       if (this.waiting.length >= WAITING_MAX)
         throw authUnavailable('too many passwords wait to be checked', 1);

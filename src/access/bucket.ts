@@ -1,8 +1,6 @@
-/** Token buckets, one a client: so many at once, so many a second on average.
- *
- *  Invariant: at most `bucketsMax` are kept. The one unused longest goes first; it would have been
- *  full again soon, so a stranger gains no more by pushing one out than by waiting.
- */
+/** Token buckets, one for each client: `burst` tokens, refilled at `perSecond`.
+ *  Invariant: at most `bucketsMax` are kept; the least recently used bucket is evicted. It would
+ *  soon be full again, so a client gains no more by evicting its bucket than by waiting. */
 import type { Clock } from '../core/clock.ts';
 import { LruMap } from '../core/lru-map.ts';
 
@@ -30,7 +28,8 @@ export class Buckets {
     return this.buckets.size;
   }
 
-  /** 0: taken. Else nothing was taken, and so many seconds pass until one is there. */
+  /** Takes a token. Returns 0 if it was taken; else nothing was taken, and a token is available
+   *  after this many seconds. */
   take(key: string): number {
     const { perSecond, burst } = this.options;
     const bucket = this.bucket(key);
@@ -41,7 +40,7 @@ export class Buckets {
     return Math.min((1 - bucket.tokens) / perSecond, burst / perSecond + 1);
   }
 
-  giveBack(key: string): void {
+  refund(key: string): void {
     const bucket = this.buckets.get(key);
     if (bucket !== undefined) bucket.tokens = Math.min(this.options.burst, bucket.tokens + 1);
   }
@@ -52,9 +51,9 @@ export class Buckets {
     const known = this.buckets.get(key);
     if (known === undefined) {
       if (this.buckets.size >= bucketsMax) this.buckets.shift();
-      const made = { tokens: burst, atMs: nowMs };
-      this.buckets.set(key, made);
-      return made;
+      const created = { tokens: burst, atMs: nowMs };
+      this.buckets.set(key, created);
+      return created;
     }
     known.tokens = Math.min(burst, known.tokens + (Math.max(0, nowMs - known.atMs) / 1000) * perSecond);
     known.atMs = nowMs;

@@ -1,11 +1,9 @@
-/** The gate: who asks, whether they come too often, whether a rule allows it; and a line in the log
- *  of what was decided.
- *
- *  Invariants: (1) credentials that are not accepted are a 401, also where nobody needs any; they
- *  never become `anonymous`; (2) a check that costs something is paid for from the client address's
- *  own bucket, and given back only when it succeeds; (3) what no rule allows is refused; (4) no
- *  credential reaches a log line, a message or a metric.
- */
+/** Access control of a server: authenticates the caller, limits its rate, authorises the operation
+ *  by rules, and writes the audit log.
+ *  Invariants: (1) Credentials that are not accepted get a 401 even if anonymous access would
+ *  suffice; they never become `anonymous`. (2) A credential check takes a token from the bucket of
+ *  the client's address, which is refunded unless the credentials were wrong. (3) An operation that
+ *  no rule allows is refused. (4) No credential reaches a log line, a message or a metric. */
 
 import type { Clock } from '../core/clock.ts';
 import { clientOf } from '../core/connections.ts';
@@ -20,29 +18,29 @@ import type { Access, Caller, Need, RequestGate, Scheme } from './request.ts';
 import { ANONYMOUS, type Principal, type Rules } from './rules.ts';
 
 const BUCKETS_MAX = 100_000;
-/** Seconds of its rate that a client may use at once. */
+/** Burst of a client, in seconds of its rate. */
 const BURST_S = 2;
-/** Wrong passwords and tokens that one address may try at once. */
+/** Burst of wrong passwords and tokens from one address. */
 const FAILURES_BURST = 50;
-/** Lines of refusals in the log, of one client; those left out are counted in its next line. */
+/** Rate of logged refusals of one client. Omitted loggedRefusals are counted in a later line. */
 const REFUSALS_LOGGED = { perSecond: 5, burst: 50 };
 
 export interface GateOptions {
-  /** True: each allowed change is logged. Meant for services whose changes are rare. */
+  /** True: each allowed change is logged. Meant for services with few changes. */
   readonly logsAllowed: boolean;
-  /** Undefined: everybody may do everything, and only the rate is bounded. */
+  /** Undefined: every caller may do everything; only the rate is limited. */
   readonly rules: (() => Rules) | undefined;
   readonly basic: BasicScheme | undefined;
   readonly jwt: JwtScheme | undefined;
-  /** Whether the subject of a client certificate names a principal. */
+  /** True if the subject of a client certificate names a principal. */
   readonly mtls: boolean;
-  /** Requests a second of one client; 0: not bounded. */
+  /** Requests per second of one client; 0: no limit. */
   readonly clientRate: number;
-  /** Failed attempts a second of one address. */
+  /** Failed attempts per second of one address. */
   readonly failureRate: number;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Labels scheme and outcome. */
+  /** Counter with the labels scheme and outcome. */
   readonly decisions: Counter;
 }
 
@@ -60,9 +58,9 @@ export class Gate implements RequestGate {
   private readonly challenge: string;
   private readonly clients: Buckets | undefined;
   private readonly failures: Buckets;
-  private readonly lines: Buckets;
+  private readonly loggedRefusals: Buckets;
   private readonly decisions: Counter;
-  private leftOut = 0;
+  private omittedRefusals = 0;
 
   constructor(options: GateOptions) {
     this.options = options;
@@ -78,7 +76,7 @@ export class Gate implements RequestGate {
       bucketsMax: BUCKETS_MAX,
       clock,
     });
-    this.lines = new Buckets({ ...REFUSALS_LOGGED, bucketsMax: BUCKETS_MAX, clock });
+    this.loggedRefusals = new Buckets({ ...REFUSALS_LOGGED, bucketsMax: BUCKETS_MAX, clock });
     this.decisions = options.decisions;
     this.challenge = challengeOf(options);
   }
@@ -92,7 +90,7 @@ export class Gate implements RequestGate {
       if (typeof name !== 'function') return this.admit(request, need, scheme, name);
       return this.checkThenAdmit(request, need, credentials.scheme as Scheme, name);
     } catch (thrown) {
-      throw this.refuse(request, need, scheme, this.priced(request, thrown));
+      throw this.refuse(request, need, scheme, this.chargeMalformed(request, thrown));
     }
   }
 
@@ -112,15 +110,15 @@ export class Gate implements RequestGate {
   ): Promise<Access> {
     const client = clientOf(request.remoteAddress);
     try {
-      this.payForAttempt(client);
+      this.chargeAttempt(client);
       let name: string;
       try {
         name = await check();
       } catch (thrown) {
-        if (!(thrown instanceof BadCredentials)) this.failures.giveBack(client);
+        if (!(thrown instanceof BadCredentials)) this.failures.refund(client);
         throw thrown;
       }
-      this.failures.giveBack(client);
+      this.failures.refund(client);
       return this.admit(request, need, scheme, name);
     } catch (thrown) {
       throw this.refuse(request, need, scheme, thrown);
@@ -128,7 +126,7 @@ export class Gate implements RequestGate {
   }
 
   /** @throws rate_limited */
-  private payForAttempt(client: string): void {
+  private chargeAttempt(client: string): void {
     const waitS = this.failures.take(client);
     if (waitS > 0) throw rateLimited('attempts with wrong credentials from this address', waitS);
   }
@@ -154,12 +152,13 @@ export class Gate implements RequestGate {
 
   private denied(access: Access, need: Need): MillraceError {
     if (access.principal === ANONYMOUS)
-      return unauthenticated('this needs credentials, and the request has none', this.challenge);
+      return unauthenticated('this operation needs credentials, and the request has none', this.challenge);
     const { principal } = access as Principal;
     return forbidden(principal, `${need.operation} ${targetOf(need)}`);
   }
 
-  /** How the request identifies itself. A certificate counts where no Authorization is sent.
+  /** Returns the scheme of the request and its principal's name, or a function that checks the
+   *  credentials. A certificate counts only without an Authorization header.
    *  @throws BadCredentials */
   private credentialsOf(request: Caller): {
     readonly scheme: Scheme | 'none';
@@ -177,25 +176,25 @@ export class Gate implements RequestGate {
         return { scheme, name: basic.identify(match?.[2] as string) };
       if (scheme === 'bearer' && jwt !== undefined)
         return { scheme: 'jwt', name: jwt.identify(match?.[2] as string) };
-      throw new BadCredentials('the Authorization header is none that is accepted here');
+      throw new BadCredentials('this service does not support the scheme of the Authorization header');
     }
     const subject = mtls ? request.peer?.subject : undefined;
     if (subject !== undefined && subject !== '') return { scheme: 'mtls', name: subject };
     return { scheme: 'none', name: undefined };
   }
 
-  /** Credentials that are refused without a check count as an attempt all the same. */
-  private priced(request: Caller, thrown: unknown): unknown {
+  /** Charges an attempt for malformed credentials too, which are refused without a check. */
+  private chargeMalformed(request: Caller, thrown: unknown): unknown {
     if (!(thrown instanceof BadCredentials)) return thrown;
     try {
-      this.payForAttempt(clientOf(request.remoteAddress));
+      this.chargeAttempt(clientOf(request.remoteAddress));
     } catch (limited) {
       return limited;
     }
     return thrown;
   }
 
-  /** The error of the answer, after it was counted and logged. */
+  /** Counts and logs a refusal, and returns the error of the answer. */
   private refuse(request: Caller, need: Need, scheme: string, thrown: unknown): unknown {
     const bad = thrown instanceof BadCredentials ? thrown : undefined;
     const error =
@@ -203,8 +202,8 @@ export class Gate implements RequestGate {
     if (error === undefined) return thrown;
     const outcome = outcomeOf(error);
     this.decisions.add(1, this.decisions.series(scheme, outcome));
-    if (this.lines.take(clientOf(request.remoteAddress)) > 0) {
-      this.leftOut++;
+    if (this.loggedRefusals.take(clientOf(request.remoteAddress)) > 0) {
+      this.omittedRefusals++;
       return error;
     }
     const fields = {
@@ -212,9 +211,9 @@ export class Gate implements RequestGate {
       scheme,
       why: error.message,
       ...(bad?.claimed === undefined ? {} : { claimed: bad.claimed }),
-      ...(this.leftOut === 0 ? {} : { leftOut: this.leftOut }),
+      ...(this.omittedRefusals === 0 ? {} : { leftOut: this.omittedRefusals }),
     };
-    this.leftOut = 0;
+    this.omittedRefusals = 0;
     this.options.log.warn(fields, `audit: refused (${outcome})`);
     return error;
   }
@@ -233,7 +232,7 @@ function targetOf(need: Need): string {
   return need.anyOf === undefined ? 'the service as a whole' : 'any subject that uses this schema';
 }
 
-/** What is said of a request. Its query and headers are not: they may hold what no log should. */
+/** Returns the log fields of a request. Omits its query and headers, which may hold secrets. */
 function auditOf(request: Caller, need: Need): LogFields {
   return {
     method: request.method,
@@ -244,8 +243,8 @@ function auditOf(request: Caller, need: Need): LogFields {
   };
 }
 
-/** RFC 9110 demands a challenge with every 401; a certificate has no registered scheme, so its name
- *  says what it is. */
+/** RFC 9110 requires a challenge in every 401. Certificates have no registered scheme, so the name
+ *  `Certificate` only informs the client. */
 function challengeOf(options: GateOptions): string {
   const parts: string[] = [];
   if (options.basic !== undefined) parts.push('Basic realm="millrace", charset="UTF-8"');

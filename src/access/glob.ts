@@ -1,19 +1,17 @@
-/** Patterns over names: `*` is any run of characters, `?` one character, `\` takes the next one
- *  literally.
- *
- *  No regular expression is made of a pattern, so none can be slow: matching steps back to the last
- *  star only, which is O(text x pattern) at worst.
- */
+/** Glob patterns over names: `*` matches any run of characters, `?` one character, `\` the next
+ *  character literally.
+ *  Matching uses no regular expression, so a pattern cannot cause catastrophic backtracking: it
+ *  steps back to the last star only, O(text x pattern) at worst. */
 
 const STAR = -1;
 const ANY = -2;
 
 export class Glob {
   readonly text: string;
-  /** Matches every name. */
+  /** True if the pattern matches every name. */
   readonly everything: boolean;
   private readonly tokens: readonly number[];
-  /** The fast forms: no wildcard at all, or one star at the end. */
+  /** Fast paths: a pattern without wildcards, or with a single star at the end. */
   private readonly exact: string | undefined;
   private readonly prefix: string | undefined;
 
@@ -27,7 +25,7 @@ export class Glob {
     this.prefix = literal.length === tokens.length - 1 && tokens.at(-1) === STAR ? spelled : undefined;
   }
 
-  /** Undefined for a pattern that ends in a lone `\`. */
+  /** Parses a pattern; undefined: it ends in a lone `\`. */
   static parse(text: string): Glob | undefined {
     const tokens: number[] = [];
     const characters = [...text];

@@ -1,4 +1,4 @@
-/** The gate as servers use it. */
+/** Access control as servers use it. */
 
 export { BasicScheme } from './basic.ts';
 export { Gate, type GateOptions } from './gate.ts';

@@ -1,9 +1,7 @@
-/** The public keys that tokens are signed with, from a file or an address.
- *
- *  Invariants: (1) the last keys that were read stay in force while the address does not answer;
- *  (2) the address is asked at most once in RETRY_MS, whoever asks and for whatever key, and one
- *  request at a time; (3) nothing but public signature keys is ever taken from a set.
- */
+/** Public keys that verify tokens, from a file or an https address.
+ *  Invariants: (1) The keys that were read last stay valid while the address does not answer. (2)
+ *  The address is requested at most once in RETRY_MS, with one request in flight, whatever key a
+ *  token names. (3) Only public signature keys are accepted from a set. */
 import type { JSONWebKeySet, JWK } from 'jose';
 import type { Clock } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
@@ -12,18 +10,18 @@ import { authUnavailable } from './refusal.ts';
 
 export const JWKS_BYTES_MAX = 1 << 20;
 const KEYS_MAX = 1000;
-/** How old the keys of an address get before they are asked for again. */
+/** Age in ms from which the keys of an address are refreshed. */
 const FRESH_MS = 5 * 60_000;
 const RETRY_MS = 10_000;
 
-/** Public signature keys. Two of them are never the same set. */
+/** Public signature keys. Each parse returns a new object, so a set is identified by reference. */
 export type KeySet = JSONWebKeySet;
 
 export interface KeySource {
-  /** @throws auth_unavailable when no keys were ever read */
+  /** Returns the current keys. @throws auth_unavailable if no keys were ever read */
   keys(): Promise<KeySet>;
-  /** Asks for newer ones, because a token names a key that is not here. The same set when there are
-   *  none. */
+  /** Refreshes the keys, because a token names a key that is not in `than`. Returns `than` if there
+   *  is no newer set. */
   newer(than: KeySet): Promise<KeySet>;
 }
 
@@ -52,19 +50,19 @@ function isPublicKey(key: unknown): key is JWK {
   return typeof kty === 'string' && kty !== 'oct' && isPublic && (use === undefined || use === 'sig');
 }
 
-/** Keys of a file that is watched elsewhere. */
+/** Keys of a file; the caller watches the file. */
 export function fileKeys(current: () => KeySet): KeySource {
   return { keys: () => Promise.resolve(current()), newer: () => Promise.resolve(current()) };
 }
 
 export interface RemoteKeysOptions {
   readonly url: string;
-  /** The whole body as text. @throws for any answer but 200, a slow one, or one over JWKS_BYTES_MAX
-   */
+  /** Returns the whole body as text. @throws unless the answer is a 200 in time and within
+   *  JWKS_BYTES_MAX */
   readonly get: (url: string) => Promise<string>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** After other keys were read. */
+  /** Called after different keys were read. */
   readonly onChange: () => void;
 }
 
@@ -74,7 +72,7 @@ export class RemoteKeys implements KeySource {
   private text: string | undefined;
   private readMs = Number.NEGATIVE_INFINITY;
   private triedMs = Number.NEGATIVE_INFINITY;
-  private underWay: Promise<void> | undefined;
+  private inFlight: Promise<void> | undefined;
   private failing = false;
 
   constructor(options: RemoteKeysOptions) {
@@ -89,7 +87,7 @@ export class RemoteKeys implements KeySource {
         throw authUnavailable('the keys that tokens are signed with could not be read yet', seconds);
       }
     } else if (this.options.clock.monotonicMs() - this.readMs >= FRESH_MS) {
-      // Nobody waits for it: the keys at hand serve until the answer is there.
+      // Refreshes in the background: the current keys are used until the answer arrives.
       void this.refresh();
     }
     return this.current;
@@ -100,16 +98,16 @@ export class RemoteKeys implements KeySource {
     return this.current ?? than;
   }
 
-  /** Settles when an attempt ended or none is due; never throws. */
+  /** Resolves when an attempt ended, or immediately if none is due; never rejects. */
   refresh(): Promise<void> {
-    if (this.underWay !== undefined) return this.underWay;
+    if (this.inFlight !== undefined) return this.inFlight;
     const nowMs = this.options.clock.monotonicMs();
     if (nowMs - this.triedMs < RETRY_MS) return Promise.resolve();
     this.triedMs = nowMs;
-    this.underWay = this.fetch().finally(() => {
-      this.underWay = undefined;
+    this.inFlight = this.fetch().finally(() => {
+      this.inFlight = undefined;
     });
-    return this.underWay;
+    return this.inFlight;
   }
 
   private async fetch(): Promise<void> {
@@ -127,8 +125,9 @@ export class RemoteKeys implements KeySource {
       this.failing = false;
     } catch (thrown) {
       this.failing = true;
-      const kept = this.current === undefined ? 'there are none yet' : 'the last ones stay in force';
-      log.error({ url, error: (thrown as Error).message }, `token keys could not be read; ${kept}`);
+      const consequence =
+        this.current === undefined ? 'there are no keys yet' : 'the last keys stay in force';
+      log.error({ url, error: (thrown as Error).message }, `token keys could not be read; ${consequence}`);
     }
   }
 }

@@ -1,11 +1,9 @@
-/** Bearer tokens: JSON Web Tokens (RFC 7519) signed by a key of the set, checked by the rules of
- *  RFC 8725.
- *
- *  Invariants: (1) the algorithm is one of the allowed asymmetric ones, whatever the token says;
- *  (2) a key comes from the configured set alone, never from the token's header; (3) issuer,
- *  audience and an end are demanded of every token; (4) an accepted token is believed for a while,
- *  never past its end, and only while the keys are the same.
- */
+/** Bearer tokens: JSON Web Tokens (RFC 7519) signed by a key of the configured set, checked by the
+ *  rules of RFC 8725.
+ *  Invariants: (1) The algorithm is one of the allowed asymmetric algorithms, whatever the token
+ *  says. (2) Keys come only from the configured set, never from the token's header. (3) Every token
+ *  must have an issuer, an audience and an expiry. (4) An accepted token is cached, but never past
+ *  its expiry, and only while the keys are the same. */
 import type { JWTPayload } from 'jose';
 import { coreError } from '../core/errors.ts';
 import type { KeySource } from './jwks.ts';
@@ -35,12 +33,12 @@ export interface JwtOptions extends TokenDemands {
   readonly keys: KeySource;
 }
 
-/** @throws bad_value for what cannot be allowed */
+/** Checks that all algorithms are asymmetric. @throws bad_value */
 export function checkAlgorithms(algorithms: readonly string[]): void {
-  const stranger = algorithms.find((one) => !(ALGORITHMS as readonly string[]).includes(one));
-  if (algorithms.length === 0 || stranger !== undefined) {
+  const rejected = algorithms.find((name) => !(ALGORITHMS as readonly string[]).includes(name));
+  if (algorithms.length === 0 || rejected !== undefined) {
     throw coreError('bad_value', `-auth-jwt-algorithms=${algorithms.join()} cannot be allowed`, {
-      next: `choose from ${ALGORITHMS.join(', ')}: a shared secret or none at all proves nothing here`,
+      next: `choose from ${ALGORITHMS.join(', ')}: a shared secret, or no signature, does not identify the issuer`,
     });
   }
 }
@@ -55,12 +53,12 @@ export class JwtScheme {
     this.verified = new Verified(options.clock);
   }
 
-  /** After the keys changed. */
+  /** Drops all cached results. Call it after the keys changed. */
   forget(): void {
     this.verified.clear();
   }
 
-  /** The principal's name where the answer is known, else a function that finds it out.
+  /** Returns the principal's name if the token is cached, else a function that verifies the token.
    *  @throws BadCredentials */
   identify(token: string): string | (() => Promise<string>) {
     if (token.length > TOKEN_CHARS_MAX) throw new BadCredentials('the token is too long');
@@ -71,7 +69,7 @@ export class JwtScheme {
 
   private async check(token: string, digest: string): Promise<string> {
     const { keys, clock, leewayMs, nameClaim } = this.options;
-    // Loaded with the first token: a registry without tokens starts sooner.
+    // Loaded with the first token, so that a service without tokens starts faster.
     const { isOfUnknownKey, refused, verifyToken } = await import('./token.ts');
     let set = await keys.keys();
     let payload: JWTPayload;
@@ -88,7 +86,7 @@ export class JwtScheme {
     }
     const name = payload[nameClaim];
     if (typeof name !== 'string' || !/^[^\p{Cc}]+$/u.test(name) || name.length > NAME_CHARS_MAX) {
-      throw new BadCredentials(`the token's claim ${nameClaim} names nobody`);
+      throw new BadCredentials(`the token's claim ${nameClaim} is not the name of a principal`);
     }
     const leftMs = (payload.exp as number) * 1000 + leewayMs - clock.wallNowMs();
     if ((await keys.keys()) === set) this.verified.set(digest, name, Math.min(ACCEPTED_FOR_MS, leftMs));

@@ -1,10 +1,8 @@
-/** Passwords as a file keeps them: `user:scrypt$N$r$p$salt$hash`, salt and hash in base64 (RFC 7914
- *  names N, r, p).
- *
- *  Invariants: (1) a line may not ask for more memory or work than COST_MAX, so a file cannot stall
- *  its reader; (2) hashes are compared in constant time; (3) an unknown user costs as much as a
- *  known one.
- */
+/** Password file with lines `user:scrypt$N$r$p$salt$hash`, salt and hash in base64 (N, r and p as
+ *  in RFC 7914).
+ *  Invariants: (1) A line that needs more memory or work than COST_MAX is refused, so a file cannot
+ *  stall its reader. (2) Hashes are compared in constant time. (3) A check of an unknown user costs
+ *  as much as that of a known user. */
 // biome-ignore lint/style/noRestrictedImports: a salt is secret randomness.
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { coreError } from '../core/errors.ts';
@@ -23,7 +21,7 @@ export interface Hashed extends Cost {
   readonly hash: Uint8Array;
 }
 
-/** 32 MiB and tens of milliseconds a guess. */
+/** Costs 32 MiB and tens of milliseconds per guess. */
 const DEFAULT_COST: Cost = { N: 2 ** 15, r: 8, p: 1 };
 const COST_MIN_N = 2 ** 14;
 const COST_MAX = { memoryBytes: 128 << 20, p: 16 };
@@ -37,7 +35,7 @@ function derive(password: Uint8Array, salt: Uint8Array, bytes: number, { N, r, p
   });
 }
 
-/** The part of a line behind `user:`. */
+/** Returns the part of a line after `user:`. */
 export async function hashPassword(password: string, cost: Cost = DEFAULT_COST): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const hash = await derive(Buffer.from(password, 'utf8'), salt, HASH_BYTES, cost);
@@ -49,8 +47,9 @@ export async function passwordMatches(password: string, hashed: Hashed): Promise
   return timingSafeEqual(derived, hashed.hash);
 }
 
-/** Stands in for a user who is not in the file; no password has this hash but by chance. */
-export function nobody(): Hashed {
+/** Returns a random hash, with which the password of an unknown user is compared. No password
+ *  matches it except by chance. */
+export function unknownUserHash(): Hashed {
   return { ...DEFAULT_COST, salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
 }
 
@@ -60,7 +59,7 @@ function base64(text: string, min: number, max: number): Uint8Array | undefined 
   return bytes.length >= min && bytes.length <= max ? bytes : undefined;
 }
 
-/** Undefined for what is no hash, or one that costs too little or too much. */
+/** Parses a hash; undefined: malformed, too cheap or too costly. */
 export function parseHashed(text: string): Hashed | undefined {
   const match = /^scrypt\$(\d{1,9})\$(\d{1,4})\$(\d{1,4})\$([^$]*)\$([^$]*)$/u.exec(text);
   if (match === null) return undefined;
@@ -77,10 +76,10 @@ export function parseHashed(text: string): Hashed | undefined {
   return sound && salt !== undefined && hash !== undefined ? { N, r, p, salt, hash } : undefined;
 }
 
-/** A name that a file, a header and a log line can all hold. */
+/** User name that is valid in the file, in a header and in a log line. */
 export const PASSWORD_USER = /^[^\p{Cc}:]{1,256}$/u;
 
-/** @throws bad_file with the line; the message never holds the line itself */
+/** Parses a password file. @throws bad_file with the number of the line, never with its text */
 export function parsePasswords(text: string, where: string): ReadonlyMap<string, Hashed> {
   const users = new Map<string, Hashed>();
   text.split(/\r?\n/u).forEach((line, index) => {
@@ -95,11 +94,11 @@ export function parsePasswords(text: string, where: string): ReadonlyMap<string,
     const hashed = parseHashed(line.slice(colon + 1).trim());
     if (hashed === undefined) {
       throw bad(
-        `the hash of ${user} is none that is accepted`,
+        `the hash of ${user} is malformed, or its cost is outside the limits`,
         'make it with millrace registry hash-password; N is a power of two from 16384, memory at most 128 MiB',
       );
     }
-    if (users.has(user)) throw bad(`${user} is there twice`, 'remove one of the lines');
+    if (users.has(user)) throw bad(`${user} has two lines`, 'remove one of the lines');
     users.set(user, hashed);
   });
   return users;

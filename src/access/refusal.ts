@@ -1,5 +1,4 @@
-/** The refusals of the gate, each with the headers its answer needs. Messages name no credential.
- */
+/** Errors of access control, with the headers of their answers. Messages contain no credential. */
 import {
   type ErrorOptions,
   type ErrorTable,
@@ -9,7 +8,7 @@ import {
   type MillraceError,
 } from '../core/errors.ts';
 
-/** @param challenge what `www-authenticate` offers */
+/** @param challenge value of `www-authenticate` */
 export function unauthenticated(message: string, challenge: string): MillraceError {
   return accessError('unauthenticated', message, {
     next: 'send credentials that this service accepts',
@@ -28,7 +27,7 @@ const retryAfter = (seconds: number): ReturnType<typeof withHeaders> =>
 
 export function rateLimited(what: string, seconds: number): MillraceError {
   return accessError('rate_limited', `too many ${what}`, {
-    next: 'wait as long as Retry-After says',
+    next: 'wait for the time in Retry-After',
     ...retryAfter(seconds),
   });
 }
@@ -40,9 +39,9 @@ export function authUnavailable(message: string, seconds: number): MillraceError
   });
 }
 
-/** What a scheme says of credentials it does not accept; the gate makes the answer of it. */
+/** Credentials that a scheme does not accept; the gate turns it into a 401. */
 export class BadCredentials extends Error {
-  /** The user whom the credentials name, where there is one of that name. */
+  /** Existing user that the credentials name; undefined: no such user. */
   readonly claimed: string | undefined;
   constructor(message: string, claimed?: string) {
     super(message);
@@ -50,13 +49,13 @@ export class BadCredentials extends Error {
   }
 }
 
-/** Refusals of the gate. `number` is the error_code of the registry's bodies; the other surfaces
- *  use `http` and `grpc`. */
+/** Errors of access control. `number` is the error_code of the registry's bodies; the other
+ *  surfaces use `http` and `grpc`. */
 
 export const ACCESS_ERRORS = {
-  /** No credentials where some are needed, or ones that are not accepted. */
+  /** Credentials are missing but needed, or they are not accepted. */
   unauthenticated: errorRow('invalid', { http: 401, grpc: 16, number: 40101 }),
-  /** The principal is known, and no rule allows what it asks for. */
+  /** The principal is authenticated, but no rule allows the operation. */
   forbidden: errorRow('invalid', { http: 403, grpc: 7, number: 40301 }),
   rate_limited: errorRow('unavailable', { http: 429, grpc: 8, number: 42901 }),
   /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait.
@@ -66,19 +65,20 @@ export const ACCESS_ERRORS = {
 
 const accessError = errorsOf(ACCESS_ERRORS);
 
-/** Headers of the answers the gate causes. A refusal carries its own in the error's details. */
+/** Headers of the answers to refused requests. An error carries its own in `details`. */
 
 type Headers = Readonly<Record<string, string>>;
 
 const HEADERS = 'headers';
 const NONE: Headers = {};
 
-/** Error details that `refusalHeaders` finds again. */
+/** Builds the error details from which `refusalHeaders` reads the headers. */
 export function withHeaders(headers: Headers): Required<Pick<ErrorOptions, 'details'>> {
   return { details: { [HEADERS]: headers } };
 }
 
-/** `www-authenticate` of a 401, `retry-after` of a 429 or 503; nothing for any other error. */
+/** Returns `www-authenticate` of a 401, `retry-after` of a 429 or 503; nothing for any other error.
+ */
 export function refusalHeaders(thrown: unknown): Headers {
   return (findMillraceError(thrown)?.details[HEADERS] as Headers | undefined) ?? NONE;
 }

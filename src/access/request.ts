@@ -1,68 +1,64 @@
-/** The interface between a server's surfaces, HTTP or gRPC, and the gate: the caller, the right it
- *  needs, the access it has.
- *
- *  A surface calls `authorise` before it reads the body or touches the product, with the operation
- *  and the qualified subject (`:.staging:orders-value`; the default context unqualified). A subject
- *  is whatever the service's rules are about: a subject of the registry, or the one resource
- *  `orders`. A list is filtered with `may`.
- */
+/** Interface between a server's surfaces (HTTP or gRPC) and access control: caller, needed right,
+ *  granted access.
+ *  A surface calls `authorise` before it reads the body, with the operation and the qualified
+ *  subject (`:.staging:orders-value`; unqualified in the default context). A subject is the
+ *  resource that the service's rules name: a subject of the registry, or the single resource
+ *  `orders`. `may` filters lists. */
 
-/** The part of a request that the gate reads. An HTTP request is one. */
+/** Part of a request that access control reads. An HTTP request implements it. */
 export interface Caller {
   /** HTTP method, or `gRPC`; only logged. */
   readonly method: string;
   /** Path, or `/orders.v1.Orders/Create`; only logged. */
   readonly path: string;
-  /** All values of a header or metadata entry, in the order they came. */
+  /** Returns all values of a header or metadata entry, in order of arrival. */
   header(name: string): readonly string[];
   readonly remoteAddress: string;
-  /** The subject of the client's verified certificate. */
+  /** Subject of the client's verified certificate. */
   readonly peer?: { readonly subject: string } | undefined;
 }
 
-/** `admin` is config and mode, of one subject or of all; a service without those has no use for it.
- */
+/** `admin`: change configs and modes; unused by a service without those. */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
-export type Operation = (typeof OPERATIONS)[number];
+export type AccessOperation = (typeof OPERATIONS)[number];
 
 export interface Need {
-  readonly operation: Operation;
-  /** Absent, and no `anyOf`: the registry as a whole. To read it (lists, global config and mode) is
-   *  allowed to who has any rule; to change it takes a rule over all subjects of all contexts,
-   *  `:*:*`. `:.context:` alone is a whole context, by the same measure: any rule there to read it,
-   *  one over all its subjects to change it. */
+  readonly operation: AccessOperation;
+  /** Subject that the operation concerns. Absent, without `anyOf`: the registry as a whole. Reading
+   *  that (lists, global config and mode) needs any rule; changing it needs a rule over all
+   *  subjects of all contexts, `:*:*`. `:.context:` is a whole context: reading it needs any rule
+   *  in the context, changing it a rule over all its subjects. */
   readonly subject?: string;
-  /** One of these is enough: the subjects that use an id, soft-deleted versions included. */
+  /** Alternatives: a right to one of these subjects is enough. They are the subjects that use an
+   *  id, soft-deleted versions included. */
   readonly anyOf?: readonly string[];
 }
 
 export type Scheme = 'basic' | 'jwt' | 'mtls';
 
-/** The principal of a request, and its rights. */
+/** Principal of a request with its rights. */
 export interface Access {
   /** `basic:alice`, `jwt:svc-1`, `mtls:…`, `anonymous`. */
   readonly principal: string;
   may(need: Need): boolean;
-  /** Whether a list may show this subject. */
+  /** True if a list may show this subject. */
   mayRead(subject: string): boolean;
-  /** Whether a list may show this context: some rule reaches into it. */
+  /** True if a list may show this context: a rule applies to it. */
   mayReadContext(context: string): boolean;
 }
 
 export interface RequestGate {
-  /** Finds out who asks and refuses what they may not. An answer that needs no waiting comes as it
-   *  is.
+  /** Authenticates the caller and checks its right. Returns synchronously if no check has to wait.
    *  @throws unauthenticated (401), forbidden (403), rate_limited (429), auth_unavailable (503);
-   *  `refusalHeaders` has
-   *  the headers of that answer */
+   *  `refusalHeaders` returns the headers of that answer */
   authorise(request: Caller, need: Need): Access | Promise<Access>;
-  /** A second need of a request that was let in: the subjects a schema refers to, the target of an
-   *  alias.
+  /** Checks a further right of an admitted request: to the subjects that a schema refers to, or to
+   *  the target of an alias.
    *  @throws unauthenticated, forbidden */
   demand(request: Caller, access: Access, need: Need): void;
 }
 
-/** The gate of a service without access rules. */
+/** Gate of a service without access rules. */
 const everyone: Access = {
   principal: 'anonymous',
   may: () => true,

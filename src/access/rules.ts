@@ -1,35 +1,33 @@
-/** The rules file: who may do what to which subjects.
- *
- *  One rule a line, three columns: a principal, operations with commas between, a pattern of
- *  subjects. Rules only allow; what none allows is denied, so their order means nothing.
- *  `docs/how-to/security.md` is the page for operators.
- *
- *  Invariants: (1) a rule without a context reaches the default context alone; (2) what is allowed
- *  to `anonymous` is allowed to everybody; (3) a setting of the whole registry takes a rule over
- *  `:*:*`, one of a context a rule over all its subjects.
- */
+/** Parses and evaluates the rules file: the operations that each principal may do on which
+ *  subjects.
+ *  A rule is a line of three columns: a principal, operations separated by commas, a pattern of
+ *  subjects. Rules only allow; an operation that no rule allows is denied, so the order of rules
+ *  does not matter. `docs/how-to/security.md` is the operators' page.
+ *  Invariants: (1) A rule without a context applies to the default context only. (2) A rule for
+ *  `anonymous` applies to every caller. (3) To change a setting of the whole registry takes a rule
+ *  over `:*:*`; for a context, a rule over all its subjects. */
 import { coreError } from '../core/errors.ts';
 import { parseSubject } from '../core/subject.ts';
 import { Glob } from './glob.ts';
-import { type Access, type Need, OPERATIONS, type Operation } from './request.ts';
+import { type Access, type AccessOperation, type Need, OPERATIONS } from './request.ts';
 
 export const ANONYMOUS = 'anonymous';
 
 export const RULES_BYTES_MAX = 1 << 20;
 const RULES_MAX = 10_000;
 const PATTERN_CHARS_MAX = 1024;
-/** Principals whose rules are kept at hand; a token may name anybody. */
-const PRINCIPALS_KEPT_MAX = 10_000;
+/** Principals whose rules are cached; limited because a token may contain any name. */
+const PRINCIPALS_CACHED_MAX = 10_000;
 
 interface Rule {
   readonly who: 'anonymous' | 'authenticated' | Glob;
-  readonly operations: ReadonlySet<Operation>;
-  /** Of the context's name, `.` for the default one. */
+  readonly operations: ReadonlySet<AccessOperation>;
+  /** Pattern of the context's name; `.` is the default context. */
   readonly context: Glob;
   readonly subject: Glob;
 }
 
-/** What one principal may. */
+/** Rights of one principal. */
 export class Principal implements Access {
   readonly principal: string;
   private readonly rules: readonly Rule[];
@@ -44,8 +42,8 @@ export class Principal implements Access {
   may(need: Need): boolean {
     const { operation, subject, anyOf } = need;
     if (subject !== undefined) return this.mayOn(operation, subject);
-    if (anyOf !== undefined) return anyOf.some((one) => this.mayOn(operation, one));
-    // The levels in force everywhere are no secret to who has any business here.
+    if (anyOf !== undefined) return anyOf.some((alternative) => this.mayOn(operation, alternative));
+    // Any rule allows reading the registry's own settings, which are no secret to its users.
     return operation === 'read' ? this.rules.length > 0 : this.mayEverywhere(operation);
   }
 
@@ -57,10 +55,10 @@ export class Principal implements Access {
     return this.rules.some((rule) => rule.context.matches(context));
   }
 
-  private mayOn(operation: Operation, qualified: string): boolean {
+  private mayOn(operation: AccessOperation, qualified: string): boolean {
     const { context, name } = parseSubject(qualified);
-    // A context's own setting touches every subject in it; to read it, or a list, any business
-    // there is enough.
+    // A context's setting affects every subject in it, so changing it needs a rule over all of
+    // them. Any rule in the context allows reading it, or a list.
     const whole = name === '';
     if (whole && operation === 'read') return this.mayReadContext(context);
     return this.rules.some(
@@ -71,7 +69,7 @@ export class Principal implements Access {
     );
   }
 
-  private mayEverywhere(operation: Operation): boolean {
+  private mayEverywhere(operation: AccessOperation): boolean {
     return this.rules.some(
       (rule) => rule.operations.has(operation) && rule.context.everything && rule.subject.everything,
     );
@@ -90,7 +88,7 @@ export class Rules {
     return this.rules.length;
   }
 
-  /** @throws bad_file with the line */
+  /** Parses a rules file. @throws bad_file with the number of the line */
   static parse(text: string, where: string): Rules {
     const rules: Rule[] = [];
     text
@@ -115,11 +113,11 @@ export class Rules {
     return new Rules(rules);
   }
 
-  /** `anonymous`, or a principal with its scheme. */
+  /** Returns the rights of `anonymous`, or of a principal with its scheme. */
   principal(principal: string): Principal {
     const known = this.principals.get(principal);
     if (known !== undefined) return known;
-    const made = new Principal(
+    const created = new Principal(
       principal,
       this.rules.filter(({ who }) => {
         if (who === ANONYMOUS) return true;
@@ -127,9 +125,9 @@ export class Rules {
         return who === 'authenticated' || who.matches(principal);
       }),
     );
-    if (this.principals.size >= PRINCIPALS_KEPT_MAX) this.principals.clear();
-    this.principals.set(principal, made);
-    return made;
+    if (this.principals.size >= PRINCIPALS_CACHED_MAX) this.principals.clear();
+    this.principals.set(principal, created);
+    return created;
   }
 }
 
@@ -143,25 +141,25 @@ function whoOf(text: string, bad: Bad): Rule['who'] {
   if (text === 'anonymous' || text === 'authenticated') return text;
   if (!/^(basic|jwt|mtls):./su.test(text)) {
     throw bad(
-      `${JSON.stringify(text)} is no principal`,
+      `${JSON.stringify(text)} is not a principal`,
       'write basic:NAME, jwt:NAME, mtls:SUBJECT, authenticated or anonymous',
     );
   }
   return globOf(text, bad);
 }
 
-function operationsOf(text: string, bad: Bad): ReadonlySet<Operation> {
+function operationsOf(text: string, bad: Bad): ReadonlySet<AccessOperation> {
   if (text === 'all') return new Set(OPERATIONS);
   const operations = text.split(',');
   for (const one of operations) {
     if (!(OPERATIONS as readonly string[]).includes(one)) {
       throw bad(
-        `${JSON.stringify(one)} is no operation`,
+        `${JSON.stringify(one)} is not an operation`,
         `choose from ${OPERATIONS.join(', ')}, or write all`,
       );
     }
   }
-  return new Set(operations as Operation[]);
+  return new Set(operations as AccessOperation[]);
 }
 
 function subjectsOf(text: string, bad: Bad): Pick<Rule, 'context' | 'subject'> {
@@ -180,15 +178,16 @@ function subjectsOf(text: string, bad: Bad): Pick<Rule, 'context' | 'subject'> {
 
 function globOf(text: string, bad: Bad): Glob {
   if (text.length > PATTERN_CHARS_MAX)
-    throw bad(`a pattern of ${text.length} characters`, `at most ${PATTERN_CHARS_MAX}`);
+    throw bad(`a pattern has ${text.length} characters`, `use at most ${PATTERN_CHARS_MAX}`);
   const glob = Glob.parse(text);
   if (glob === undefined)
     throw bad(`${JSON.stringify(text)} ends in a lone backslash`, 'write \\\\ for a backslash');
   return glob;
 }
 
-/** Columns with blanks between; one in double quotes may hold blanks, `""` is a quote in it. `#`
- *  begins a comment where a column would begin. Undefined when a quote is not closed. */
+/** Splits a line into columns, which blanks separate. A column in double quotes may hold blanks;
+ *  `""` is a quote in it. `#` at the start of a column begins a comment. Undefined: a quote is not
+ *  closed. */
 function columnsOf(line: string): string[] | undefined {
   const columns: string[] = [];
   let rest = line.trim();

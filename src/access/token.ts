@@ -1,5 +1,4 @@
-/** The signature and the claims of one token, by jose; and what is wrong with it in words of ours.
- */
+/** Verifies the signature and the claims of a token with jose, and words its errors. */
 import { createLocalJWKSet, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from 'jose';
 import type { Clock } from '../core/clock.ts';
 import type { KeySet } from './jwks.ts';
@@ -10,29 +9,29 @@ export interface TokenDemands {
   readonly audience: string;
   readonly algorithms: readonly string[];
   readonly leewayMs: number;
-  /** The claim that names the principal. */
+  /** Claim that names the principal. */
   readonly nameClaim: string;
   readonly clock: Clock;
 }
 
-/** Keys of a set that share one kid and are tried in turn. */
+/** Most keys with the same kid that are tried. */
 const CANDIDATES_MAX = 4;
 
-/** Imported keys are kept as long as their set. */
+/** Imported keys, cached as long as their set lives. */
 const local = new WeakMap<KeySet, ReturnType<typeof createLocalJWKSet>>();
 
 function localOf(set: KeySet): ReturnType<typeof createLocalJWKSet> {
   const known = local.get(set);
   if (known !== undefined) return known;
-  const made = createLocalJWKSet(set);
-  local.set(set, made);
-  return made;
+  const created = createLocalJWKSet(set);
+  local.set(set, created);
+  return created;
 }
 
-/** Whether newer keys could change the answer. */
+/** True if a newer key set could change the result. */
 export const isOfUnknownKey = (thrown: unknown): boolean => thrown instanceof errors.JWKSNoMatchingKey;
 
-/** The claims. @throws what `refused` reads */
+/** Returns the claims of a valid token. @throws errors that `refused` translates */
 export async function verifyToken(token: string, set: KeySet, wanted: TokenDemands): Promise<JWTPayload> {
   const { issuer, audience, algorithms, leewayMs, nameClaim, clock } = wanted;
   const keys = localOf(set);
@@ -55,7 +54,8 @@ export async function verifyToken(token: string, set: KeySet, wanted: TokenDeman
       try {
         return (await jwtVerify(token, key, options)).payload;
       } catch (again) {
-        // Claims are looked at when the signature is right: no other key would change them.
+        // Claims are checked after the signature was valid, so no other key would change the
+        // result.
         if (again instanceof errors.JWTExpired || again instanceof errors.JWTClaimValidationFailed)
           throw again;
         if (!(last instanceof errors.JWSSignatureVerificationFailed)) last = again;
@@ -65,7 +65,7 @@ export async function verifyToken(token: string, set: KeySet, wanted: TokenDeman
   }
 }
 
-/** Says what is wrong with a token in words of ours: a library's text may quote it. */
+/** Translates an error. A library's message is not used, because it may quote the token. */
 export function refused(thrown: unknown): unknown {
   if (thrown instanceof BadCredentials) return thrown;
   return new BadCredentials(whyOf(thrown));

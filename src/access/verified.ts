@@ -1,9 +1,6 @@
-/** Credentials that were checked a short while ago, by a keyed hash of them: the credentials
- *  themselves are not kept.
- *
- *  Invariants: (1) an answer is believed until its time and never longer; (2) at most ENTRIES_MAX
- *  are kept, the oldest goes first; (3) the key lives as long as the process and is never written.
- */
+/** Cache of checked credentials, keyed by a keyed hash; the credentials themselves are not stored.
+ *  Invariants: (1) An entry is never used past its time. (2) At most ENTRIES_MAX entries exist; the
+ *  oldest is evicted first. (3) The key lives as long as the process and is never written. */
 // biome-ignore lint/style/noRestrictedImports: the key of the hash is a secret.
 import { hash, randomBytes } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';
@@ -28,8 +25,8 @@ export class Verified<T> {
     return this.entries.size;
   }
 
-  /** The key stands before what is hashed: nobody outside ever sees or chooses a digest, so no more
-   *  is needed. */
+  /** Hashes key and credentials. A plain prefix is enough as a MAC here: digests never leave the
+   *  process, so length extension is not possible. */
   digest(credentials: string): string {
     return hash('sha256', this.key + credentials, 'base64');
   }

@@ -1,5 +1,5 @@
-/** A file that is read again when it changes. What cannot be read or parsed then leaves the old
- *  content in force. */
+/** File that is read again when it changes. If the new content cannot be read or parsed, the old
+ *  content stays in force. */
 import { readFileSync, statSync } from 'node:fs';
 import { coreError, findMillraceError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
@@ -7,14 +7,14 @@ import type { Counter } from '../core/metrics.ts';
 
 export interface WatchedFileOptions<T> {
   readonly path: string;
-  /** The flag that names it, for messages. */
+  /** Flag that names the file, for messages. */
   readonly flag: string;
   readonly bytesMax: number;
   /** @throws bad_file */
   readonly parse: (text: string, where: string) => T;
   readonly onChange?: () => void;
   readonly log: Logger;
-  /** Labels file (the flag) and outcome. */
+  /** Counter with the labels file (the flag) and outcome. */
   readonly reloads: Counter;
 }
 
@@ -26,7 +26,7 @@ export class WatchedFile<T> {
   /** @throws bad_file */
   constructor(options: WatchedFileOptions<T>) {
     this.options = options;
-    // Before the text: a change in between is seen at the next check.
+    // Taken before the text is read, so the next check sees a change in between.
     this.seen = this.stamp();
     this.value = this.read();
   }
@@ -35,7 +35,8 @@ export class WatchedFile<T> {
     return this.value;
   }
 
-  /** Reads it again when it changed since; `always` without asking. */
+  /** Reads the file again if it changed.
+   *  @param always reads it even if it did not change */
   check(always = false): void {
     const { path, flag, log, reloads } = this.options;
     let stamp = '';
@@ -45,12 +46,12 @@ export class WatchedFile<T> {
       this.value = this.read();
       this.seen = stamp;
     } catch (thrown) {
-      // Said once a state of the file, not once a look at it.
+      // Logged once for each state of the file, not at each check.
       if (stamp === this.seen && !always) return;
       this.seen = stamp;
       reloads.add(1, reloads.series(flag, 'failed'));
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
-      log.error({ file: path, error }, `-${flag} was not reloaded; what was read before stays in force`);
+      log.error({ file: path, error }, `-${flag} was not reloaded; the previous content stays in force`);
       return;
     }
     reloads.add(1, reloads.series(flag, 'done'));

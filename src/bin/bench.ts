@@ -1,5 +1,5 @@
-/** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the
- *  goals. */
+/** `millrace bench NAME`: measures Millrace beside a peer or a raw limit in one run. With `-check`
+ *  a missed goal sets the exit code. */
 
 import {
   type Bench,
@@ -22,9 +22,9 @@ const SETTINGS = {
   smoke: {
     type: 'bool',
     default: 'false',
-    help: 'seconds instead of minutes; the answers are checked, the numbers mean little',
+    help: 'a short run (seconds); the answers are checked, the numbers are not meaningful',
   },
-  check: { type: 'bool', default: 'false', help: 'exit 1 where a goal is missed' },
+  check: { type: 'bool', default: 'false', help: 'exit 1 if a goal is missed' },
   repeats: {
     type: 'int',
     min: 1,
@@ -33,17 +33,17 @@ const SETTINGS = {
   },
   brokers: {
     type: 'string',
-    help: 'host:port list of a Kafka cluster to use; without it a bench that needs one starts its own',
+    help: 'host:port list of a Kafka cluster to use; without it a benchmark that needs one starts it',
   },
   postgres: {
     type: 'string',
     secret: true,
-    help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; a fresh one is made beside it',
+    help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; the benchmark creates a new database next to it',
   },
-  only: { type: 'list', help: 'orders, relay, inbox, engine: the parts that run; all without it' },
+  only: { type: 'list', help: 'orders, relay, inbox, engine: the parts to run (default: all)' },
   peers: {
     type: 'list',
-    help: 'relay: peers that run beside it (debezium, watermill, pg-transactional-outbox), none for an empty list; all without it',
+    help: 'relay: peers to compare with: debezium, watermill, pg-transactional-outbox; an empty value for no peer (default: all)',
   },
   duration: {
     type: 'duration',
@@ -60,22 +60,22 @@ const SETTINGS = {
     type: 'int',
     min: 0,
     max: 1_000_000_000,
-    help: 'orders: idempotency keys that are there before the load (0); inbox: rows (100000000)',
+    help: 'orders: idempotency keys inserted before the load (0); inbox: rows (100000000)',
   },
   'broker-count': { type: 'int', min: 1, max: 9, help: 'brokers of a cluster that the bench starts (1)' },
   'held-xmin': {
     type: 'bool',
     default: 'false',
-    help: 'relay: an old transaction stays open beside the load',
+    help: 'relay: keep an old transaction open during the load',
   },
   'kill-after': {
     type: 'duration',
     min: 1000,
-    help: 'engine-soak: the engine is killed so long after the start, and started again; never without it',
+    help: 'engine-soak: kill and restart the engine this long after its start (default: never)',
   },
   vs: {
     type: 'string',
-    help: 'registry: URL of another registry, put under the same load in the same run (it keeps what is registered there), or apicurio to fetch and start that one',
+    help: 'registry: URL of another registry that gets the same load in the same run (the registered schemas stay there), or apicurio to download and start Apicurio',
   },
   cases: {
     type: 'int',
@@ -155,7 +155,7 @@ function givenFlags(context: Context): string[] {
   return Object.entries(given).flatMap(([flag, value]) => (value === undefined ? [] : [`-${flag}=${value}`]));
 }
 
-/** The command over a table of benchmarks. */
+/** Defines the command for a table of benchmarks. */
 export const benchCommand = (table: Benches) =>
   defineCommand({
     name: 'bench',

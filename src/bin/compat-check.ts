@@ -1,4 +1,4 @@
-/** `millrace compat-check`: would the registry take this schema, and would every reader live with
+/** `millrace compat-check`: would the registry accept this schema, and could every reader read
  *  it? */
 import { relative } from 'node:path';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
@@ -12,7 +12,7 @@ import { textReport } from './compat-check/outputs/text.ts';
 import { checkProposed } from './compat-check/run.ts';
 import { GATE_SETTINGS } from './compat-check/settings.ts';
 
-/** A path as `git apply` wants it: from here, where the file is below. */
+/** Path for `git apply`: relative to the working directory if the file is below it. */
 const fromHere = (path: string): string => {
   const near = relative(process.cwd(), path);
   return near === '' || near.startsWith('..') ? path : near;
@@ -54,7 +54,7 @@ smallest fix. stdout is the answer and nothing else.
     try {
       const { report, mended } = await checkProposed(context);
       const exit = report.compatible ? EXIT.done : EXIT.no;
-      // A reader of stdout that goes away must not turn a no into a yes.
+      // If the reader of stdout closes the pipe, the exit code must still report incompatibility.
       process.exitCode = exit;
       const patch =
         mended === undefined ? undefined : unifiedDiff(fromHere(report.file), report.source, mended.text);
@@ -69,8 +69,7 @@ smallest fix. stdout is the answer and nothing else.
       }
       return exit;
     } catch (thrown) {
-      // With -json the shell prints the document of a failure; the other forms have one of their
-      // own.
+      // With -json the shell prints the failure document; every other format prints its own.
       const text = settings.json
         ? undefined
         : failureOutput(output, failureOf(thrown), findMillraceError(thrown));

@@ -1,5 +1,5 @@
-/** `millrace consumer`: reads framed records with one reader schema; what cannot be read goes to
- *  quarantine. */
+/** `millrace consumer`: reads framed records with one reader schema and quarantines unreadable
+ *  records. */
 import { coreError, EXIT } from '../core/errors.ts';
 import type {
   BatchProducer,
@@ -33,7 +33,7 @@ const SETTINGS = {
   'reader-version': {
     type: 'string',
     default: 'latest',
-    help: 'version of the subject that records are read with; a number or latest',
+    help: 'reader schema: version of the subject; a number or latest',
   },
   group: { type: 'string', help: 'consumer group (default: millrace-TOPIC)' },
   'quarantine-topic': { type: 'string', help: 'where unreadable records go (default: TOPIC.quarantine)' },
@@ -44,7 +44,7 @@ const SETTINGS = {
   'exit-at-end': {
     type: 'bool',
     default: 'false',
-    help: 'stop at the offsets that were the end at the start',
+    help: 'stop at the end offsets of the partitions at start',
   },
   'session-timeout': {
     type: 'duration',
@@ -57,7 +57,7 @@ const SETTINGS = {
     default: '8MiB',
     min: 65_536,
     max: 1_073_741_824,
-    help: 'bytes read at once; a larger record cannot be read',
+    help: 'bytes of a batch; a larger record cannot be read',
   },
 } as const;
 
@@ -75,16 +75,16 @@ function outputOf(out: string | undefined): Output | undefined {
   throw coreError('bad_value', `-out=${out} is not an output`, { next: 'give file:PATH or kafka:TOPIC' });
 }
 
-/** Quarantined records are few and wanted for long. */
+/** Quarantined records are few and need a long retention. */
 const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
-/** The most that librdkafka sends as one record: the topic decides what is too large. */
+/** Largest record that librdkafka may send. The limit of the topic decides. */
 const PRODUCER_RECORD_BYTES_MAX = 1_000_000_000;
-/** The most that a topic can be told to accept: a signed number of 32 bits. */
+/** Largest `max.message.bytes` of a topic: a signed 32-bit integer. */
 const TOPIC_RECORD_BYTES_MAX = 2_147_483_647;
-/** Bytes of JSON for one byte of a record: a control character is written as six. */
+/** Bytes of JSON per byte of a record: a control character takes six. */
 const JSON_GROWTH = 6;
 
-/** @param recordBytesMax the largest record that is read */
+/** @param recordBytesMax largest record that is read */
 function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
   return {
     topic,
@@ -119,8 +119,8 @@ async function endsOf(
   }
 }
 
-/** The reader schema that the flags name, shown as a metric. @throws invalid_schema where it has
- *  another format */
+/** Loads the reader schema that the flags name and exports its version as a metric. @throws
+ *  invalid_schema if it has another format */
 async function readerOf(context: Context, client: RegistryClient) {
   const { settings } = context;
   const reader = await client.version(settings.subject, settings['reader-version']);
@@ -144,7 +144,7 @@ async function readerOf(context: Context, client: RegistryClient) {
   return reader;
 }
 
-/** Creates the topics that are missing. Returns the partitions of the topic that is read. */
+/** Creates missing topics and returns the partitions of the input topic. */
 async function openTopics(
   context: Context,
   driver: BrokerDriver,
@@ -173,7 +173,7 @@ async function openTopics(
   return info.partitions.map((partition) => ({ topic, partition }));
 }
 
-/** A producer for decoded and quarantined records. */
+/** Producer for decoded and quarantined records. */
 function outputProducer(driver: BrokerDriver, base: BrokerOptions): Promise<BatchProducer> {
   return driver.producer({
     ...base,
@@ -183,13 +183,13 @@ function outputProducer(driver: BrokerDriver, base: BrokerOptions): Promise<Batc
     properties: {
       ...base.properties,
       'message.max.bytes': PRODUCER_RECORD_BYTES_MAX,
-      // A batch is handed over whole, and the next one waits for it.
+      // Each batch is produced as a whole and awaited before the next one.
       'linger.ms': 1,
     },
   });
 }
 
-/** Connects members of the group. */
+/** Returns a function that connects members of the group. */
 function connector(context: Context, driver: BrokerDriver, base: BrokerOptions & { readonly group: string }) {
   const timeout = { 'session.timeout.ms': context.settings['session-timeout'] };
   return (member: number, hooks: Pick<ConsumerOptions, 'onRebalance'>) =>

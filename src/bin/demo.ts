@@ -1,12 +1,12 @@
-/** `millrace demo`: the three guarantees on a real broker and a real database, in real processes
- *  that are killed.
+/** `millrace demo`: shows the three guarantees on a real broker and a real database, with real
+ *  processes that are killed.
  *
- *  Every fact comes from SQL, the topics or an independent oracle, and the exit code is 1 when one
+ *  Every fact comes from SQL, the topics or an independent oracle. The exit code is 1 if a fact
  *  does not hold. */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';
-import type { Fact, Service, Slice, SliceContext } from '../demo/fact.ts';
+import type { DemoService, Fact, Slice, SliceContext } from '../demo/fact.ts';
 import { Processes } from '../demo/processes.ts';
 import { ready } from '../demo/ready.ts';
 import { allHold, renderFacts } from '../demo/table.ts';
@@ -20,10 +20,10 @@ const END_GRACE_MS = 5000;
 
 interface Outcome {
   readonly facts: readonly Fact[];
-  readonly services: readonly Service[];
+  readonly services: readonly DemoService[];
 }
 
-/** Hides what a slice remembers between its run and its verdict. */
+/** Hides the type of a slice's state between its run and its verdict. */
 async function play<Run>(slice: Slice<Run>, context: SliceContext): Promise<Outcome> {
   const run = await slice.run(context);
   return { facts: await slice.judge(context, run), services: slice.services?.(context, run) ?? [] };
@@ -39,7 +39,7 @@ export const command = defineCommand({
   name: 'demo',
   summary: 'Show the three guarantees holding on a real Kafka and a real PostgreSQL, crashes included',
   description: `
-Starts a stack of its own, runs the three products in real processes, kills them in the middle and then judges what the
+Starts its own stack, runs the three products in real processes, kills them in the middle and then judges what the
 topics, the tables and an independent oracle say. Exit code 1 when a fact does not hold.
 
   millrace demo
@@ -57,7 +57,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
       default: '1',
       min: 0,
       max: 2 ** 31 - 1,
-      help: 'seed of everything that is generated',
+      help: 'seed of all generated data',
     },
     scale: { type: 'number', default: '1', min: 0.01, max: 100, help: 'amount of work, 1 is the full demo' },
     keep: {
@@ -70,10 +70,10 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
   async run(context) {
     const { settings, log, drain } = context;
     if (settings.dir !== undefined && !settings.keep) {
-      throw coreError('usage', '-dir goes with -keep', { next: 'add -keep or leave -dir out' });
+      throw coreError('usage', '-dir needs -keep', { next: 'add -keep or leave -dir out' });
     }
     if (settings.slices.length === 0) {
-      throw coreError('usage', '-slices names nothing to show', {
+      throw coreError('usage', '-slices names no slice', {
         next: 'choose from contracts, effects, windows',
       });
     }
@@ -118,7 +118,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     context.setReady();
 
     const facts: Fact[] = [];
-    const services: Service[] = [];
+    const services: DemoService[] = [];
     for (const name of settings.slices as readonly Fact['slice'][]) {
       say(`${name}: started`);
       const outcome = await orEnded(SLICES[name](sliceContext), stack, drain);
@@ -145,7 +145,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
   },
 });
 
-/** The slice's outcome, or the end of what it stands on: a server that died or a wish to stop. */
+/** Outcome of the slice; rejects early if a server dies or the demo is stopped. */
 async function orEnded(slice: Promise<Outcome>, stack: Stack, drain: AbortSignal): Promise<Outcome> {
   const over = new AbortController();
   const stopped = aborted(drain).then((): never => {
@@ -163,8 +163,9 @@ async function orEnded(slice: Promise<Outcome>, stack: Stack, drain: AbortSignal
   }
 }
 
-/** Gives the servers and fresh services a life of their own, and says how to end them. */
-async function stay(stack: Stack, services: readonly Service[], dir: string): Promise<string> {
+/** Keeps the servers and new service processes running after exit; returns the text that tells how
+ *  to end them. */
+async function stay(stack: Stack, services: readonly DemoService[], dir: string): Promise<string> {
   const lasting = new Processes({ dir, stay: true, env: process.env });
   const lines: string[] = [];
   for (const { name, args } of services) {

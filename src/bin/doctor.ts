@@ -1,4 +1,4 @@
-/** `millrace doctor`: is this machine, and are these servers, fit for Millrace? */
+/** `millrace doctor`: checks this machine, and the broker and database if there are any. */
 import { join, resolve } from 'node:path';
 import { EXIT } from '../core/errors.ts';
 import { endedServers, runningStack } from '../devstack/stack.ts';
@@ -35,11 +35,11 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
         ({ brokers, postgres } = (await runningStack(folder)) ?? {});
         if (brokers === undefined) {
           const ended = endedServers(folder);
-          const nobody =
+          const noStack =
             ended.length > 0
               ? fail(`${ended.join(' and ')} of ${folder} ended`, 'millrace up starts what ended again')
               : warn(`none runs in ${folder}`, 'millrace up starts one; or give -brokers and -postgres');
-          checks.push({ id: 'stack', ask: () => nobody });
+          checks.push({ id: 'stack', ask: () => noStack });
         }
       } catch (thrown) {
         checks.push({ id: 'stack', ask: () => Promise.reject(thrown) });

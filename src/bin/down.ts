@@ -1,4 +1,4 @@
-/** `millrace down`: ends the stack of a folder. */
+/** `millrace down`: stops the stack of a folder. */
 import { join, resolve } from 'node:path';
 import { stopStack } from '../devstack/stack.ts';
 import { defineCommand } from '../shell/command.ts';

@@ -1,5 +1,5 @@
-/** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as
- *  CSV. */
+/** `millrace engine`: computes event-time windows over a topic. `millrace engine export`: prints
+ *  the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
 import type { Kernels } from '../addon/surface.ts';
@@ -26,9 +26,9 @@ import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
 import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
 import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
 import { progressNote } from './engine/progress.ts';
-import { demandSink, openSink, openSinks, readSink, SINK_SETTINGS } from './engine/sinks.ts';
+import { openSink, openSinks, readSink, requireValidSink, SINK_SETTINGS } from './engine/sinks.ts';
 
-/** Topics that are read or get copies, and a sink that is one. */
+/** Settings under which the command creates topics: the input and late topic, or a Kafka sink. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 
 const SETTINGS = {
@@ -45,21 +45,21 @@ const SETTINGS = {
     type: 'duration',
     default: '10s',
     excludes: ['watermark=global'],
-    help: 'a partition that had nothing to read for so long, or nothing but invalid records and tombstones, holds no window back until its next event; 0: every partition always does',
+    help: 'a partition without a valid event for this long does not hold back the watermark until its next event; 0: every partition always holds it back',
   },
   'partition-interval': {
     type: 'duration',
     default: '30s',
     max: 3_600_000,
     excludes: ['exit-at-end', 'bounded'],
-    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on, and whether it was made again, which ends the run; 0: at the start only',
+    help: 'how often to check the topic for new partitions, which are read from their first record, and for a recreated topic, which ends the run; 0: only at the start',
   },
   'checkpoint-interval': { type: 'duration', default: '5s', min: 10, help: 'time between checkpoints' },
   'snapshot-after': {
     type: 'size',
     default: '16MiB',
     min: 4096,
-    help: 'changelog behind the last whole copy of the state, above which a checkpoint makes another one, once it is longer than the state too; with -state=disk, above which the oldest state goes to disk, once it is longer than that in memory',
+    help: 'size of the changelog since the last snapshot above which a checkpoint writes a new snapshot, if the changelog is also larger than the state; with -state=disk, above which the oldest state is spilled to disk, if the changelog is also larger than the state in memory',
   },
   shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
   ...SINK_SETTINGS,
@@ -68,13 +68,13 @@ const SETTINGS = {
     type: 'bool',
     default: 'false',
     excludes: ['bounded'],
-    help: 'stop at the offsets that are the end now; what is still open stays in the checkpoint',
+    help: 'stop at the current end offsets; open windows stay in the checkpoint',
   },
-  bounded: { type: 'bool', default: 'false', help: 'like -exit-at-end, and fire everything that is open' },
+  bounded: { type: 'bool', default: 'false', help: 'like -exit-at-end, and fire all open windows' },
   'create-topics': {
     type: 'bool',
     default: 'true',
-    help: 'create -topic and -late-topic where they are missing',
+    help: 'create -topic and -late-topic if they are missing',
   },
   partitions: {
     type: 'int',
@@ -92,13 +92,13 @@ const SETTINGS = {
     needs: ['create-topics'],
     help: 'retention of a created topic',
   },
-  'batch-rows': { type: 'int', default: '16384', min: 1, max: 1_048_576, help: 'events taken at once' },
+  'batch-rows': { type: 'int', default: '16384', min: 1, max: 1_048_576, help: 'events in a batch' },
   'batch-bytes': {
     type: 'size',
     default: '8MiB',
     min: 4096,
     max: 1_073_741_824,
-    help: 'bytes of records taken at once; a larger record stops the engine',
+    help: 'bytes of records in a batch; a larger record stops the engine',
   },
   chaos: CHAOS_SETTING,
 } as const;
@@ -107,7 +107,7 @@ type Context = CommandContext<typeof SETTINGS>;
 
 const HEADER = 'account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow';
 
-/** Routes are asked for before there is an engine. */
+/** Engine of each context: the routes are built before the engine exists. */
 const engines = new WeakMap<object, Engine>();
 
 function neededBrokers(context: Context): string {
@@ -118,7 +118,8 @@ function neededBrokers(context: Context): string {
   return brokers;
 }
 
-/** Waits for the reader, so that a long export never piles up in memory. */
+/** Resolves when the reader of stdout has taken the text, so that a long export does not accumulate
+ *  in memory. */
 const writeOut = (text: string): Promise<void> =>
   new Promise((resolve) => process.stdout.write(text, () => resolve()));
 
@@ -147,7 +148,8 @@ async function exportSink(context: Context): Promise<number> {
   return EXIT.done;
 }
 
-/** Partitions of a topic, which is created where that is asked for. */
+/** Returns the number of partitions of a topic. Creates the topic if it is missing and
+ *  -create-topics is on. */
 async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string): Promise<number> {
   const { settings } = context;
   const find = async () => (await admin.listTopics()).find((one) => one.topic === topic);
@@ -175,7 +177,7 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
   return found.partitions.length;
 }
 
-/** Asks over a connection of its own, which is opened when it is asked first. */
+/** Returns a function that queries the topic over its own admin connection, opened on first use. */
 function topicFinder(
   context: Context,
   driver: BrokerDriver,
@@ -204,7 +206,7 @@ async function openSource(
   shares: MemoryShares | undefined,
 ) {
   const { settings, log } = context;
-  // What one fetch brings comes on top of what is queued.
+  // librdkafka holds one fetch in addition to the queued messages.
   const kilobytes = Math.floor((shares?.fetchBytes ?? 0) / 2048);
   const fetched = shares && {
     'queued.max.messages.kbytes': kilobytes,
@@ -213,14 +215,14 @@ async function openSource(
   const consumer = await driver.consumer({
     brokers: neededBrokers(context),
     clientId: 'millrace-engine',
-    // Nothing is committed: the offsets stand in the checkpoint.
+    // Offsets are stored in the checkpoint; nothing is committed.
     group: `millrace-engine-${randomUUID()}`,
     autoOffsetReset: 'error',
     partitionEof: true,
     properties: {
       'enable.auto.commit': false,
       ...fetched,
-      // A partition can be read once this client knows of it as well.
+      // The client can assign a new partition only after its own metadata refresh.
       ...(settings['partition-interval'] === 0
         ? {}
         : { 'topic.metadata.refresh.interval.ms': Math.max(10, settings['partition-interval']) }),
@@ -246,7 +248,7 @@ async function openSource(
   return source;
 }
 
-/** Makes the topics that are missing, and finds the one that is read. Closes the admin client. */
+/** Creates missing topics and describes the input topic. Closes the admin client. */
 async function openTopics(
   context: Context,
   admin: BrokerAdmin,
@@ -271,7 +273,7 @@ function openProgress(context: Context, stages: Stages, metrics: ReturnType<type
   return context.progress({ what: 'events', unit: 'events', note });
 }
 
-/** Runs an engine from its restore to its end, and prints what it did. */
+/** Runs an engine from its restore to its end and prints the summary. */
 async function runToEnd(
   context: Context,
   parts: {
@@ -297,7 +299,7 @@ async function runToEnd(
   return EXIT.done;
 }
 
-/** Flags of a run that no other function reads. */
+/** Engine options that depend only on flags and memory shares. */
 function runOptions({ settings }: Context, shares: MemoryShares | undefined) {
   return {
     ...(shares === undefined ? {} : { lateBytesMax: shares.lateBytes }),
@@ -325,10 +327,10 @@ async function runEngine(context: Context): Promise<number> {
   const brokers = neededBrokers(context);
   const group = groupName(context);
   const shares = memoryOf(context);
-  demandSink(context);
+  requireValidSink(context);
   const disk = await openStateDir(context);
   if (disk === undefined) {
-    context.print('ended while it waited for its folder', { consumed: 0 });
+    context.print('stopped while waiting for -state-dir', { consumed: 0 });
     return EXIT.done;
   }
   const sink = await openSink(context);
@@ -339,7 +341,7 @@ async function runEngine(context: Context): Promise<number> {
   const found = await openTopics(context, admin, { topic: job.topic, lateName });
   const { partitionCount, topicId } = found;
   log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
-  // Only where everything else is there is something made in the folder.
+  // Create the spill folder only after the broker and the sink were reached.
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
   const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
@@ -415,7 +417,7 @@ answers fired windows, with open=true the others too, GET /watermark how far eve
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
     if (action !== undefined) {
-      throw coreError('usage', `engine takes export or nothing, not ${JSON.stringify(action)}`, {
+      throw coreError('usage', `engine accepts only the argument export, not ${JSON.stringify(action)}`, {
         next: 'see -help',
       });
     }

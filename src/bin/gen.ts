@@ -16,7 +16,7 @@ import { DEFAULT_ORDERS, OrderGenerator, type OrderVersion } from '../gen/order.
 import { OrderSource, orderLine } from '../gen/order-source.ts';
 import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
-import { ByteSink, TopicSink } from '../gen/sinks.ts';
+import { BatchTopicSink, ByteSink } from '../gen/sinks.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
 import { brokerDriver, kernels } from '../shell/drivers.ts';
@@ -25,15 +25,15 @@ import { makeTopics } from '../shell/topics.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 
 const SETTINGS = {
-  kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },
+  kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'kind of generated data' },
   out: { type: 'string', default: '-', help: 'kafka:TOPIC, file:PATH or - for stdout' },
   seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same bytes on every machine' },
-  count: { type: 'int', default: '1000000', min: 0, help: 'how many; 0 goes on until it is stopped' },
+  count: { type: 'int', default: '1000000', min: 0, help: 'number of events or orders; 0: until stopped' },
   rate: {
     type: 'rate',
     default: '0',
     min: 0,
-    help: 'a second, on a schedule of its own (open model); 0 is as fast as the output takes them',
+    help: 'events or orders a second on a fixed schedule (open model); 0: as fast as the output accepts them',
   },
   accounts: { type: 'int', default: '1000000', min: 1, max: ZIPF_RANKS_MAX, help: 'distinct accounts' },
   zipf: {
@@ -51,12 +51,12 @@ const SETTINGS = {
     type: 'int',
     default: String(DEFAULT_EVENTS.baseMs),
     min: 0,
-    help: 'event time of the first, ms since the epoch',
+    help: 'event time of the first event or order, in ms since the epoch',
   },
   'per-ms': {
     type: 'number',
     default: String(DEFAULT_EVENTS.perMs),
-    help: 'events: how many in a millisecond of event time; 0.02 is one every 50 ms',
+    help: 'events: events in a millisecond of event time; 0.02 is one every 50 ms',
   },
   'value-min': { type: 'int', default: String(DEFAULT_EVENTS.valueMin), help: 'events: least value' },
   'value-max': { type: 'int', default: String(DEFAULT_EVENTS.valueMax), help: 'events: largest value' },
@@ -64,7 +64,7 @@ const SETTINGS = {
     type: 'string',
     choices: ['true', 'delayed'],
     default: 'true',
-    help: 'events: in the order of event time, or as they arrive after a delay each',
+    help: 'events: true: in the order of event time; delayed: in the order of arrival after a random delay',
   },
   'typical-max': { type: 'duration', default: '3s', help: 'delayed: largest typical delay' },
   tail: {
@@ -80,18 +80,18 @@ const SETTINGS = {
     default: String(DEFAULT_EVENTS.delays.stragglers),
     min: 0,
     max: 1,
-    help: 'delayed: share of events that come much later',
+    help: 'delayed: share of stragglers, events with a much longer delay',
   },
   'straggler-max': { type: 'duration', default: '2h', help: 'delayed: largest delay of a straggler' },
   versions: {
     type: 'ints',
-    help: 'orders: schema versions that are mixed, for example 1,2,3 (default: -schema-version)',
+    help: 'orders: schema versions to mix, for example 1,2,3 (default: -schema-version)',
   },
   'schema-version': {
     type: 'int',
     default: '1',
     min: 1,
-    help: 'orders: the one schema version that is written',
+    help: 'orders: schema version to write',
   },
   format: {
     type: 'string',
@@ -104,7 +104,7 @@ const SETTINGS = {
     help: 'orders: print the schema text of this version (1, 2, 3 or breaking) in -format and end',
   },
   digest: { type: 'bool', default: 'true', help: 'print the XXH32 of all values' },
-  'batch-rows': { type: 'int', default: '4096', min: 1, max: 65_536, help: 'rows moved at once' },
+  'batch-rows': { type: 'int', default: '4096', min: 1, max: 65_536, help: 'rows in a batch' },
   registry: {
     type: 'string',
     default: 'http://127.0.0.1:8081',
@@ -119,7 +119,7 @@ const SETTINGS = {
     help: 'how long to try to reach registry and broker',
   },
   brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topic if it is missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,
   retention: { type: 'duration', default: '7d', min: 0, help: 'retention of a created topic' },
@@ -127,14 +127,15 @@ const SETTINGS = {
     type: 'string',
     choices: ['none', 'gzip', 'snappy', 'lz4', 'zstd'],
     default: 'none',
-    help: 'of the batches sent to the topic',
+    help: 'compression of the batches sent to the topic',
   },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-/** One at the generator, one on its way, two to spare: enough that neither waits for the other. */
-const BATCHES_UNDER_WAY = 4;
+/** One batch in the generator, one in flight to the output and two spare, so that neither side
+ *  waits for the other. */
+const BATCHES_IN_FLIGHT_MAX = 4;
 /** Room for one order in a batch; the largest that the generator makes is smaller. */
 const ORDER_BYTES_MAX = 2048;
 
@@ -241,7 +242,7 @@ async function sourceOf(
         next: 'give -format=avro or -format=protobuf',
       });
     }
-    // The codecs are loaded by those who need them.
+    // Loads the codecs only when they are needed.
     const { framedOrders } = await import('./gen/framed-orders.ts');
     encode = await framedOrders({
       registry: settings,
@@ -261,8 +262,9 @@ async function sourceOf(
   return new OrderSource(generator, versions, encode, countOf(context));
 }
 
-/** Creates the topic, or demands that it is there: a producer would wait for it for minutes. */
-async function demandTopic(context: Context, admin: BrokerAdmin, topic: string): Promise<void> {
+/** Creates the topic, or requires that it exists: a producer would retry an unknown topic for
+ *  minutes. */
+async function ensureTopic(context: Context, admin: BrokerAdmin, topic: string): Promise<void> {
   const { settings } = context;
   if (settings['create-topics']) {
     const config = { 'retention.ms': String(settings.retention) };
@@ -293,7 +295,7 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
   };
   const admin = await driver.admin(options);
   try {
-    await demandTopic(context, admin, topic);
+    await ensureTopic(context, admin, topic);
   } finally {
     await admin.close();
   }
@@ -304,7 +306,7 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
     compression: settings.compression as 'none',
   });
   context.onClose(() => producer.close());
-  return new TopicSink(producer, topic);
+  return new BatchTopicSink(producer, topic);
 }
 
 async function fileSink(context: Context, path: string): Promise<BatchSink> {
@@ -332,7 +334,7 @@ async function fileSink(context: Context, path: string): Promise<BatchSink> {
   });
 }
 
-/** Lets one write follow the other. */
+/** Serialises writes. */
 function chained(writeBytes: (bytes: Uint8Array) => Promise<void>): BatchSink {
   let last: Promise<void> = Promise.resolve();
   return new ByteSink((bytes) => {
@@ -360,7 +362,7 @@ async function run(context: Context): Promise<number> {
   if (settings['print-schema'] !== undefined) return printSchema(context, settings['print-schema']);
   const output = outputOf(settings.out);
   if (output.kind === 'stdout' && settings.json) {
-    throw coreError('usage', '-json and -out=- both want stdout', {
+    throw coreError('usage', '-json and -out=- both write to stdout', {
       next: 'give -out=file:PATH or -out=kafka:TOPIC, or leave -json out',
     });
   }
@@ -369,7 +371,7 @@ async function run(context: Context): Promise<number> {
   const source = await sourceOf(context, chosen, gen, output);
   const sink = await sinkOf(context, output);
   const rowBytes = settings.kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX;
-  const batches = Array.from({ length: BATCHES_UNDER_WAY }, () =>
+  const batches = Array.from({ length: BATCHES_IN_FLIGHT_MAX }, () =>
     RecordBatch.create(settings['batch-rows'], settings['batch-rows'] * rowBytes),
   );
   const generated = metrics.counter('gen_rows_total', 'Rows generated and taken by the output.', ['kind']);

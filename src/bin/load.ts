@@ -1,5 +1,5 @@
-/** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows.
- */
+/** `millrace load`: sends orders over HTTP on a fixed schedule and writes a ledger of all
+ *  outcomes. */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { connect } from 'node:net';
 import { sleep } from '../core/clock.ts';
@@ -23,10 +23,10 @@ const SETTINGS = {
     type: 'rate',
     default: '1000',
     min: 0.001,
-    help: 'requests a second, first sends and repeats together',
+    help: 'requests a second, including repeats',
   },
-  count: { type: 'int', default: '0', min: 0, help: 'intents in all; 0 is no bound' },
-  duration: { type: 'duration', default: '10s', min: 0, help: 'how long intents are sent; 0 is no bound' },
+  count: { type: 'int', default: '0', min: 0, help: 'number of intents; 0: unbounded' },
+  duration: { type: 'duration', default: '10s', min: 0, help: 'how long intents are sent; 0: unbounded' },
   'retry-rate': {
     type: 'number',
     default: '0.15',
@@ -34,13 +34,13 @@ const SETTINGS = {
     max: 1,
     help: 'share of intents that are followed by 1 to 3 repeats of a key',
   },
-  'retry-within': { type: 'duration', default: '2s', min: 0, help: 'repeats follow within this long' },
+  'retry-within': { type: 'duration', default: '2s', min: 0, help: 'repeats follow within this time' },
   keys: {
     type: 'int',
     default: '10000',
     min: 1,
     max: ZIPF_RANKS_MAX,
-    help: 'size of the hot set of keys that are repeated',
+    help: 'number of recent keys from which repeats are drawn',
   },
   accounts: { type: 'int', default: '1000000', min: 1, max: ZIPF_RANKS_MAX, help: 'distinct accounts' },
   zipf: {
@@ -63,13 +63,13 @@ const SETTINGS = {
     type: 'duration',
     default: '30s',
     min: 0,
-    help: 'how long after the last intent unanswered requests are sent again',
+    help: 'how long unanswered requests are retried after the last intent',
   },
   'under-way-max': {
     type: 'int',
     default: '50000',
     min: 1,
-    help: 'requests under way above which due ones wait',
+    help: 'requests in flight above which due requests wait',
   },
 } as const;
 
@@ -78,7 +78,7 @@ type Context = CommandContext<typeof SETTINGS>;
 const REPLY_BYTES_MAX = 1024 * 1024;
 const RESEND_FIRST_MS = 100;
 const RESEND_MAX_MS = 5000;
-/** Of -drain-timeout, kept for the end of the ledger and the report. */
+/** Part of -drain-timeout that is reserved for the end of the ledger and the report. */
 const DRAIN_RESERVE_MS = 3000;
 
 function openLedger(context: Context): LedgerWriter {
@@ -152,8 +152,9 @@ function report(context: Context, result: LoadResult): void {
   });
 }
 
-/** A wrong address is told at once, not after every intent has given up. @throws unreachable */
-function demandReachable(target: string, timeoutMs: number): Promise<void> {
+/** Fails fast on a wrong address instead of after every intent has timed out. @throws
+ *  unreachable */
+function requireReachable(target: string, timeoutMs: number): Promise<void> {
   const { hostname, port, protocol } = new URL(target);
   const at = Number(port) || (protocol === 'https:' ? 443 : 80);
   return new Promise((resolve, reject) => {
@@ -161,7 +162,7 @@ function demandReachable(target: string, timeoutMs: number): Promise<void> {
     const refuse = (why: string): void => {
       socket.destroy();
       const next = 'start the service or give -target=http://host:port';
-      reject(coreError('unreachable', `nobody answers at ${target} (${why})`, { next }));
+      reject(coreError('unreachable', `no connection to ${target} (${why})`, { next }));
     };
     socket.once('connect', () => {
       socket.destroy();
@@ -174,8 +175,7 @@ function demandReachable(target: string, timeoutMs: number): Promise<void> {
 
 async function run(context: Context): Promise<number> {
   const { settings, clock, metrics } = context;
-  if (settings.count === 0 && settings.duration === 0)
-    context.log.info({}, 'no bound: sends until it is stopped');
+  if (settings.count === 0 && settings.duration === 0) context.log.info({}, 'no bound: sends until stopped');
   const intents = new Intents({
     seed: BigInt(settings.seed),
     accounts: settings.accounts,
@@ -199,9 +199,9 @@ async function run(context: Context): Promise<number> {
   context.onClose(() => client.close());
   const ledger = openLedger(context);
   try {
-    await demandReachable(settings.target, settings.timeout);
+    await requireReachable(settings.target, settings.timeout);
   } catch (thrown) {
-    // Nothing was sent: a file that knows nothing would only be in the way of the next try.
+    // Nothing was sent, so an empty ledger would only make the next run fail.
     if (settings.ledger !== undefined) rmSync(settings.ledger, { force: true });
     throw thrown;
   }
@@ -213,7 +213,7 @@ async function run(context: Context): Promise<number> {
     started_ms: clock.wallNowMs(),
   };
   ledger.append([start]);
-  const answers = metrics.counter('load_requests_total', 'Requests by what they brought.', ['outcome']);
+  const answers = metrics.counter('load_requests_total', 'Requests by outcome.', ['outcome']);
   const seconds = metrics.histogram(
     'load_latency_seconds',
     'From the due time of a request to its final answer.',
@@ -233,7 +233,7 @@ async function run(context: Context): Promise<number> {
     resendMaxMs: RESEND_MAX_MS,
     giveUpMs: settings['give-up'],
     giveUpDrainingMs: Math.max(0, settings['drain-timeout'] - DRAIN_RESERVE_MS),
-    underWayMax: settings['under-way-max'],
+    inFlightMax: settings['under-way-max'],
     onAnswer: (outcome, latencyMs) => {
       answers.add(1, answers.series(outcome));
       if (outcome === 'failed') return progress.error();
@@ -255,8 +255,8 @@ export const command = defineCommand({
   name: 'load',
   summary: 'Send orders over HTTP at a fixed rate, with repeats, and keep a ledger of every reply.',
   description: [
-    'An open model: a slow server changes no due time, and latency counts from the due time. What brings no final',
-    'answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
+    'An open model: a slow server does not delay due times, and latency counts from the due time. A request without',
+    'a final answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
     'Example: millrace load -target=http://127.0.0.1:8080 -rate=500 -duration=20s -ledger=/tmp/ledger.jsonl',
   ].join('\n'),
   settings: SETTINGS,

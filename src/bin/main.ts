@@ -1,4 +1,4 @@
-/** The list of commands, and the process they run in. */
+/** The table of commands and the entry point of the process. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
 import type { Command } from '../shell/command.ts';
@@ -8,8 +8,7 @@ import { fail, isJson, runCommand } from '../shell/run.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
 
-/** Commands by name, in the order of the list. Loaded when asked for, so that no command pays for
- *  another. */
+/** Commands by name, in the order of the listing. Each is loaded on demand. */
 export const COMMANDS: Readonly<Record<string, Load>> = {
   demo: () => import('./demo.ts'),
   up: () => import('./up.ts'),
@@ -51,18 +50,18 @@ async function listing(): Promise<string> {
   ].join('\n');
 }
 
-async function dispatch(argv: readonly string[], world: ProcessEnv): Promise<number> {
+async function dispatch(argv: readonly string[], env: ProcessEnv): Promise<number> {
   // `help COMMAND` is `COMMAND -help`.
   const asked = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '-help'] : argv;
-  // A command may have commands of its own, named by two words.
+  // A command may have subcommands, named by two words.
   const two = asked.slice(0, 2).join(' ');
   const [name, ...rest] = asked.length > 1 && Object.hasOwn(COMMANDS, two) ? [two, ...asked.slice(2)] : asked;
   if (name === undefined || /^(--?help|--?h|help)$/.test(name)) {
-    await world.writeData(await listing());
+    await env.writeData(await listing());
     return EXIT.done;
   }
   if (/^(--?version|version)$/.test(name)) {
-    await world.writeData(`${packageVersion()} build ${buildDigest()}\n`);
+    await env.writeData(`${packageVersion()} build ${buildDigest()}\n`);
     return EXIT.done;
   }
   const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
@@ -75,18 +74,18 @@ async function dispatch(argv: readonly string[], world: ProcessEnv): Promise<num
     throw coreError('usage', `unknown command ${JSON.stringify(name)}`, { next });
   }
   process.title = `millrace ${name}`;
-  return runCommand((await load()).command, rest, world);
+  return runCommand((await load()).command, rest, env);
 }
 
 /** Runs the process; ends it with the command's exit code. */
 export async function main(argv: readonly string[]): Promise<void> {
-  const world = processEnv();
+  const env = processEnv();
   try {
-    const code = await dispatch(argv, world);
-    // What a command wrote by itself leaves before the process does.
-    await world.writeData('');
-    world.exit(code);
+    const code = await dispatch(argv, env);
+    // Flush stdout before the process exits.
+    await env.writeData('');
+    env.exit(code);
   } catch (thrown) {
-    world.exit(await fail(world, thrown, argv.some(isJson), false));
+    env.exit(await fail(env, thrown, argv.some(isJson), false));
   }
 }

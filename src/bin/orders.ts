@@ -26,13 +26,13 @@ type Context = CommandContext<typeof SETTINGS>;
 
 interface Parts {
   readonly ids: UuidV7;
-  /** Gate of both transports, so that a client has one rate. Undefined: every caller may do
-   *  everything. */
+  /** Shared by both transports, so that a client has one rate limit. Undefined: no access
+   *  control. */
   readonly gate: RequestGate | undefined;
   orders: Orders | undefined;
 }
 
-/** Routes are asked for before the database is open; both look their parts up here. */
+/** The routes are built before the database is open; both find their parts here. */
 const partsByContext = new WeakMap<object, Parts>();
 
 function partsOf(context: Context): Parts {
@@ -47,12 +47,12 @@ function partsOf(context: Context): Parts {
         counters: () => ({
           decisions: context.metrics.counter(
             'orders_auth_decisions_total',
-            'Requests by how they identified themselves and what was decided.',
+            'Requests by authentication scheme and outcome.',
             ['scheme', 'outcome'],
           ),
           reloads: context.metrics.counter(
             'orders_auth_reloads_total',
-            'Files that were read again after a change.',
+            'Reloads of credential files after a change.',
             ['file', 'outcome'],
           ),
         }),
@@ -64,8 +64,8 @@ function partsOf(context: Context): Parts {
   return parts;
 }
 
-/** A request that was taken before SIGTERM must have its answer before its connection is closed.
- *  @throws bad_value */
+/** A request accepted before SIGTERM must be answered before its connection is closed. @throws
+ *  bad_value */
 function requireTimeToDrain(settings: Context['settings']): void {
   const { deadline, 'drain-timeout': drainMs } = settings;
   const openMs = grpcDrainMs(settings);
@@ -103,7 +103,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
   millrace orders -postgres=postgres://me@127.0.0.1/shop -migrate
 `,
   settings: SETTINGS,
-  // Every byte of a key counts, a client that pipelines gets every answer, and a token may be long.
+  // Keys count in bytes, pipelined requests all need their answer, and a token may be long.
   httpNeeds: ({ settings }) => [
     'header_bytes',
     'pipeline_waits',
@@ -143,7 +143,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
     context.setReady();
     await grpc?.askHealth();
     await aborted(context.drain);
-    // Calls under way still need the database, which closes next.
+    // Calls in flight still need the database, which closes next.
     await grpc?.drain(grpcDrainMs(context.settings));
     return 0;
   },

@@ -1,4 +1,4 @@
-/** `millrace payments`: one charge an order, however often its event is delivered. */
+/** `millrace payments`: charges each order exactly once, however often its event is delivered. */
 
 import { sleep } from '../core/clock.ts';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
@@ -28,14 +28,14 @@ import { listParked, redriveParked } from './payments/parked.ts';
 import { type PaymentsContext as Context, SETTINGS } from './payments/settings.ts';
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** A row that another transaction holds for longer is waited for outside, with the partitions
- *  paused. */
+/** Lock timeout of a batch. A batch whose rows stay locked longer is retried after a pause, with
+ *  the partitions paused. */
 const LOCK_TIMEOUT_MS = 10_000;
-/** A host that vanished without a word is given up after this long; far above what a batch or a
- *  partition takes. */
+/** Answer timeout, which detects a host that vanished without closing the connection. Far longer
+ *  than a batch or a partition change takes. */
 const ANSWER_TIMEOUT_MS = 60_000;
 const WATERMARKS_TIMEOUT_MS = 10_000;
-const LEADER_LOOK_MS = 100;
+const LEADER_POLL_MS = 100;
 
 async function openDatabase(context: Context): Promise<SqlPool> {
   const { settings } = context;
@@ -44,15 +44,15 @@ async function openDatabase(context: Context): Promise<SqlPool> {
     url: withSettings(settings.postgres, {
       schema: settings.schema,
       lockTimeoutMs: LOCK_TIMEOUT_MS,
-      // Whom the group takes for dead holds no rows either: who reads its partitions next would
-      // wait for them.
+      // An evicted member must not keep row locks: the next owner of its partitions would wait for
+      // them.
       more: { idle_in_transaction_session_timeout: String(settings['session-timeout']) },
     }),
     applicationName: 'millrace payments',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
   };
   if (settings.migrate) {
-    // What a migration does to large tables may take long.
+    // No answer timeout: a migration of large tables may take long.
     const patient = await driver.connect({ ...options, connectionsMax: 1 });
     try {
       const applied = await migrate(patient, settings.schema, 'payments', migrationsOf('payments'));
@@ -61,7 +61,7 @@ async function openDatabase(context: Context): Promise<SqlPool> {
       await patient.close();
     }
   }
-  // The batch, and beside it the inbox's keeper and the look at readiness.
+  // Connections for the batch, the inbox keeper and the readiness check.
   const pool = await driver.connect({ ...options, connectionsMax: 3, answerTimeoutMs: ANSWER_TIMEOUT_MS });
   context.onClose(() => pool.close());
   await requireTables(pool, settings.schema, PAYMENTS_TABLES, 'payments');
@@ -69,7 +69,7 @@ async function openDatabase(context: Context): Promise<SqlPool> {
   return pool;
 }
 
-/** Partitions of the topic, which is created where that is asked for. */
+/** Partitions of the topic. Creates the topic if it is missing and -create-topics is on. */
 async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<readonly number[]> {
   const { settings } = context;
   const { topic } = settings;
@@ -93,8 +93,8 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
   return found.partitions;
 }
 
-/** Asks again while a partition of a topic that was made a moment ago has no leader yet. */
-async function led<T>({ clock, drain }: Context, ask: () => Promise<T>): Promise<T> {
+/** Retries while a partition of a newly created topic has no leader yet. */
+async function retryUntilLed<T>({ clock, drain }: Context, ask: () => Promise<T>): Promise<T> {
   const deadlineMs = clock.monotonicMs() + WATERMARKS_TIMEOUT_MS;
   for (;;) {
     try {
@@ -102,12 +102,12 @@ async function led<T>({ clock, drain }: Context, ask: () => Promise<T>): Promise
     } catch (thrown) {
       const later = findMillraceError(thrown)?.code === 'broker_unavailable' && !drain.aborted;
       if (!later || clock.monotonicMs() > deadlineMs) throw thrown;
-      await sleep(clock, LEADER_LOOK_MS, drain);
+      await sleep(clock, LEADER_POLL_MS, drain);
     }
   }
 }
 
-/** The next offset of each partition that holds a record now. */
+/** End offset of each partition that holds a record now. */
 async function endsOf(
   context: Context,
   driver: BrokerDriver,
@@ -119,7 +119,7 @@ async function endsOf(
   try {
     const ends = new Map<number, bigint>();
     for (const partition of partitions) {
-      const { low, high } = await led(context, () =>
+      const { low, high } = await retryUntilLed(context, () =>
         probe.watermarkOffsets({ topic, partition }, WATERMARKS_TIMEOUT_MS),
       );
       if (high > low) ends.set(partition, high);
@@ -148,7 +148,7 @@ function ttlOf(context: Context): DedupTtl {
     margin_seconds: ttl.marginMs / 1000,
   };
   if (ttl.marginMs < 0)
-    log.warn(fields, 'the dedup TTL is below the redelivery horizon: a late duplicate may come as unseen');
+    log.warn(fields, 'the dedup TTL is below the redelivery horizon: a late duplicate may count as new');
   else log.info(fields, 'dedup TTL covers the redelivery horizon');
   return ttl;
 }
@@ -160,7 +160,7 @@ function watchHealth(context: Context, pool: SqlPool, consumer: PaymentsConsumer
     if (!consumer.isHealthy())
       throw coreError(
         'unreachable',
-        'the database does not take the batch; the log says why, and it is tried again',
+        'the database does not take the batch; it is retried, and the log has the error',
       );
     return true;
   });
@@ -246,10 +246,10 @@ export const command = defineCommand({
   name: 'payments',
   summary: 'Charge each order of order.events once, in one transaction with its inbox row',
   description: `
-Reads the topic as a group. A batch is one transaction: the msg_ids into inbox, a charge for each that was not there, and a
+Reads the topic as a group. A batch is one transaction: the msg_ids into inbox, a charge for each new msg_id, and a
 row in payments_suppressed for each delivery that charged nothing; offsets are committed afterwards. A record that cannot
-become a charge goes to payments_parked and holds nothing up: -parked lists these, -redrive takes them again once what was
-wrong is mended.
+become a charge goes to payments_parked and does not block its partition: -parked lists these, -redrive processes them
+again once the cause is fixed.
 
   millrace payments -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop -migrate
   millrace payments -postgres=postgres://me@127.0.0.1/shop -redrive -redrive-reason=refused

@@ -20,22 +20,22 @@ import {
 
 const SETTINGS = {
   ...CLIENT_SETTINGS,
-  schema: { type: 'string', required: true, help: 'file with the schema that the records are written with' },
+  schema: { type: 'string', required: true, help: 'schema file of the records' },
   compat: { type: 'string', choices: LEVELS, help: 'set the compatibility level of the subject first' },
   rate: {
     type: 'rate',
     default: '0',
     min: 0,
-    help: 'records a second over all instances; 0 is as fast as the broker takes them',
+    help: 'records a second over all instances; 0: as fast as the broker accepts them',
   },
-  count: { type: 'int', default: '0', min: 0, help: 'how many records; 0 goes on until it is stopped' },
+  count: { type: 'int', default: '0', min: 0, help: 'number of records; 0: until stopped' },
   seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same orders' },
-  key: { type: 'string', default: 'order_id', help: 'field that is the record key; empty for no key' },
+  key: { type: 'string', default: 'order_id', help: 'field used as the record key; empty for no key' },
   compression: {
     type: 'string',
     choices: ['none', 'gzip', 'snappy', 'lz4', 'zstd'],
     default: 'none',
-    help: 'of the batches sent to the topic',
+    help: 'compression of the batches sent to the topic',
   },
 } as const;
 
@@ -57,14 +57,14 @@ function readSchema(path: string): string {
   }
 }
 
-/** The key of an order: a text as it is, a number as its digits. @throws bad_value */
+/** Key of an order: a string as it is, a number in decimal. @throws bad_value */
 function keyOf(context: Context): (value: unknown) => string | null {
   const name = context.settings.key;
   if (name === '') return () => null;
   return (value) => {
     const key = (value as Readonly<Record<string, unknown>>)[name];
     if (typeof key !== 'string' && typeof key !== 'bigint' && typeof key !== 'number') {
-      throw coreError('bad_value', `-key=${name} is no text or number field of an order`, {
+      throw coreError('bad_value', `-key=${name} is not a string or number field of an order`, {
         next: 'give a field name, or -key= for none',
       });
     }
@@ -82,7 +82,7 @@ export const command = defineCommand({
     const { settings } = context;
     const format = formatOf(context);
     const text = readSchema(settings.schema);
-    // A broken file is told before anything is reached for.
+    // A broken schema file is reported before any connection is made.
     const codec = writerCodec(parseSchema(format, text));
     const topic = topicOf(context);
     const client = registryClient(context);
@@ -114,7 +114,7 @@ export const command = defineCommand({
           producer,
           topic,
           codec,
-          // The write cache answers: the registry was asked once.
+          // The write cache answers, so the registry is asked only once.
           schemaId: () => client.register(settings.subject, format, text),
           kernels,
           clock: context.clock,

@@ -1,5 +1,5 @@
-/** `millrace reconcile`: whether every intent has had exactly one effect, and the ids of those that
- *  have not. */
+/** `millrace reconcile`: checks that every intent had exactly one effect, and lists the ids of
+ *  violations. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { sleep } from '../core/clock.ts';
@@ -22,21 +22,21 @@ const SETTINGS = {
     help: 'database, postgres://user:password@host:port/name',
   },
   schema: { type: 'string', default: 'public', help: 'schema of orders, idempotency_keys and outbox' },
-  'payments-schema': { type: 'string', help: 'schema of inbox and charges, where it is not -schema' },
+  'payments-schema': { type: 'string', help: 'schema of inbox and charges, if not -schema' },
   ledger: {
     type: 'list',
-    help: 'files that millrace load wrote: what the clients know, all of them; without, the stored keys are the intents',
+    help: 'ledger files of all runs of millrace load; without it, the stored idempotency keys are the intents',
   },
   'key-ttl': {
     type: 'duration',
     min: 1000,
-    help: 'after how long keys may be gone, where orders had a shorter -key-ttl than it has: orders older than that are not judged by their key (default: what orders has)',
+    help: 'age after which idempotency keys may have expired; set it if the orders service formerly had a shorter -key-ttl. Older orders are not compared with keys (default: the -key-ttl stored in the database)',
   },
   settle: {
     type: 'duration',
     default: '15s',
     max: 3_600_000,
-    help: 'how long an order may be in flight: where rows differ and some are younger, they are compared again once it is over; 0 compares once, all rows',
+    help: 'how long an order may be in flight: if younger rows differ, they are compared again after this time; 0: compare all rows once',
   },
   from: { type: 'string', help: 'judge rows from this time on, such as 2026-11-21T09:30:00Z' },
   to: { type: 'string', help: 'judge rows up to this time' },
@@ -67,7 +67,7 @@ async function* entriesOf(path: string): AsyncGenerator<LedgerEntry> {
   }
 }
 
-/** Ledgers that cannot be opened are named before the database is asked. */
+/** Checks that all ledgers can be opened before the database is queried. */
 async function checkFiles(paths: readonly string[]): Promise<void> {
   for (const path of paths) {
     const found = await stat(path).catch((cause: unknown) => {
@@ -109,15 +109,13 @@ async function run(context: Context): Promise<number> {
   context.onClose(() => pool.close());
   context.setReady();
   const progress = context.progress({ what: 'ledger', unit: 'entries' });
-  const deltas = metrics.gauge(
-    'reconcile_deltas',
-    'Members of each class of delta that was compared so far.',
-    ['class'],
-  );
-  // An exit code of 0 would say that the invariant holds.
-  const goOn = (): void => {
+  const deltas = metrics.gauge('reconcile_deltas', 'Number of ids in each class of delta compared so far.', [
+    'class',
+  ]);
+  // A stopped comparison must not exit with 0, which would mean that the invariant holds.
+  const throwIfDrained = (): void => {
     if (context.drain.aborted)
-      throw coreError('unreachable', 'the comparison was stopped before it was over');
+      throw coreError('unreachable', 'the comparison was stopped before it finished');
   };
   const result = await reconcile({
     pool,
@@ -133,19 +131,20 @@ async function run(context: Context): Promise<number> {
         'rows differ and may be in flight; they are compared again',
       );
       await sleep(context.clock, ms, context.drain);
-      goOn();
+      throwIfDrained();
     },
     ...(settings['key-ttl'] === undefined ? {} : { keyTtlMs: settings['key-ttl'] }),
     idsMax: settings.ids,
     onEntry: () => {
-      goOn();
+      throwIfDrained();
       progress.add(1);
     },
     onClass: (name) => {
-      goOn();
+      throwIfDrained();
       context.log.debug({ class: name }, 'comparing');
     },
-    // At once: the process ends with the last class, and nobody could ask for what is set then.
+    // Set immediately: the process ends after the last class, and a later value would not be
+    // scraped.
     onCompared: (name, count) => deltas.set(count, deltas.series(name)),
   });
   progress.done();
@@ -159,7 +158,7 @@ export const command = defineCommand({
   description: `
 Takes one snapshot of the database and compares what the clients intended (their ledgers), what was ordered and what was
 charged, row by row. Exit code 1 when the invariant is broken: an effect lost, done twice, or done with another amount.
-During load, orders younger than the start are left out, and -settle decides how long one may be in flight.
+During load, orders younger than the start are excluded; -settle sets how long an order may be in flight.
 
   millrace reconcile -postgres=postgres://me@127.0.0.1/shop -ledger=/tmp/ledger.jsonl
 `,

@@ -1,4 +1,4 @@
-/** `millrace registry`: the schema registry over HTTP. */
+/** `millrace registry`: serves the schema registry over HTTP. */
 import { setFlagsFromString } from 'node:v8';
 import { EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
@@ -28,7 +28,7 @@ const SETTINGS = {
     type: 'string',
     choices: ['own', '7', '8'],
     default: 'own',
-    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, which also takes Avro defaults that do not fit and any namespace; 8 from 8.1 (guid, ts, 40901, whole answers to registrations); own: as 7 but schemaType also for AVRO, and by id with ?subject= its version there',
+    help: 'dialect of bodies and error codes: 7, as existing registries up to 7.9, which also accept misfit Avro defaults and any namespace; 8, as from 8.1 (guid, ts, 40901, full answers to registrations); own, as 7 but with schemaType also for AVRO, and reads by id with ?subject= return its version there',
   },
   ...ACCESS_SETTINGS,
   'body-max': {
@@ -50,33 +50,33 @@ const SETTINGS = {
     default: String(SCHEMA_LIMITS.nestingMax),
     min: 1,
     max: SCHEMA_LIMITS.nestingMax,
-    help: 'brackets inside brackets of a schema text',
+    help: 'nesting depth of brackets in a schema text',
   },
   'references-max': {
     type: 'int',
     default: String(SCHEMA_LIMITS.referencesMax),
     min: 0,
     max: SCHEMA_LIMITS.referencesMax,
-    help: 'references inside references of a schema',
+    help: 'nesting depth of the references of a schema',
   },
   'check-timeout': {
     type: 'duration',
     default: formatDuration(CHECK_MS_MAX),
     min: 100,
     max: 600_000,
-    help: 'time of a request on the thread that parses and compares large schemas, over all versions; a longer check is answered 422',
+    help: 'time of a request on the worker thread that parses and compares large schemas, for all versions together; a longer check is answered 422',
   },
   'page-max': {
     type: 'int',
     default: String(REGISTRY_PAGE_MAX),
     min: 1,
-    help: 'subjects, versions or schemas of one answer; a longer list is refused, and read with offset and limit',
+    help: 'subjects, versions or schemas of one answer; a longer list is refused and must be read with offset and limit',
   },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-/** What a run has once its store is read; its routes stand before. */
+/** Store and registry of a run. The routes exist before they are open. */
 interface Running {
   readonly registry: Registry;
   readonly store: Store;
@@ -93,33 +93,36 @@ function measure(context: Context, { registry, store }: Running): void {
   const { metrics } = context;
   const gauges = [
     ['registry_subjects', 'Subjects with at least one version.', 'subjects'],
-    ['registry_versions', 'Versions over all subjects, without soft-deleted ones.', 'versions'],
-    ['registry_deleted_versions', 'Versions that are soft-deleted.', 'deletedVersions'],
+    ['registry_versions', 'Versions of all subjects, without soft-deleted versions.', 'versions'],
+    ['registry_deleted_versions', 'Soft-deleted versions.', 'deletedVersions'],
     ['registry_schemas', 'Distinct schemas.', 'schemas'],
     ['registry_contexts', 'Contexts.', 'contexts'],
   ] as const;
   const known = gauges.map(([name, help, key]) => [metrics.gauge(name, help), key] as const);
-  const leads = metrics.gauge('registry_is_leader', '1 where writes are decided by this instance.');
+  const leads = metrics.gauge(
+    'registry_is_leader',
+    '1 if this instance is the leader, which decides writes.',
+  );
   const writable = metrics.gauge(
     'registry_is_writable',
-    '1 where a write is taken, here or by the leader; 0 after a failed one until one succeeds.',
+    '1 if a write is accepted, here or by the leader; 0 after a failed write until a write succeeds.',
   );
-  const unread = metrics.gauge('registry_unread_records', 'Records of the log that have no effect here.');
+  const unread = metrics.gauge('registry_unread_records', 'Records of the log that this instance ignored.');
   const failures = metrics.counter(
     'registry_store_failures_total',
-    'Appends to the store that failed, each with all requests of its batch.',
+    'Failed appends to the store; each fails all requests of its batch.',
   );
   let counted = 0;
   metrics.onCollect(() => {
     const counts = registry.counts();
     for (const [gauge, key] of known) gauge.set(counts[key]);
     const { leader } = store.log.role();
-    const trouble = registry.trouble();
+    const condition = registry.storeFaults();
     leads.set(leader ? 1 : 0);
-    writable.set(store.masterAvailable() && !(leader && trouble.failing) ? 1 : 0);
-    unread.set(trouble.unread);
-    failures.add(trouble.failures - counted);
-    counted = trouble.failures;
+    writable.set(store.masterAvailable() && !(leader && condition.failing) ? 1 : 0);
+    unread.set(condition.unread);
+    failures.add(condition.failures - counted);
+    counted = condition.failures;
   });
 }
 
@@ -131,8 +134,8 @@ export const command = defineCommand({
   description:
     'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. While writes fail /ready stays 200, because reads are answered; registry_is_writable is then 0. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json. Behind a proxy that speaks HTTP/1.0 to it, give -http=net.',
   settings: SETTINGS,
-  // Every key is in the path or the body, and each request stands for itself; but a token may be
-  // long.
+  // Keys are in the path or the body, and requests are independent of each other; but a token may
+  // be long.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
   routes: (context) => {
     const { settings } = context;
@@ -143,12 +146,12 @@ export const command = defineCommand({
       counters: () => ({
         decisions: context.metrics.counter(
           'registry_auth_decisions_total',
-          'Requests by how they identified themselves and what was decided.',
+          'Requests by authentication scheme and outcome.',
           ['scheme', 'outcome'],
         ),
         reloads: context.metrics.counter(
           'registry_auth_reloads_total',
-          'Files that were read again after a change.',
+          'Reloads of credential files after a change.',
           ['file', 'outcome'],
         ),
       }),
@@ -180,8 +183,8 @@ export const command = defineCommand({
     bodyBytesMax: settings['body-max'],
   }),
   async run(context) {
-    // A large registry is small objects that live for ever; V8's own growth would let as much
-    // garbage lie beside them.
+    // A large registry consists of small long-lived objects. With V8's default growth, garbage
+    // could fill as much memory again.
     setFlagsFromString('--heap-growing-percent=20');
     const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();

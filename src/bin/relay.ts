@@ -1,4 +1,4 @@
-/** `millrace relay`: publishes what the orders service committed, at least once and in order. */
+/** `millrace relay`: publishes committed outbox rows, at least once and in order. */
 import { hostname } from 'node:os';
 import { randomUuid } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
@@ -25,7 +25,7 @@ const SETTINGS = {
   },
   schema: { type: 'string', default: 'public', help: "schema of the relay's own tables, and of -table" },
   table: { type: 'string', default: 'outbox', help: 'the outbox: table, or schema.table' },
-  migrate: { type: 'bool', default: 'false', help: 'create the tables of the leases, then go on' },
+  migrate: { type: 'bool', default: 'false', help: 'create the lease tables if they are missing, then run' },
   relay: {
     type: 'string',
     choices: ['poll', 'wal'],
@@ -35,12 +35,12 @@ const SETTINGS = {
   slot: {
     type: 'string',
     needs: ['relay=wal'],
-    help: 'with -relay=wal: name of the replication slot, where the one that follows from the table is not wanted',
+    help: 'with -relay=wal: name of the replication slot (default: derived from the table)',
   },
   publication: {
     type: 'string',
     needs: ['relay=wal'],
-    help: 'with -relay=wal: name of the publication, where the one that follows from the table is not wanted',
+    help: 'with -relay=wal: name of the publication (default: derived from the table)',
   },
   heartbeat: {
     type: 'duration',
@@ -48,21 +48,25 @@ const SETTINGS = {
     min: 100,
     max: 600_000,
     needs: ['relay=wal'],
-    help: 'with -relay=wal: how often a message is written to the log, so that a quiet slot moves on',
+    help: 'with -relay=wal: how often a message is written to the log, so that an idle slot advances',
   },
   'sweep-interval': {
     type: 'duration',
     default: '30s',
     min: 100,
     needs: ['relay=wal'],
-    help: 'with -relay=wal: how often the table is looked through for rows that the slot did not show',
+    help: 'with -relay=wal: how often the table is scanned for rows that the slot did not deliver',
   },
   topic: {
     type: 'string',
     default: ORDER_EVENTS_TOPIC,
-    help: 'topic of the events, the same for all relays of an outbox: another one is refused while any of them runs',
+    help: 'topic of the events, the same for all relays of an outbox: a different one is refused while any of them runs',
   },
-  source: { type: 'string', default: EVENT_SOURCE, help: 'header ce_source of the events: who wrote them' },
+  source: {
+    type: 'string',
+    default: EVENT_SOURCE,
+    help: 'header ce_source of the events, which names their producer',
+  },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,
   'topic-retention': {
@@ -71,26 +75,26 @@ const SETTINGS = {
     min: 60_000,
     help: 'retention of a created topic; part of the redelivery horizon of payments',
   },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topic if it is missing' },
   shards: {
     type: 'int',
     default: '16',
     min: 1,
     max: 256,
-    help: 'parts of the outbox that relays share, a power of two, the same for all of them',
+    help: 'number of shards of the outbox, a power of two, the same for all relays',
   },
   lease: {
     type: 'duration',
     default: '10s',
     min: 500,
     max: 600_000,
-    help: 'how long a relay may be silent before others take its shards',
+    help: 'how long a relay may be silent before other relays take over its shards',
   },
   fence: {
     type: 'string',
     choices: ['mark', 'broker'],
     default: 'mark',
-    help: 'what keeps out a relay that was taken for dead: mark, it marks nothing and repeats at most what it had in hand; broker, its transactions fail too, at the price of latency',
+    help: 'how a relay that lost its lease is fenced: mark, it cannot mark rows and republishes at most its rows in flight; broker, its Kafka transactions fail too, at the cost of latency',
   },
   'poll-interval': {
     type: 'duration',
@@ -98,46 +102,46 @@ const SETTINGS = {
     min: 1,
     max: 60_000,
     needs: ['relay=poll'],
-    help: 'with -relay=poll: wait between two looks at an empty outbox, where no orders process of this host wakes the relay',
+    help: 'with -relay=poll: interval between polls of an empty outbox if no orders process of this host wakes the relay',
   },
   'rescan-interval': {
     type: 'duration',
     default: '60s',
     min: 100,
     needs: ['relay=poll'],
-    help: 'with -relay=poll: how often the scan begins at the lowest id again',
+    help: 'with -relay=poll: how often the scan restarts at the lowest id',
   },
   'batch-rows': {
     type: 'int',
     default: '1000',
     min: 1,
     max: 100_000,
-    help: 'rows read and published at once',
+    help: 'rows of a batch',
   },
   'in-flight-bytes': {
     type: 'size',
     default: '64MiB',
     min: 1_048_576,
-    help: 'payload bytes in memory, read and not yet marked; one row above it still passes, alone',
+    help: 'payload bytes in memory, read and not yet marked; a larger row is processed alone',
   },
   'answer-timeout': {
     type: 'duration',
     default: '30s',
     min: 100,
     max: 3_600_000,
-    help: 'how long the database may leave a statement unanswered before its connection is given up and made again, and /ready says no',
+    help: 'how long a statement may be unanswered before its connection is replaced and /ready fails',
   },
   'delivery-timeout': {
     type: 'duration',
     default: '30s',
     min: 1000,
-    help: 'how long a batch may wait for the broker before /ready says no, and another producer is opened if the topic has its leaders; rows are never given up',
+    help: 'how long a batch may wait for the broker before /ready fails and, if the topic has its leaders, the producer is replaced; rows are never dropped',
   },
   'horizon-warn': {
     type: 'duration',
     default: '60s',
     min: 1000,
-    help: 'warn of a session, slot, standby or prepared transaction that keeps dead rows alive for so long',
+    help: 'warn of a session, slot, standby or prepared transaction that prevents the removal of dead rows for this long',
   },
   wake: {
     type: 'string',
@@ -153,14 +157,14 @@ const SETTINGS = {
   'crash-point': {
     type: 'string',
     choices: ['commit', 'publish', 'mark'],
-    help: 'end by SIGKILL there: commit, committed rows were seen and not published; publish, they are acknowledged and not marked; mark, they are marked and the source has not taken note',
+    help: 'where to end by SIGKILL: commit, when rows are read and not published; publish, when they are acknowledged and not marked; mark, when they are marked and the source is not yet notified',
   },
   'crash-after': {
     type: 'int',
     default: '0',
     min: 0,
     needs: ['crash-point'],
-    help: 'rows published before -crash-point counts',
+    help: 'published rows before -crash-point takes effect',
   },
 } as const;
 
@@ -171,7 +175,7 @@ async function wakeDriver(context: Context): Promise<WakeDriver | undefined> {
   return (await import('../io/wake/unix.ts')).unixWake;
 }
 
-/** Undefined: the relay polls. */
+/** Undefined: the relay polls the table. */
 async function sourceOf(context: Context): Promise<RelayOptions['makeSource']> {
   const { settings } = context;
   if (settings.relay !== 'wal') return undefined;
@@ -247,7 +251,7 @@ export const command = defineCommand({
   summary: 'Publish pending outbox rows to the broker, at least once and in order, and mark them',
   description: `
 Reads rows that are not marked, in id order, publishes them and marks exactly the acknowledged ones. Several relays on one
-outbox share it by shards of aggregate_id; when one falls silent for -lease, the others take its shards. A crash between
+outbox share it by shards of aggregate_id; when one is silent for -lease, the others take over its shards. A crash between
 publish and mark publishes again under the same msg_id; payments absorbs it.
 
   millrace relay -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop -migrate`,

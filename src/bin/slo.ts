@@ -1,8 +1,8 @@
-/** `millrace slo`: reads the metrics of running processes and judges them by the limits of the
- *  requirements. */
+/** `millrace slo`: scrapes the metrics of running processes and compares them with the required
+ *  limits. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { type CommandContext, defineCommand } from '../shell/command.ts';
-import { judge, type Verdict } from '../slo/judge.ts';
+import { judge, type RuleVerdict } from '../slo/judge.ts';
 import { BOUNDS, BUILT_IN, readRules } from '../slo/rules.ts';
 import { metricsAddress, scrape } from '../slo/scrape.ts';
 import { tableOf } from '../slo/table.ts';
@@ -11,39 +11,39 @@ const SETTINGS = {
   scrape: {
     type: 'list',
     required: true,
-    help: 'http addresses of the processes whose metrics are judged, with commas between',
+    help: 'http addresses of the processes to scrape, with commas between',
   },
   for: {
     type: 'duration',
     default: '60s',
     min: 0,
     max: 86_400_000,
-    help: 'how long they are watched; 0 is one look, at what happened since they started',
+    help: 'how long the processes are observed; 0: a single scrape, which covers the time since they started',
   },
   every: {
     type: 'duration',
     default: '0',
     min: 0,
-    help: 'time between two looks; 0 is a sixtieth of -for, and at least 1s',
+    help: 'time between two scrapes; 0: a sixtieth of -for, at least 1s',
   },
   rules: {
     type: 'list',
     default: 'registry',
-    help: `files of rules, or names of those that come with it: ${BUILT_IN.join(', ')}`,
+    help: `rule files, or names of built-in rule sets: ${BUILT_IN.join(', ')}`,
   },
-  only: { type: 'list', default: '', help: 'ids of the rules that are judged; all where it is empty' },
-  skip: { type: 'list', default: '', help: 'ids of rules that are not judged' },
+  only: { type: 'list', default: '', help: 'ids of the rules to check; empty: all' },
+  skip: { type: 'list', default: '', help: 'ids of rules to leave out' },
   'allow-missing': {
     type: 'bool',
     default: 'false',
     help: 'a rule without data is no failure',
   },
-  timeout: { type: 'duration', default: '5s', min: 10, help: 'how long one look at one process may take' },
+  timeout: { type: 'duration', default: '5s', min: 10, help: 'timeout of one scrape' },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-const LOOKS = 60;
+const SCRAPES = 60;
 const EVERY_MIN_MS = 1000;
 
 function rulesOf({ settings }: Context) {
@@ -55,9 +55,9 @@ function rulesOf({ settings }: Context) {
     });
   }
   for (const flag of ['only', 'skip'] as const) {
-    const stranger = settings[flag].find((id) => !ids.has(id));
-    if (stranger !== undefined) {
-      throw coreError('bad_value', `-${flag}=${stranger} is no rule`, {
+    const unknown = settings[flag].find((id) => !ids.has(id));
+    if (unknown !== undefined) {
+      throw coreError('bad_value', `-${flag}=${unknown} is no rule`, {
         next: `the rules are ${[...ids].join(', ')}`,
       });
     }
@@ -71,7 +71,7 @@ function rulesOf({ settings }: Context) {
   return chosen;
 }
 
-function documentOf({ rule, verdict, value, from, note }: Verdict): unknown {
+function documentOf({ rule, verdict, value, from, note }: RuleVerdict): unknown {
   const bound = BOUNDS.find((one) => one === rule.bound);
   return {
     id: rule.id,
@@ -94,21 +94,19 @@ async function run(context: Context): Promise<number> {
   if (targets.length === 0)
     throw coreError('usage', '-scrape names no process', { next: 'give -scrape=http://host:port' });
   const progress = context.progress({ what: 'slo', unit: 'scrapes' });
-  const scrapes = context.metrics.counter('slo_scrapes_total', 'Looks at the metrics of other processes.', [
-    'outcome',
-  ]);
+  const scrapes = context.metrics.counter('slo_scrapes_total', 'Scrapes of other processes.', ['outcome']);
   const startMs = clock.monotonicMs();
   const scraped = await scrape({
     targets,
     keep: new Set(rules.flatMap(({ of, to }) => [...of, ...to]).map(({ metric }) => metric)),
     forMs: settings.for,
-    everyMs: settings.every > 0 ? settings.every : Math.max(EVERY_MIN_MS, settings.for / LOOKS),
+    everyMs: settings.every > 0 ? settings.every : Math.max(EVERY_MIN_MS, settings.for / SCRAPES),
     timeoutMs: settings.timeout,
     clock,
     log,
     drain: context.drain,
     onRound: (done, failed) => {
-      // From the first look on there is something to judge.
+      // After the first round there is something to judge.
       context.setReady();
       scrapes.add(done, scrapes.series('done'));
       scrapes.add(failed, scrapes.series('failed'));
@@ -119,7 +117,7 @@ async function run(context: Context): Promise<number> {
   progress.done();
   const seconds = (clock.monotonicMs() - startMs) / 1000;
   const verdicts = judge(rules, scraped);
-  const count = (verdict: Verdict['verdict']): number =>
+  const count = (verdict: RuleVerdict['verdict']): number =>
     verdicts.filter((one) => one.verdict === verdict).length;
   const missing = count('no_data');
   const ok = count('missed') === 0 && (missing === 0 || settings['allow-missing']);

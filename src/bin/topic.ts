@@ -1,4 +1,4 @@
-/** `millrace topic create|list|delete`: topics of a cluster, for set-up scripts and for a look. */
+/** `millrace topic create|list|delete`: creates, lists and deletes topics of a cluster. */
 
 import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerAdmin } from '../io/kafka/port.ts';
@@ -23,7 +23,8 @@ type Context = CommandContext<typeof SETTINGS>;
 
 const ACTIONS = ['create', 'list', 'delete'] as const;
 
-/** An entry without `=` continues the value before it, as in `cleanup.policy=compact,delete`. */
+/** Parses name=value entries. An entry without `=` continues the value before it, as in
+ *  `cleanup.policy=compact,delete`. */
 function configEntries(entries: readonly string[]): Record<string, string> {
   const config: Record<string, string> = {};
   let last: string | undefined;
@@ -41,7 +42,7 @@ function configEntries(entries: readonly string[]): Record<string, string> {
   return config;
 }
 
-/** Topic names as a broker accepts them. */
+/** Validates the topic names as a broker does. */
 function topicNames(context: Context, action: string): readonly string[] {
   const names = context.settings.topic ?? [];
   if (names.length === 0)
@@ -85,13 +86,13 @@ async function list(context: Context, admin: BrokerAdmin): Promise<void> {
 
 async function remove(context: Context, admin: BrokerAdmin): Promise<void> {
   const named = topicNames(context, 'delete');
-  const there = new Set((await admin.listTopics()).map(({ topic }) => topic));
-  const topics = named.filter((topic) => there.has(topic));
-  const missing = named.filter((topic) => !there.has(topic));
+  const existing = new Set((await admin.listTopics()).map(({ topic }) => topic));
+  const topics = named.filter((topic) => existing.has(topic));
+  const missing = named.filter((topic) => !existing.has(topic));
   await admin.deleteTopics(topics);
   const lines = [
     ...topics.map((topic) => `deleted ${topic}`),
-    ...missing.map((topic) => `${topic} is not there`),
+    ...missing.map((topic) => `${topic} does not exist`),
   ];
   context.print(lines.join('\n'), { deleted: topics, missing });
 }
@@ -109,7 +110,7 @@ export const command = defineCommand({
     if (action === undefined) {
       throw coreError(
         'usage',
-        `topic takes create, list or delete, not ${JSON.stringify(context.positional[0] ?? '')}`,
+        `topic accepts create, list or delete, not ${JSON.stringify(context.positional[0] ?? '')}`,
         {
           next: 'for example millrace topic list -brokers=host:port',
         },

@@ -1,4 +1,4 @@
-/** `millrace up`: real Apache Kafka and real PostgreSQL on this machine, without Docker. */
+/** `millrace up`: starts Apache Kafka and PostgreSQL on this machine, without Docker. */
 import { join, resolve } from 'node:path';
 import { coreError } from '../core/errors.ts';
 import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
@@ -11,8 +11,8 @@ export const command = defineCommand({
   name: 'up',
   summary: 'Start Kafka and PostgreSQL on this machine and print their addresses',
   description: `
-Returns when both are ready; they live until \`millrace down\`. A second \`up\` of the same folder prints the same
-addresses, and starts again what was killed of it. Data outlives down and up.
+Returns when both are ready; they run until \`millrace down\`. A second \`up\` of the same folder prints the same
+addresses, and restarts killed servers. Data is kept across down and up.
 
   millrace up
   millrace up -ephemeral -kafka-port=9092 -postgres-port=5432
@@ -26,20 +26,20 @@ addresses, and starts again what was killed of it. Data outlives down and up.
     ephemeral: {
       type: 'bool',
       default: 'false',
-      help: 'stay in the foreground, on a temporary folder that is removed at the end; the servers die with this process',
+      help: 'stay in the foreground with a temporary folder that is removed at the end; the servers end with this process',
     },
     'broker-count': {
       type: 'string',
       choices: ['1', '3'],
-      help: 'brokers of the cluster; three replicate every topic and outlive the loss of one (default: as many as the folder was made with, 1 for a new one)',
+      help: 'brokers of the cluster; three replicate every topic and tolerate the loss of one (default: as in the existing folder, 1 for a new folder)',
     },
     'kafka-port': {
       type: 'int',
       min: 1,
       max: 65_535,
-      help: 'port of the broker, the others follow it (default: free ones)',
+      help: 'port of the first broker, the others use the next ports (default: free ports)',
     },
-    'postgres-port': { type: 'int', min: 1, max: 65_535, help: 'port of PostgreSQL (default: a free one)' },
+    'postgres-port': { type: 'int', min: 1, max: 65_535, help: 'port of PostgreSQL (default: a free port)' },
     'kafka-heap': {
       type: 'size',
       min: 128 * 2 ** 20,
@@ -55,7 +55,7 @@ addresses, and starts again what was killed of it. Data outlives down and up.
   async run(context) {
     const { settings, log, drain } = context;
     if (settings.ephemeral && settings.dir !== undefined) {
-      throw coreError('usage', '-ephemeral takes no -dir: its folder is temporary', {
+      throw coreError('usage', '-ephemeral excludes -dir: its folder is temporary', {
         next: 'leave one out',
       });
     }

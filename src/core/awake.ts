@@ -8,7 +8,7 @@ import type { Cancel, Timers } from './clock.ts';
 
 const STEPS = 4;
 
-/** Calls `onTimeout` once, after `ms` in which this process ran. Keeps no process alive. */
+/** Calls `onTimeout` once, after this process has run for `ms`. Does not keep the process alive. */
 export function afterAwake(clock: Timers, ms: number, onTimeout: () => void): Cancel {
   let steps = 0;
   const cancel = clock.every(

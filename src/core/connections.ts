@@ -55,8 +55,8 @@ export function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/.test(host);
 }
 
-/** Key of the client behind an IP address: the whole IPv4 address, or the /64 prefix of an IPv6
- *  address, which one household or machine owns. */
+/** Returns the key of the client behind an IP address: the whole IPv4 address, or the /64 prefix of
+ *  an IPv6 address, which one household or machine owns. */
 export function clientOf(address: string): string {
   const bare = (address.split('%')[0] as string).toLowerCase();
   const mapped = /^(?:0*:)*(?::ffff|::ffff|ffff):(\d+\.\d+\.\d+\.\d+)$/u.exec(bare);

@@ -125,8 +125,11 @@ export const CORE_ERRORS = {
 
 export const coreError = errorsOf(CORE_ERRORS);
 
-/** The nearest MillraceError in a chain of causes, or undefined for a foreign error. Total for any
- *  value thrown. */
+/** Returns the nearest MillraceError in a chain of causes; undefined for a foreign error. Accepts
+ *  any thrown value.
+ *  @example
+ *  if (findMillraceError(thrown)?.code === 'unreachable') scheduleRetry();
+ */
 export function findMillraceError(thrown: unknown): MillraceError | undefined {
   let at: unknown = thrown;
   for (let depth = 0; depth < 16 && at instanceof Error; depth++) {

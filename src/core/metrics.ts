@@ -45,7 +45,8 @@ export interface MetricSnapshot {
 abstract class Metric {
   protected cells: Float64Array;
   private readonly seriesByKey = new Map<string, number>();
-  /** Undefined: dropped, and free for the next combination of labels. */
+  /** Label values of each series; undefined: dropped, and free for the next combination of labels.
+   */
   private readonly seriesLabels: Array<Readonly<Record<string, string>> | undefined> = [];
   private readonly freeSeries: number[] = [];
   readonly name: string;
@@ -65,8 +66,8 @@ abstract class Metric {
   abstract readonly kind: MetricKind;
   abstract snapshot(): MetricSnapshot;
 
-  /** Index of the series with these label values (in the order of `labelNames`), created at first
-   *  use. */
+  /** Returns the index of the series with these label values (in the order of `labelNames`);
+   *  creates it at first use. */
   series(...values: readonly string[]): number {
     invariant(
       values.length === this.labelNames.length,
@@ -179,7 +180,7 @@ export class Histogram extends Metric {
     const sumAt = base + this.bounds.length + 1;
     this.cells[sumAt] = (this.cells[sumAt] as number) + value * times;
   }
-  /** Upper bound of the bucket that holds quantile q, NaN when nothing was observed. */
+  /** Returns the upper bound of the bucket that holds quantile q; NaN without observations. */
   quantile(q: number, series = 0): number {
     const base = series * this.width;
     let total = 0;

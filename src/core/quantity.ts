@@ -1,10 +1,8 @@
-/** Quantities as a user writes them: durations `250ms 5s 2m`, sizes `512MiB 4GiB 64k`, rates `5000
- *  200k`.
- *
- *  Invariants: (1) parse(format(x)) is x for every x a parse can return; (2) nothing that is not
- *  finite, or too large to be exact, is ever returned; (3) units are case-insensitive, a duration
- *  always has one (but for 0).
- */
+/** Parses and formats quantities as users write them: durations `250ms 5s 2m`, sizes `512MiB 4GiB
+ *  64k`, rates `5000 200k`.
+ *  Invariants: (1) parse(format(x)) is x for every x that a parse can return. (2) A result is
+ *  always finite and exact. (3) Units are case-insensitive, and a duration always has a unit
+ *  (except 0). */
 
 type Units = Readonly<Record<string, number>>;
 
@@ -42,18 +40,18 @@ function quantity(text: string, units: Units): number | undefined {
   return value <= Number.MAX_SAFE_INTEGER ? value : undefined;
 }
 
-/** Milliseconds, or undefined when the text is not a duration. */
+/** Returns milliseconds; undefined: the text is not a duration. */
 export function parseDuration(text: string): number | undefined {
   return text.trim() === '0' ? 0 : quantity(text, DURATION_MS);
 }
 
-/** Whole bytes, or undefined when the text is not a size. */
+/** Returns whole bytes; undefined: the text is not a size. */
 export function parseSize(text: string): number | undefined {
   const bytes = quantity(text, SIZE_BYTES);
   return bytes === undefined ? undefined : Math.floor(bytes);
 }
 
-/** Number per second, or undefined when the text is not a rate. */
+/** Returns a number per second; undefined: the text is not a rate. */
 export function parseRate(text: string): number | undefined {
   return quantity(text, RATE_UNITS);
 }

@@ -9,7 +9,7 @@
  *      the others is an error that names them. Flags are accepted as `-format=avro`, `-format
  *      avro`, `--format=avro` and `--format avro`. A flag that takes a list may be given several
  *      times; any other is given once. An empty environment variable counts as unset. No error
- *      repeats the value of a secret setting, nor a word secretBefore it on the command line: that
+ *      repeats the value of a secret setting, nor a word before it on the command line: that
  *      word may be the rest of a value whose blanks were not quoted.
  */
 import { coreError, type MillraceError } from './errors.ts';
@@ -289,7 +289,7 @@ interface Flags {
 
 const isTruth = (text: string | undefined): boolean => text !== undefined && /^(true|false)$/i.test(text);
 
-/** Splits a token into the setting it names and the value secretBefore `=`. Undefined for a token
+/** Splits a token into the setting it names and the value after `=`. Undefined for a token
  *  that is no flag. */
 function flagOf(table: SettingTable, token: string) {
   if (!token.startsWith('-') || token === '-' || /^--?\.?\d/.test(token)) return undefined;

@@ -18,16 +18,16 @@ export function isEventTs(high: number): boolean {
   return high >= -HIGH_LIMIT && high < HIGH_LIMIT;
 }
 
-/** Number of an i64 given by its words; exact inside the limits. */
+/** Returns the number of an i64 given by its words; exact inside the limits. */
 export function fromWords(low: number, high: number): number {
   return high * 2 ** 32 + (low >>> 0);
 }
 
-/** Start of the step that holds `ts`: the greatest multiple of `stepMs` not above it, also below
- *  zero. */
+/** Returns the start of the step that contains `ts`: the greatest multiple of `stepMs` not above
+ *  it, also for negative times. */
 export function floorTo(ts: number, stepMs: number): number {
   const start = Math.floor(ts / stepMs) * stepMs;
-  // The quotient is rounded to a double, so it can come out one step off next to a boundary.
+  // The quotient is rounded to a double, so it can be off by one step next to a boundary.
   if (start > ts) return start - stepMs;
   return ts - start >= stepMs ? start + stepMs : start;
 }

@@ -7,9 +7,9 @@ const REPLICAS_MIN = 3;
 const IN_SYNC_MIN = 2;
 const IN_SYNC = 'min.insync.replicas';
 
-/** Configuration of a new topic; entries of `given` win. With one in-sync replica required, an
- *  acknowledged record is lost with one broker. With all replicas required, one restarting broker
- *  stops all writes. */
+/** Returns the configuration of a new topic; entries of `given` take precedence. With one required
+ *  in-sync replica, losing one broker can lose an acknowledged record. With all replicas required,
+ *  one restarting broker stops all writes. */
 export function newTopicConfig(
   replicas: number,
   given: Readonly<Record<string, string>> = {},
@@ -17,15 +17,15 @@ export function newTopicConfig(
   return { ...(replicas >= REPLICAS_MIN ? { [IN_SYNC]: String(IN_SYNC_MIN) } : {}), ...given };
 }
 
-/** Properties of a topic that decide; every TopicDescription fits. */
+/** Properties of a topic that determine its durability; every TopicDescription implements this. */
 export interface TopicReplicas {
   readonly replicas: number;
   /** Undefined when the configuration cannot be read; then there is no warning. */
   readonly config: ReadonlyMap<string, string> | undefined;
 }
 
-/** Warns about a topic that loses acknowledged records with one broker. @param facts undefined when
- *  the topic does not exist */
+/** Warns about a topic that can lose acknowledged records with one broker.
+ *  @param facts undefined if the topic does not exist */
 export function warnOfThinTopic(log: Logger, topic: string, facts: TopicReplicas | undefined): void {
   const inSync = Number(facts?.config?.get(IN_SYNC) ?? Number.NaN);
   if (facts === undefined || facts.replicas < REPLICAS_MIN || !(inSync < IN_SYNC_MIN)) return;

@@ -1,29 +1,29 @@
-/** What the demo prints and what its tests break: facts, each taken from SQL, the topics or an
- *  oracle, and never from a counter of the process it judges. */
+/** Facts: the statements that the demo prints and its tests falsify. Each comes from SQL, the
+ *  topics or an oracle, never from a counter of the process under test. */
 
 export interface Fact {
   readonly slice: 'windows' | 'effects' | 'contracts';
-  /** What is claimed, in the user's words. */
+  /** Claim, in the user's words. */
   readonly claim: string;
-  /** What was seen, with numbers. */
+  /** Evidence, with numbers. */
   readonly seen: string;
   readonly holds: boolean;
 }
 
-export interface StackAddresses {
+export interface DemoAddresses {
   /** `host:port` list of the Kafka brokers. */
   readonly brokers: string;
   readonly postgres: string;
 }
 
 export interface SliceContext {
-  readonly stack: StackAddresses;
-  /** A folder of this run's own for state, ledgers and files. */
+  readonly stack: DemoAddresses;
+  /** Private folder of this run for state, ledgers and files. */
   readonly dir: string;
   /** Starts `bin/millrace ARGS` as a child that dies with this process; stderr goes to a file under
    *  `dir`. */
   spawn(name: string, args: readonly string[]): SliceProcess;
-  /** One plain line of what is happening now. */
+  /** Prints a line that describes the current step. */
   say(line: string): void;
   readonly seed: number;
   /** Scale of the work, 1 for the full demo, smaller in tests. */
@@ -44,19 +44,17 @@ export interface SliceProcess {
   readonly logPath: string;
 }
 
-/** A slice runs its product in real processes and then judges it. `judge` is separate, so that a
- *  test can run the slice once, break one fact in the real stores, judge again and demand the
- *  cross. */
+/** A slice runs its product in real processes and then judges it. `judge` is separate: a test runs
+ *  the slice once, falsifies a fact in the real stores, judges again and expects the cross. */
 export interface Slice<Run> {
   readonly name: Fact['slice'];
   run(context: SliceContext): Promise<Run>;
   judge(context: SliceContext, run: Run): Promise<readonly Fact[]>;
-  /** The long-lived processes of the slice, to be started again where the demo is to stay: name and
-   *  arguments. */
-  services?(context: SliceContext, run: Run): readonly Service[];
+  /** Long-lived processes of the slice, which `millrace demo -keep` starts again. */
+  services?(context: SliceContext, run: Run): readonly DemoService[];
 }
 
-export interface Service {
+export interface DemoService {
   readonly name: string;
   readonly args: readonly string[];
 }

@@ -1,10 +1,9 @@
-/** Real processes of Millrace for the demo: started from the launcher a user types, watched from
- *  outside only.
+/** Starts real Millrace processes for the demo with the launcher that users run, and observes them
+ *  only from outside.
  *
- *  Invariants: (1) a child never outlives its owner, SIGKILL included, unless it is told to stay;
- *  (2) its stderr is a file, so that a slice can show what it said; (3) only processes started here
- *  are ever signalled.
- */
+ *  Invariants: (1) a child never outlives its owner, even on SIGKILL, unless `stay` is set; (2) its
+ *  stderr goes to a file, so that a slice can quote it; (3) only processes started here are ever
+ *  signalled. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,11 +14,11 @@ import type { SliceProcess } from './fact.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const SETPRIV = '/usr/bin/setpriv';
-/** How long a process may take until it says where it listens. */
+/** Time limit until a process prints its listen address. */
 const ADDRESS_TIMEOUT_MS = 60_000;
 const POLL_MS = 20;
 const LISTENING = /listening on http:\/\/(\S+)/;
-/** Lines of its log that an error quotes. */
+/** Number of log lines that an error quotes. */
 const QUOTED_LINES = 5;
 
 export interface ProcessesOptions {
@@ -41,8 +40,8 @@ export class Processes {
   spawn(name: string, args: readonly string[]): SliceProcess {
     const logPath = join(this.options.dir, `${String(this.count++).padStart(2, '0')}-${name}.log`);
     const log = openSync(logPath, 'a');
-    // The kernel ends the child with its owner; without setpriv the owner's own exit handler has to
-    // do.
+    // The kernel kills the child with its owner; without setpriv only the owner's exit handler
+    // does.
     const owned = !this.options.stay && existsSync(SETPRIV);
     const command = owned ? SETPRIV : process.execPath;
     const prefix = owned ? ['--pdeathsig', 'KILL', process.execPath] : [];
@@ -68,7 +67,7 @@ export class Processes {
       child.once('close', finish);
       child.once('error', () => finish(null, 'not started'));
     });
-    const said = (): string => readFileSync(logPath, 'utf8');
+    const logText = (): string => readFileSync(logPath, 'utf8');
     return {
       pid: child.pid ?? -1,
       logPath,
@@ -79,18 +78,18 @@ export class Processes {
       },
       address: async () => {
         for (let waited = 0; waited < ADDRESS_TIMEOUT_MS; waited += POLL_MS) {
-          const match = LISTENING.exec(said());
+          const match = LISTENING.exec(logText());
           if (match !== null) return match[1] as string;
           if (over) break;
           await sleep(POLL_MS);
         }
-        const tail = said().trim().split('\n').slice(-QUOTED_LINES).join(' | ');
+        const tail = logText().trim().split('\n').slice(-QUOTED_LINES).join(' | ');
         throw coreError('unreachable', `${name} did not start: ${tail}`, { next: `see ${logPath}` });
       },
     };
   }
 
-  /** Names and pids of what still runs. */
+  /** Names and pids of the running processes. */
   alive(): ReadonlyArray<{ readonly name: string; readonly pid: number }> {
     return [...this.running].map(([key, child]) => ({
       name: key.split('#')[0] as string,
@@ -98,7 +97,7 @@ export class Processes {
     }));
   }
 
-  /** Ends what still runs: SIGTERM, then SIGKILL after the grace. */
+  /** Ends the running processes: SIGTERM, then SIGKILL after the grace. */
   async end(graceMs: number): Promise<void> {
     const children = [...this.running.values()];
     for (const child of children) child.kill('SIGTERM');
@@ -107,13 +106,13 @@ export class Processes {
     for (const child of this.running.values()) child.kill('SIGKILL');
   }
 
-  /** For exit handlers, which cannot wait. */
+  /** Kills all children immediately, for exit handlers, which cannot wait. */
   killNow(): void {
     if (this.options.stay) return;
     for (const child of this.running.values()) child.kill('SIGKILL');
   }
 
-  /** Lets the owner end while its children go on. */
+  /** Lets the owner exit while its children continue to run. */
   release(): void {
     for (const child of this.running.values()) {
       child.unref();

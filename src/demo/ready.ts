@@ -1,5 +1,4 @@
-/** Waits until a process says that it is ready: listening alone is not enough, it may still read
- *  its state. */
+/** Waits until a process is ready. A listening process may still be loading its state. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
 import type { SliceProcess } from './fact.ts';
@@ -7,7 +6,7 @@ import type { SliceProcess } from './fact.ts';
 const READY_MS_MAX = 60_000;
 const POLL_MS = 25;
 
-/** Its address, host:port. @throws timeout, unreachable when it ended */
+/** Returns the address, host:port. @throws timeout; unreachable if the process ended */
 export async function ready(name: string, child: SliceProcess): Promise<string> {
   const address = await child.address();
   const deadline = Date.now() + READY_MS_MAX;

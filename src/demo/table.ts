@@ -1,4 +1,4 @@
-/** The final table of the demo: one row a fact, a tick or a cross each. */
+/** Final table of the demo: one row for each fact, with a tick or a cross. */
 import type { Fact } from './fact.ts';
 
 const WIDTH_MAX = 110;
@@ -18,7 +18,7 @@ function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-/** Plain text; `columns` is the width of the terminal, if there is one. */
+/** Renders plain text; `columns` is the width of the terminal, if there is one. */
 export function renderFacts(facts: readonly Fact[], columns: number | undefined): string {
   const width = Math.min(columns ?? WIDTH_MAX, WIDTH_MAX);
   const out: string[] = [];
@@ -36,6 +36,6 @@ export function renderFacts(facts: readonly Fact[], columns: number | undefined)
   return out.join('\n');
 }
 
-/** What the exit code says: a demo without a fact has shown nothing. */
+/** Determines the exit code. A demo without facts has shown nothing and fails. */
 export const allHold = (facts: readonly Fact[]): boolean =>
   facts.length > 0 && facts.every((fact) => fact.holds);

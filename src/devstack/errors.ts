@@ -1,17 +1,17 @@
-/** Errors of the embedded stack. What any command can meet (busy port, wrong server) stands in the
- *  core table. */
+/** Errors of the embedded stack. Errors that any command can raise (busy port, wrong server) are in
+ *  the core table. */
 import { EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const DEVSTACK_ERRORS = {
-  /** A program or a package that the stack runs on is not there. */
+  /** A program or package that the stack needs is not installed. */
   missing_tool: errorRow('unavailable'),
-  /** Maven could not bring the broker's jars. */
+  /** Maven could not download the broker's jars. */
   fetch_failed: errorRow('unavailable'),
-  /** A server ended, or did not answer, while it was starting. */
+  /** A server ended or did not answer while it was starting. */
   server_failed: errorRow('unavailable'),
   /** Another process is starting or stopping the stack of this folder. */
   stack_locked: errorRow('unavailable'),
-  /** The folder holds something that no version of this stack wrote. */
+  /** The folder holds files that no version of the stack wrote. */
   strange_folder: errorRow('invalid'),
   interrupted: errorRow('unavailable', { exit: EXIT.interrupted }),
 } as const;

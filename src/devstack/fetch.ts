@@ -1,12 +1,12 @@
-/** Runnable: fetches the broker's jars, for the set-up. Prints one line, or one line of error and
- *  exits with its code. */
+/** Runnable: downloads the broker's jars during set-up. Prints a line on success; on failure prints
+ *  the error line and exits with its code. */
 import { EXIT, findMillraceError } from '../core/errors.ts';
 import { fetchKafka } from './kafka/jars.ts';
 
 try {
   const jars = await fetchKafka();
   process.stderr.write(
-    `Apache Kafka ${jars.version}: jars ${jars.fetched ? 'fetched to' : 'in'} ${jars.folder}\n`,
+    `Apache Kafka ${jars.version}: jars ${jars.fetched ? 'downloaded to' : 'in'} ${jars.folder}\n`,
   );
 } catch (thrown) {
   const known = findMillraceError(thrown);

@@ -1,5 +1,5 @@
-/** Files of the stack: written whole or not at all, and paths that hold in a clone, in `dist` and
- *  in an installation. */
+/** File helpers of the stack: atomic writes, and paths that hold in a clone, in `dist` and in an
+ *  installation. */
 import { randomBytes } from 'node:crypto';
 import {
   accessSync,
@@ -15,7 +15,7 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { coreError } from '../core/errors.ts';
 
-/** The folder of our package.json: the same whether this file runs from `src` or from `dist`. */
+/** Folder of Millrace's package.json: the same whether this file runs from `src` or from `dist`. */
 export function packageRoot(): string {
   for (let at = dirname(fileURLToPath(import.meta.url)); ; at = dirname(at)) {
     const manifest = join(at, 'package.json');
@@ -30,15 +30,15 @@ export function packageRoot(): string {
 
 export const randomName = (): string => randomBytes(6).toString('hex');
 
-/** Replaces a file in one step: a reader sees the old text or the new one. */
+/** Replaces a file atomically: a reader sees the old text or the new text. */
 export function writeWhole(path: string, text: string, mode = 0o644): void {
   const beside = `${path}.${process.pid}.${randomName()}`;
   writeFileSync(beside, text, { mode });
   renameSync(beside, path);
 }
 
-/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under
- *  /proc. */
+/** Creates a folder and its parents. Node's recursive mkdir does not return if an existing parent
+ *  accepts no entries, for example under /proc. */
 function makeFolder(path: string): void {
   try {
     mkdirSync(path);
@@ -51,7 +51,7 @@ function makeFolder(path: string): void {
   }
 }
 
-/** Makes a folder that we can write to.
+/** Creates a folder and checks that this process can write to it.
  *  @throws not_writable */
 export function writableFolder(path: string, flag: string): void {
   try {
@@ -66,10 +66,10 @@ export function writableFolder(path: string, flag: string): void {
   }
 }
 
-/** One word of a POSIX shell command, whatever it contains. */
+/** Quotes text as a single word of a POSIX shell command. */
 export const shellWord = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** The last lines of a log, for an error message. */
+/** Last lines of a log, for an error message. */
 export function tailOf(path: string, lines: number): string {
   try {
     return readFileSync(path, 'utf8').trimEnd().split('\n').slice(-lines).join('\n');

@@ -1,16 +1,15 @@
-/** The guard: a small shell process that is the parent of a stack's servers and outlives nobody it
- *  should not.
+/** The guard: a small shell process that is the parent of a stack's servers and ends them when
+ *  their owner dies.
  *
- *  Its stdin is a pipe that only the owner holds. The pipe ends with the owner, however that dies,
- *  and then the guard ends the servers and removes an ephemeral folder. Invariants: (1) a server is
- *  started by the guard, so that there is no moment in which a server runs unguarded; (2) a
- *  released guard stays as the servers' parent until they end, so that no zombie is left where
- *  process 1 reaps none; (3) servers carry a parent-death signal where the system has one, so that
- *  killing the guard kills them too.
+ *  Its stdin is a pipe that only the owner holds. The pipe closes when the owner ends, however it
+ *  ends; then the guard ends the servers and removes an ephemeral folder. Invariants: (1) the guard
+ *  starts every server, so that no server ever runs unguarded; (2) a released guard stays the
+ *  servers' parent until they end, so that no zombie is left where process 1 reaps none; (3)
+ *  servers have a parent-death signal where the system supports it, so that killing the guard kills
+ *  them too.
  *
- *  Lines it reads: `start NAME SIGNAL` runs `run/NAME.sh` of its folder and answers `NAME PID`;
- *  SIGNAL ends that server at once and cleanly. `release` answers `released`.
- */
+ *  Protocol on stdin: `start NAME SIGNAL` runs `run/NAME.sh` of the folder and answers `NAME PID`;
+ *  SIGNAL ends that server immediately and cleanly. `release` answers `released`. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { stackError } from './errors.ts';
@@ -18,8 +17,8 @@ import { identify, type ProcessId, runs } from './process.ts';
 
 const GRACE_SECONDS = '0.5';
 
-// An owner that dies right after its order leaves a pipe that nobody reads: the answer into it must
-// not end the guard.
+// If the owner dies right after a command, no process reads the answer: the write must not end the
+// guard. Hence the trap of PIPE.
 export const GUARD_SCRIPT = `
 trap : HUP INT TERM PIPE
 remove=$1
@@ -49,13 +48,14 @@ exit 0
 `;
 
 export interface GuardOptions {
-  /** Holds `run` and `logs`; becomes the working folder of the servers. */
+  /** Contains `run` and `logs`; becomes the working folder of the servers. */
   readonly folder: string;
-  /** Removed when the guard ends the servers. */
+  /** Folder that is removed when the guard ends the servers. */
   readonly removeAtEnd: string | undefined;
 }
 
-/** Words that make the next command die with its parent, or none where the system cannot. */
+/** Command prefix that makes a command die with its parent; empty where the system does not support
+ *  it. */
 export function deathSignalWords(): readonly string[] {
   const words = ['setpriv', '--pdeathsig', 'KILL'];
   return process.platform === 'linux' && runs('setpriv', ['--pdeathsig', 'KILL', 'true']) ? words : [];
@@ -70,12 +70,12 @@ export class Guard {
     this.#child = spawn('/bin/sh', ['-c', GUARD_SCRIPT, 'millrace-guard', options.removeAtEnd ?? ''], {
       cwd: options.folder,
       stdio: ['pipe', 'pipe', 'ignore'],
-      // A session of its own: a terminal's interrupt reaches the owner, which then decides.
+      // In its own session: a terminal's interrupt reaches only the owner, which then decides.
       detached: true,
     });
     const end = () => {
       this.#ended = true;
-      for (const take of this.#waiting.splice(0)) take(undefined);
+      for (const settle of this.#waiting.splice(0)) settle(undefined);
     };
     this.#child.on('error', end);
     this.#child.on('exit', end);
@@ -83,7 +83,7 @@ export class Guard {
     createInterface({ input: this.#child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
       this.#waiting.shift()?.(line);
     });
-    // The owner's work keeps it alive, not its guard.
+    // The guard must not keep the owner's event loop alive.
     this.#child.unref();
     for (const stream of [this.#child.stdin, this.#child.stdout])
       (stream as { unref?(): void } | null)?.unref?.();
@@ -93,7 +93,7 @@ export class Guard {
     return new Promise((resolve, reject) => {
       const gone = () =>
         reject(
-          stackError('server_failed', 'the process that guards the servers ended', { next: 'run it again' }),
+          stackError('server_failed', 'the guard process of the servers ended', { next: 'run it again' }),
         );
       if (this.#ended) return gone();
       const keepAlive = setInterval(() => {}, 1 << 30);
@@ -106,8 +106,8 @@ export class Guard {
     });
   }
 
-  /** Runs `run/<name>.sh`. `endSignal` ends the server at once and lets it clean up what the system
-   *  would keep. */
+  /** Runs `run/<name>.sh`. `endSignal` ends the server immediately and lets it release resources
+   *  that the system would keep. */
   async start(name: string, endSignal: 'KILL' | 'QUIT'): Promise<ProcessId> {
     const answer = await this.#ask(`start ${name} ${endSignal}`);
     const id = identify(Number(answer.slice(name.length + 1)));
@@ -116,14 +116,14 @@ export class Guard {
     return id;
   }
 
-  /** From here on the servers live until they are stopped, whatever happens to this process. */
+  /** Gives up ownership: the servers then run until they are stopped, even if this process ends. */
   async release(): Promise<void> {
     await this.#ask('release');
     this.#child.stdin?.destroy();
     this.#child.stdout?.destroy();
   }
 
-  /** Ends the servers that still run, at once, and the guard. */
+  /** Ends the running servers immediately, then the guard. */
   async end(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.ref();

@@ -1,4 +1,4 @@
-/** One process at a time works on a stack's folder. */
+/** Mutual exclusion on a stack's folder: one process at a time starts or stops the stack. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FolderLock, LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
@@ -6,7 +6,7 @@ import { stackError } from './errors.ts';
 const POLL_MS = 50;
 
 /** Waits for the lock of a folder.
- *  @throws stack_locked after the bound; not_writable, lock_unavailable */
+ *  @throws stack_locked after `boundMs`; not_writable, lock_unavailable */
 export async function lockFolder(locks: LockDriver, folder: string, boundMs: number): Promise<FolderLock> {
   const deadline = performance.now() + boundMs;
   for (;;) {

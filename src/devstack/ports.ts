@@ -1,4 +1,4 @@
-/** Ports of 127.0.0.1. */
+/** Selection of free ports on 127.0.0.1. */
 import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,12 +6,11 @@ import { coreError } from '../core/errors.ts';
 
 export const LOOPBACK = '127.0.0.1';
 
-// Below the range that systems give to outgoing connections, which could take a port between the
-// look and the use.
+// Below the ephemeral range: an outgoing connection could take a port between check and use.
 const FREE_PORT_FIRST = 20_000;
 const FREE_PORT_END = 32_000;
 const ATTEMPTS_MAX = 200;
-/** A killed server that is gone by name may hold its port for as long as its last threads end. */
+/** A killed server may hold its port until its last threads end. */
 const RELEASE_MS = 5_000;
 const POLL_MS = 20;
 
@@ -23,7 +22,7 @@ function canListen(port: number): Promise<boolean> {
   });
 }
 
-/** Whether nobody listens on the port, or soon nobody does. */
+/** True if no process listens on the port, or stops listening within RELEASE_MS. */
 export async function isReleased(port: number): Promise<boolean> {
   const deadline = performance.now() + RELEASE_MS;
   while (!(await canListen(port))) {
@@ -33,19 +32,19 @@ export async function isReleased(port: number): Promise<boolean> {
   return true;
 }
 
-/** A port that nobody listens on, and none of `taken`. */
+/** Random port that no process listens on and that is not in `taken`. */
 export async function freePort(taken: ReadonlySet<number> = new Set()): Promise<number> {
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     const port = randomInt(FREE_PORT_FIRST, FREE_PORT_END);
     if (!taken.has(port) && (await canListen(port))) return port;
   }
   throw coreError('busy_port', `no free port between ${FREE_PORT_FIRST} and ${FREE_PORT_END}`, {
-    next: 'end some servers or give ports by flag',
+    next: 'stop some servers or give ports by flag',
   });
 }
 
-/** The port asked for, the one used before when it is still free, or a free one.
- *  @throws busy_port when the port asked for is taken */
+/** The requested port, else the previous port if it is free, else a free port.
+ *  @throws busy_port if the requested port is taken */
 export async function choosePort(
   flag: string,
   given: number | undefined,
@@ -57,7 +56,7 @@ export async function choosePort(
     const isFree = given === before ? isReleased : canListen;
     if (taken.has(given) || !(await isFree(given))) {
       throw coreError('busy_port', `port ${given} of ${LOOPBACK} is in use`, {
-        next: `give another ${flag}, or leave it out for a free one`,
+        next: `give another ${flag}, or omit it for a free port`,
       });
     }
     port = given;

@@ -1,13 +1,12 @@
-/** Processes by identity: a pid alone may belong to someone else after a crash or a reboot.
+/** Processes by identity: after a crash or a reboot a pid alone may belong to another process.
  *
- *  Invariant: a signal is sent only to a process whose start is the recorded one.
- */
+ *  Invariant: a signal is sent only to a process whose start is the recorded one. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** A process that we started. `start` differs for another process with the same pid, also after a
- *  reboot. */
+/** Identity of a process that the stack started. `start` differs for another process with the same
+ *  pid, also after a reboot. */
 export interface ProcessId {
   readonly pid: number;
   readonly start: string;
@@ -20,10 +19,10 @@ let bootId: string | undefined;
 function linuxStart(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name may hold spaces and parentheses; what follows it does not.
+    // The command name may hold spaces and parentheses; the fields after it do not.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const state = fields[0];
-    // The first thread may be over while others still hold files and ports.
+    // The main thread may have exited while other threads still hold files and ports.
     const threads = Number(fields[17]);
     if (state === 'X' || (state === 'Z' && threads <= 1)) return undefined;
     bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
@@ -42,7 +41,7 @@ function portableStart(pid: number): string | undefined {
   }
 }
 
-/** When the process started, or undefined when there is none (a zombie counts as none). */
+/** Start identifier of a process; undefined if it does not exist (a zombie counts as ended). */
 export function startOf(pid: number): string | undefined {
   return process.platform === 'linux' ? linuxStart(pid) : portableStart(pid);
 }
@@ -56,7 +55,7 @@ export function isAlive(id: ProcessId): boolean {
   return startOf(id.pid) === id.start;
 }
 
-/** Does nothing when the process is gone. */
+/** Sends a signal; does nothing if the process has ended. */
 export function signalProcess(id: ProcessId, signal: NodeJS.Signals): void {
   if (!isAlive(id)) return;
   try {
@@ -66,7 +65,7 @@ export function signalProcess(id: ProcessId, signal: NodeJS.Signals): void {
   }
 }
 
-/** True when all processes ended within the bound. */
+/** Returns true if all processes ended within the bound. */
 export async function waitForEnd(ids: readonly ProcessId[], boundMs: number): Promise<boolean> {
   const deadline = performance.now() + boundMs;
   for (;;) {
@@ -76,7 +75,7 @@ export async function waitForEnd(ids: readonly ProcessId[], boundMs: number): Pr
   }
 }
 
-/** The working folder of a process, where the system tells it. */
+/** Working folder of a process, if the system reports it. */
 export function folderOf(pid: number): string | undefined {
   try {
     return readlinkSync(`/proc/${pid}/cwd`);
@@ -85,7 +84,7 @@ export function folderOf(pid: number): string | undefined {
   }
 }
 
-/** Whether a program starts and ends well with these arguments. */
+/** True if a program exits with 0 for these arguments. */
 export function runs(program: string, args: readonly string[]): boolean {
   return spawnSync(program, args, { stdio: 'ignore' }).status === 0;
 }

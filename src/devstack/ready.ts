@@ -1,4 +1,4 @@
-/** Whether a stack's servers are ready, and whether they are the folder's own. */
+/** Readiness of a stack's servers, and proof that they belong to the folder. */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
@@ -20,12 +20,12 @@ function wrongServer(what: string, expected: string, found: string): Error {
     'wrong_server',
     `${what} answers as ${found}, but the folder was formatted as ${expected}; nothing was written to it`,
     {
-      next: 'give the port free, or remove the folder to start with an empty stack',
+      next: 'free the port, or remove the folder to start with an empty stack',
     },
   );
 }
 
-/** Whether a broker is ready; throws when the answer is a stranger's. */
+/** True if a broker is ready. @throws wrong_server if the answer identifies another cluster */
 export async function brokerReady(node: KafkaNode, identity: StackIdentity): Promise<boolean> {
   const view = await askBroker(LOOPBACK, node.port, ASK_TIMEOUT_MS);
   if (view === undefined || view.clusterId === undefined) return false;
@@ -46,7 +46,7 @@ export async function postgresReady(port: number, identity: StackIdentity): Prom
   throw wrongServer(
     `PostgreSQL on port ${port}`,
     `system ${identity.postgresSystemId}`,
-    id === 'stranger' ? 'one with another password' : `system ${id}`,
+    id === 'foreign' ? 'a server with another password' : `system ${id}`,
   );
 }
 

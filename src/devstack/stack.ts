@@ -1,14 +1,13 @@
-/** The embedded stack: real Apache Kafka and real PostgreSQL of one folder, started, recognised and
- *  ended.
+/** The embedded stack: Apache Kafka and PostgreSQL of a folder, which this module starts,
+ *  identifies and stops.
  *
- *  Invariants: (1) nothing is written to a server before it has proven to be the one that was
- *  formatted in the folder; (2) a stack that is not ready dies with the process that starts it, and
- *  an owned one always does, SIGKILL included; (3) a folder is formatted whole or formatted again;
- *  (4) one process at a time starts or stops a folder's stack.
+ *  Invariants: (1) nothing is written to a server before it has proven to be the server formatted
+ *  in the folder; (2) a stack that is not ready dies with the process that starts it, and an owned
+ *  stack always does, even on SIGKILL; (3) a folder is formatted completely or formatted again; (4)
+ *  one process at a time starts or stops a folder's stack.
  *
- *  A stack's folder: identity.json (who the servers are), stack.json (ports, processes), lock, run/
- *  (configurations, scripts, pid files), logs/, kafka-1/ and postgres/ (data).
- */
+ *  Folder layout: identity.json (identity of the servers), stack.json (ports, processes), lock,
+ *  run/ (configurations, scripts, pid files), logs/, kafka-1/ and postgres/ (data). */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -60,23 +59,23 @@ import {
 } from './state.ts';
 
 export interface StackOptions {
-  /** Absolute. Undefined makes an ephemeral stack: a temporary folder, removed at the end; always
-   *  owned. */
+  /** Absolute path. Undefined creates an ephemeral stack: a temporary folder, removed at the end;
+   *  always owned. */
   readonly folder: string | undefined;
   /** The stack dies with this process. */
   readonly owned: boolean;
-  /** Undefined: as many as the folder was formatted with, one for a folder that was not. */
+  /** Undefined: as many as the folder was formatted with, 1 for a new folder. */
   readonly brokerCount: number | undefined;
-  /** Of the first broker, the others follow; free ones otherwise. */
+  /** Port of the first broker; the others use the next ports. Undefined: free ports. */
   readonly kafkaPort: number | undefined;
   readonly postgresPort: number | undefined;
-  /** Of each broker; undefined: 512 MiB for one, 384 MiB each for several. */
+  /** Heap of each broker. Undefined: 512 MiB for a single broker, 384 MiB each for several. */
   readonly kafkaHeapBytes: number | undefined;
   readonly locks: LockDriver;
-  /** Where JAVA_HOME is looked up. */
+  /** Environment with JAVA_HOME. */
   readonly environment: NodeJS.ProcessEnv;
   readonly startTimeoutMs: number;
-  /** Told what takes time. */
+  /** Called before each step that takes time. */
   readonly onStep: (step: string) => void;
   readonly signal: AbortSignal | undefined;
 }
@@ -88,17 +87,17 @@ export interface StackAddresses {
 
 export interface Stack extends StackAddresses {
   readonly folder: string;
-  /** True when this call found it running and started nothing. */
+  /** True if this call found the stack running and started nothing. */
   readonly alreadyRunning: boolean;
-  /** From the call to ready. */
+  /** Time from the call until the stack was ready. */
   readonly readyMs: number;
-  /** Resolves with the error when a server of an owned stack ends by itself, with undefined when
+  /** Resolves with the error if a server of an owned stack ends by itself, with undefined if
    *  `signal` aborts. */
   broken(signal: AbortSignal): Promise<Error | undefined>;
-  /** Gives up ownership: from here on the stack lives until it is stopped. */
+  /** Gives up ownership: the stack then runs until it is stopped. */
   release(): Promise<void>;
-  /** Ends an owned stack, in order; an ephemeral one at once. Does nothing on a stack that is not
-   *  owned. */
+  /** Stops an owned stack in order, an ephemeral stack immediately. Does nothing on a stack that is
+   *  not owned. */
   close(): Promise<void>;
 }
 
@@ -106,10 +105,10 @@ export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
 const SHARED_KAFKA_HEAP_BYTES = 384 * 2 ** 20;
 export const START_TIMEOUT_MS = 90_000;
 const WATCH_MS = 500;
-/** A server that is killed recovers at its next start, so it is given its time on a slow machine.
- */
+/** A killed server must recover at its next start, so even on a slow machine it gets time to
+ *  stop. */
 const STOP_GRACE_MS = 60_000;
-/** A server that lives but does not answer for this long is of no use. */
+/** Time limit of a running but unresponsive server before the stack is restarted. */
 const ANSWER_MS = 30_000;
 const KILL_BOUND_MS = 5_000;
 const PORT_ATTEMPTS_MAX = 3;
@@ -157,12 +156,12 @@ async function chooseNodes(
   return nodes;
 }
 
-/** What a stack that was never formatted to the end may have left. */
+/** Entries that an unfinished formatting may have left. */
 const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
-/** Formatting removes what lies in its way, so it happens in no folder that holds anything else.
+/** Refuses a folder with foreign files, because formatting removes files in its way.
  *  @throws strange_folder */
-function demandOwnFolder(folder: string): void {
+function requireOwnFolder(folder: string): void {
   const own = (name: string): boolean =>
     OWN_ENTRY.test(name) && (existsSync(join(folder, 'run')) || name.startsWith('lock'));
   if (
@@ -170,7 +169,7 @@ function demandOwnFolder(folder: string): void {
     readIdentity(folder) === undefined &&
     readdirSync(folder).some((name) => !own(name))
   ) {
-    throw stackError('strange_folder', `${folder} holds files and no stack`, {
+    throw stackError('strange_folder', `${folder} holds other files than a stack`, {
       next: 'give an empty or a new folder with -dir',
     });
   }
@@ -178,11 +177,11 @@ function demandOwnFolder(folder: string): void {
 
 /** @throws strange_folder */
 export function prepareFolder(folder: string): void {
-  demandOwnFolder(folder);
+  requireOwnFolder(folder);
   for (const name of ['run', 'logs']) mkdirSync(join(folder, name), { recursive: true, mode: 0o755 });
 }
 
-/** A cluster is formatted with its number of brokers and keeps it. @throws strange_folder */
+/** Number of brokers of the cluster, which is fixed by formatting. @throws strange_folder */
 function brokerCount(options: StackOptions, folder: string): number {
   const formatted = readIdentity(folder)?.kafkaNodes;
   const wanted = options.brokerCount ?? formatted ?? 1;
@@ -191,13 +190,13 @@ function brokerCount(options: StackOptions, folder: string): number {
     'strange_folder',
     `the stack in ${folder} was made with -broker-count=${formatted}, not ${wanted}`,
     {
-      next: 'leave -broker-count out, or make another stack with -dir',
+      next: 'omit -broker-count, or create another stack with -dir',
     },
   );
 }
 
-/** Formats what is not formatted. The identity is written last: without it everything is formatted
- *  again. */
+/** Formats the storage if it is not formatted. The identity is written last: without it everything
+ *  is formatted again. */
 async function ensureFormatted(
   options: StackOptions,
   folder: string,
@@ -228,11 +227,12 @@ async function ensureFormatted(
   return identity;
 }
 
-/** Starts the servers of a formatted folder and waits until each has proven ready and ours. */
+/** Starts the servers of a formatted folder and waits until each is ready and has proven its
+ *  identity. */
 async function launch(options: StackOptions, folder: string, jars: string): Promise<Started> {
   const before = readState(folder);
   const taken = new Set<number>();
-  // Ports that were asked for come first, so that none of ours takes them.
+  // Requested ports are chosen first, so that no free choice takes them.
   const postgresPort = await choosePort('-postgres-port', options.postgresPort, before?.postgresPort, taken);
   const nodes = await chooseNodes(options, brokerCount(options, folder), before, taken);
   writeKafkaLogging(folder);
@@ -271,7 +271,8 @@ async function launch(options: StackOptions, folder: string, jars: string): Prom
 const lostPort = (thrown: unknown): boolean =>
   (thrown as { readonly details?: { readonly portTaken?: boolean } }).details?.portTaken === true;
 
-/** A port can be taken between the look and the use; one that nobody asked for is chosen again. */
+/** Retries with new ports, because a free port can be taken between check and use. Requested ports
+ *  are not replaced. */
 async function launchOnFreePorts(options: StackOptions, folder: string, jars: string): Promise<Started> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -283,9 +284,9 @@ async function launchOnFreePorts(options: StackOptions, folder: string, jars: st
   }
 }
 
-/** Servers that ended while others run are started again on their ports, so that all clients go on:
- *  of the three brokers some, the database beside its broker. Whatever comes in between is left to
- *  the whole start that follows. Returns who was started. */
+/** Restarts ended servers of a partly running stack on their ports, so that clients reconnect: some
+ *  of three brokers, or the database or broker alone. On any failure the full start that follows
+ *  takes over. Returns the names of the restarted servers. */
 async function startEnded(options: StackOptions, folder: string): Promise<readonly string[]> {
   const state = readState(folder);
   const identity = readIdentity(folder);
@@ -298,7 +299,7 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
   const ports = nodes.flatMap((node) => [node.port, node.controllerPort]);
   for (const port of endedPostgres ? [...ports, postgresPort] : ports)
     if (!(await isReleased(port))) return [];
-  options.onStep(`starting ${ended.join(' and ')} again`);
+  options.onStep(`restarting ${ended.join(' and ')}`);
   const guard = new Guard({ folder, removeAtEnd: undefined });
   try {
     const servers = new Map(state.servers.map((server) => [server.name, server]));
@@ -318,14 +319,14 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
     await guard.release();
     return ended;
   } catch (thrown) {
-    options.onStep(`they did not start: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+    options.onStep(`the restart failed: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
     await guard.end();
     return [];
   }
 }
 
-/** The running stack of a folder, after its servers have proven to be the folder's; asked until all
- *  answer or `waitMs` have passed.
+/** Addresses of the running stack of a folder, once its servers have proven their identity. Polls
+ *  until all answer or `waitMs` have passed.
  *  @throws wrong_server */
 async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses | undefined> {
   const state = readState(folder);
@@ -344,8 +345,8 @@ async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses |
   }
 }
 
-/** Ends processes in order: the signal that each shuts down on, then SIGKILL after the bound.
- *  Returns who was killed. */
+/** Stops processes: sends each its shutdown signal, then SIGKILL after the bound. Returns the names
+ *  of killed servers. */
 async function stopServers(servers: readonly ServerState[]): Promise<readonly string[]> {
   for (const { name, process } of servers)
     signalProcess(process, name === POSTGRES_NAME ? 'SIGINT' : 'SIGTERM');
@@ -396,17 +397,22 @@ function ownedStack(
   };
 }
 
-/** A stack that runs already cannot move to another port. @throws usage */
-function demandPorts(options: StackOptions, folder: string, found: StackAddresses): void {
-  const demand = (flag: string, wanted: number | undefined, server: string, present: number): void => {
+/** A running stack cannot move to another port. @throws usage */
+function requireSamePorts(options: StackOptions, folder: string, found: StackAddresses): void {
+  const requirePort = (flag: string, wanted: number | undefined, server: string, present: number): void => {
     if (wanted === undefined || wanted === present) return;
     throw coreError('usage', `${flag}=${wanted}: ${server} of ${folder} runs already, on port ${present}`, {
       next: `leave the flag out, or run \`millrace down -dir=${folder}\` first`,
     });
   };
   const broker = found.brokers.split(',')[0] as string;
-  demand('-kafka-port', options.kafkaPort, 'the broker', Number(broker.slice(broker.lastIndexOf(':') + 1)));
-  demand('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
+  requirePort(
+    '-kafka-port',
+    options.kafkaPort,
+    'the broker',
+    Number(broker.slice(broker.lastIndexOf(':') + 1)),
+  );
+  requirePort('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
 }
 
 /** Starts the stack of a folder, or finds it running.
@@ -417,7 +423,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     try {
       return await startOnce(options);
     } catch (thrown) {
-      // The folder of an ephemeral stack is gone with the servers that lost their port.
+      // The folder of an ephemeral stack was removed with the servers that lost their port.
       const again = options.folder === undefined && attempt < PORT_ATTEMPTS_MAX && lostPort(thrown);
       if (!again || options.kafkaPort !== undefined || options.postgresPort !== undefined) throw thrown;
     }
@@ -432,17 +438,17 @@ async function startOnce(options: StackOptions): Promise<Stack> {
   const wanted = options.folder ?? mkdtempSync(join(realpathSync(tmpdir()), 'millrace-'));
   writableFolder(wanted, '-dir');
   const folder = realpathSync(wanted);
-  // Before the lock, which leaves a file in the folder, and again under it.
-  demandOwnFolder(folder);
+  // Check before the lock, which creates a file in the folder, and again while holding it.
+  requireOwnFolder(folder);
   const lock = await lockFolder(options.locks, folder, options.startTimeoutMs);
   try {
     prepareFolder(folder);
     brokerCount(options, folder);
     const again = options.owned ? [] : await startEnded(options, folder);
-    // One late answer is no reason to end servers that others work with.
+    // A single late answer does not justify stopping servers that other processes use.
     const found = await findRunning(folder, Math.min(options.startTimeoutMs, ANSWER_MS));
     if (found !== undefined) {
-      demandPorts(options, folder, found);
+      requireSamePorts(options, folder, found);
       const readyMs = performance.now() - startedMs;
       return {
         ...found,
@@ -454,7 +460,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
         close: nothing,
       };
     }
-    // Half a stack, or one that does not answer, is of no use to anybody.
+    // A partial or unresponsive stack is stopped and started as a whole.
     await stopServers(runningServers(folder));
     const started = await launchOnFreePorts(options, folder, jars);
     const identity = readIdentity(folder) as StackIdentity;
@@ -477,13 +483,13 @@ async function startOnce(options: StackOptions): Promise<Stack> {
 }
 
 export interface StopReport {
-  /** Names of the servers that ran. */
+  /** Names of the servers that were running. */
   readonly stopped: readonly string[];
-  /** Those of them that had to be killed. */
+  /** Names of the servers that had to be killed. */
   readonly killed: readonly string[];
 }
 
-/** Ends the stack of a folder; data stays.
+/** Stops the stack of a folder; data is kept.
  *  @throws stack_locked */
 export async function stopStack(folder: string, lockBoundMs: number, locks: LockDriver): Promise<StopReport> {
   if (!existsSync(folder)) return { stopped: [], killed: [] };
@@ -500,13 +506,13 @@ export async function stopStack(folder: string, lockBoundMs: number, locks: Lock
   }
 }
 
-/** Addresses of the stack of a folder if it runs and is the folder's own.
+/** Addresses of the stack of a folder if it runs and belongs to the folder.
  *  @throws wrong_server */
 export async function runningStack(folder: string): Promise<StackAddresses | undefined> {
   return existsSync(join(folder, 'run')) ? findRunning(realpathSync(folder)) : undefined;
 }
 
-/** Names of the servers that ended in a stack of which others run. */
+/** Names of the servers that ended in a partly running stack. */
 export function endedServers(folder: string): readonly string[] {
   const servers = existsSync(join(folder, 'run')) ? (readState(realpathSync(folder))?.servers ?? []) : [];
   const ended = servers.filter((server) => !isAlive(server.process));

@@ -1,5 +1,5 @@
-/** What a stack's folder remembers: who its servers are (from formatting on) and which processes
- *  run them. */
+/** Persistent state of a stack's folder: the identity of its servers (from formatting on) and the
+ *  processes that run them. */
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { stackError } from './errors.ts';
@@ -9,7 +9,8 @@ import { LOOPBACK } from './ports.ts';
 import { POSTGRES_NAME, postgresUrl, postmasterPid } from './postgres/server.ts';
 import { folderOf, identify, isAlive, type ProcessId } from './process.ts';
 
-/** Written once, when the folder is formatted; a server is ours if it gives the same answers. */
+/** Written once, when the folder is formatted. A server belongs to the folder if it reports the
+ *  same identity. */
 export interface StackIdentity {
   readonly format: 1;
   readonly kafkaClusterId: string;
@@ -71,7 +72,7 @@ export function writeIdentity(folder: string, identity: StackIdentity): void {
   writeWhole(join(folder, IDENTITY), `${JSON.stringify(identity, undefined, 2)}\n`, 0o600);
 }
 
-/** The ports and processes of the last start, alive or not. */
+/** Ports and processes of the last start, alive or not. */
 export function readState(folder: string): StackState | undefined {
   const state = readJson<StackState>(join(folder, STATE));
   const whole =
@@ -83,7 +84,7 @@ export function writeState(folder: string, state: StackState): void {
   writeWhole(join(folder, STATE), `${JSON.stringify(state, undefined, 2)}\n`, 0o600);
 }
 
-/** Keeps the ports for the next start and forgets the processes. */
+/** Keeps the ports for the next start and removes the processes. */
 export function forgetProcesses(folder: string): void {
   const state = readState(folder);
   if (state !== undefined && state.servers.length > 0) writeState(folder, { ...state, servers: [] });
@@ -99,8 +100,8 @@ export function addressesOf(state: StackState, identity: StackIdentity) {
   };
 }
 
-/** Every server that runs in the folder: those recorded, and those of a start that did not come to
- *  record them, known by their pid file and their working folder. */
+/** Every server that runs in the folder: the recorded servers, and those of a start that died
+ *  before it recorded them. The latter are found by pid file and working folder. */
 export function runningServers(folder: string): readonly ServerState[] {
   const found = (readState(folder)?.servers ?? []).filter((server) => isAlive(server.process));
   const known = new Set(found.map((server) => server.process.pid));
@@ -118,7 +119,7 @@ export function runningServers(folder: string): readonly ServerState[] {
   return found;
 }
 
-/** Removes what a formatting that did not finish left behind. */
+/** Removes the remains of an unfinished formatting. */
 export function removeParts(folder: string): void {
   for (const entry of readdirSync(folder)) {
     if (entry.endsWith('.part')) rmSync(join(folder, entry), { recursive: true, force: true });

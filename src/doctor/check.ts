@@ -1,13 +1,13 @@
-/** What a check of `millrace doctor` is: a question with an id, and an answer a user can act on. */
+/** A check of `millrace doctor`: an id, a question, and an answer that a user can act on. */
 import { findMillraceError } from '../core/errors.ts';
 
-export type Verdict = 'ok' | 'warn' | 'fail';
+export type DoctorVerdict = 'ok' | 'warn' | 'fail';
 
 export interface Answer {
-  readonly verdict: Verdict;
-  /** What was found. */
+  readonly verdict: DoctorVerdict;
+  /** Result of the check. */
   readonly found: string;
-  /** What to do; left out where all is well. */
+  /** Next step for the user; absent if the verdict is ok. */
   readonly next?: string;
 }
 
@@ -16,7 +16,7 @@ export interface Check {
   ask(): Promise<Answer> | Answer;
 }
 
-export interface Finding extends Answer {
+export interface DoctorFinding extends Answer {
   readonly id: string;
 }
 
@@ -24,9 +24,10 @@ export const ok = (found: string): Answer => ({ verdict: 'ok', found });
 export const warn = (found: string, next: string): Answer => ({ verdict: 'warn', found, next });
 export const fail = (found: string, next: string): Answer => ({ verdict: 'fail', found, next });
 
-/** Asks one after the other, so that no check disturbs another. A check that throws has failed. */
-export async function askAll(checks: readonly Check[]): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
+/** Runs the checks one after the other, so that they do not disturb each other. A check that throws
+ *  has failed. */
+export async function askAll(checks: readonly Check[]): Promise<readonly DoctorFinding[]> {
+  const findings: DoctorFinding[] = [];
   for (const check of checks) {
     let answer: Answer;
     try {
@@ -41,8 +42,8 @@ export async function askAll(checks: readonly Check[]): Promise<readonly Finding
   return findings;
 }
 
-/** One line a finding: verdict, id, what was found, what to do. */
-export function renderFindings(findings: readonly Finding[]): string {
+/** Formats one line for each finding: verdict, id, result, next step. */
+export function renderFindings(findings: readonly DoctorFinding[]): string {
   const width = Math.max(0, ...findings.map((finding) => finding.id.length));
   return findings
     .map(

@@ -20,7 +20,7 @@ const REBUILD = 'run bin/bootstrap';
 
 const load = createRequire(import.meta.url);
 
-/** Judges a version text such as `20.19.1`. */
+/** Checks a version text such as `20.19.1`. */
 export function judgeNode(version: string, abi: string): Answer {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const enough = major > NODE_MIN[0] || (major === NODE_MIN[0] && minor >= NODE_MIN[1]);
@@ -38,7 +38,7 @@ export function judgeFeatures(version: string, features: readonly string[]): Ans
   );
 }
 
-/** Judges the text of /proc/self/limits. */
+/** Checks the text of /proc/self/limits. */
 export function judgeLimits(limits: string): Answer {
   const soft = /^Max open files\s+(\S+)/m.exec(limits)?.[1];
   if (soft === undefined) return warn('the limit of open files is not known', 'see ulimit -n');
@@ -47,8 +47,8 @@ export function judgeLimits(limits: string): Answer {
 }
 
 function addon(native: string): Answer {
-  if (native === 'off') return ok('switched off; the TypeScript twins run');
-  if (findAddon() === null) return warn('not built; the TypeScript twins run', 'run npm run build:native');
+  if (native === 'off') return ok('switched off; the TypeScript kernels run');
+  if (findAddon() === null) return warn('not built; the TypeScript kernels run', 'run npm run build:native');
   const start = performance.now();
   loadAddon();
   return ok(`loads in ${(performance.now() - start).toFixed(0)} ms, layouts agree`);
@@ -62,8 +62,8 @@ function rdkafka(): Answer {
   return judgeFeatures(librdkafkaVersion, features);
 }
 
-/** The binary by its name, as the driver loads it: the package's own entry falls back to an
- *  imitation in JavaScript. */
+/** Loads the binary by its name, as the driver does: the package's own entry falls back to an
+ *  emulation in JavaScript. */
 export function judgeUws(load: () => unknown = loadUws): Answer {
   try {
     load();
@@ -80,8 +80,8 @@ function jars(): Answer {
   const present = presentKafka();
   if (present === undefined)
     return warn(
-      'the jars of Apache Kafka are not fetched',
-      'run bin/bootstrap; millrace up would fetch them',
+      'the jars of Apache Kafka are not downloaded',
+      'run bin/bootstrap; or millrace up, which downloads them',
     );
   return ok(`Apache Kafka ${present.version} in ${present.folder}`);
 }
@@ -118,7 +118,7 @@ function disk(): Answer {
     : warn(found, `keep ${DISK_BYTES_MIN / 2 ** 30} GiB free for broker and database`);
 }
 
-/** A clock that runs before the installation's files were written is wrong. */
+/** The clock is wrong if it shows a time before the installation's files were written. */
 function clock(): Answer {
   const now = Date.now();
   const installed = statSync(new URL(import.meta.url)).mtimeMs;
@@ -141,10 +141,7 @@ async function ports(): Promise<Answer> {
   for (const [name, port] of Object.entries(DEFAULT_PORTS))
     if (!(await isFree(port))) busy.push(`${port} (${name})`);
   if (busy.length === 0) return ok(`${Object.values(DEFAULT_PORTS).join(', ')} are free`);
-  return warn(
-    `in use: ${busy.join(', ')}`,
-    'give the commands that would take them another -listen or -grpc-listen',
-  );
+  return warn(`in use: ${busy.join(', ')}`, 'set another -listen or -grpc-listen for these commands');
 }
 
 export function hostChecks(native: string): readonly Check[] {

@@ -1,9 +1,9 @@
-/** Checks of the broker and the database that Millrace is to use. */
+/** Checks of the configured broker and database. */
 import { askBroker, type BrokerAddress } from '../devstack/kafka/wire.ts';
 import type { SqlDriver, SqlPool } from '../io/postgres/sql/port.ts';
 import { type Answer, type Check, fail, ok, warn } from './check.ts';
 
-/** A server that is busy for a moment is no broken one. */
+/** Long enough for a server that is busy for a moment. */
 const ANSWER_BOUND_MS = 10_000;
 const CLOCK_SKEW_MS_MAX = 1_000;
 const RETAINED_BYTES_MAX = 2 ** 30;
@@ -14,8 +14,8 @@ function hostAndPort(text: string): { readonly host: string; readonly port: numb
   return match === null ? undefined : { host: match[1] as string, port: Number(match[2]) };
 }
 
-/** Every bootstrap address answers, and so does every address that the brokers name to their
- *  clients: the second is what a wrong advertised listener breaks. */
+/** Checks that every bootstrap address answers, and every address that the brokers advertise to
+ *  clients: a wrong advertised listener breaks only the latter. */
 async function listeners(brokers: string): Promise<Answer> {
   const advertised = new Map<string, BrokerAddress>();
   const clusters = new Set<string>();
@@ -25,8 +25,8 @@ async function listeners(brokers: string): Promise<Answer> {
     const view = await askBroker(at.host, at.port, ANSWER_BOUND_MS);
     if (view === undefined) {
       return fail(
-        `no broker answers in plain text on ${text}`,
-        'check the address, and whether the listener wants TLS or SASL',
+        `no broker answers in plaintext on ${text}`,
+        'check the address; the listener may require TLS or SASL',
       );
     }
     clusters.add(view.clusterId ?? 'unnamed');
@@ -38,7 +38,7 @@ async function listeners(brokers: string): Promise<Answer> {
   for (const [text, { host, port }] of advertised) {
     if ((await askBroker(host, port, ANSWER_BOUND_MS)) === undefined) {
       return fail(
-        `the cluster names ${text}, which does not answer from here`,
+        `the cluster advertises ${text}, which does not answer`,
         'set advertised.listeners to an address that clients reach',
       );
     }
@@ -56,10 +56,7 @@ async function walLevel(pool: SqlPool): Promise<Answer> {
   }
   const found = `PostgreSQL ${row.version}, wal_level=${row.wal}`;
   if (row.wal === 'logical') return ok(found);
-  return warn(
-    found,
-    'the relay can poll, but not read the log; for that set wal_level=logical and restart the server',
-  );
+  return warn(found, 'the relay can only poll; for -relay=wal set wal_level=logical and restart the server');
 }
 
 async function slots(pool: SqlPool): Promise<Answer> {
@@ -72,14 +69,14 @@ async function slots(pool: SqlPool): Promise<Answer> {
   if (idle.length > 0) {
     const names = idle.map((row) => row.name).join(', ');
     return warn(
-      `nobody reads ${names}, which keeps over ${RETAINED_BYTES_MAX / 2 ** 30} GiB of log`,
+      `no client reads ${names}, which retains over ${RETAINED_BYTES_MAX / 2 ** 30} GiB of log`,
       'start its reader, or drop it with pg_drop_replication_slot',
     );
   }
   const found = `${rows.length} of ${most} replication slots in use`;
   return rows.length < most
     ? ok(found)
-    : warn(found, 'raise max_replication_slots before using the relay on the log');
+    : warn(found, 'raise max_replication_slots before using millrace relay -relay=wal');
 }
 
 async function clockSkew(pool: SqlPool): Promise<Answer> {

@@ -28,7 +28,13 @@ export type Job = JobWindows & {
 /** Most slices of a sliding window: an upper bound of the accumulators that its key needs. */
 const WINDOW_SLICES_MAX = 65_536;
 
-/** @throws bad_setting */
+/** Checks the settings of a job: whole milliseconds, and windows of at most 65,536 slices.
+ *  @returns the job
+ *  @throws bad_setting
+ *  @example
+ *  const times = { sizeMs: 60_000, skewMs: 1000, latenessMs: 0 };
+ *  checkJob({ window: 'tumbling', ...times, watermark: 'partition' });
+ */
 export function checkJob(job: Job): Job {
   const whole = (name: string, value: number, least: number): void => {
     if (!Number.isInteger(value) || value < least || value > DURATION_MS_MAX) {
@@ -89,6 +95,10 @@ export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces
 /** Order of the sorted runs of the job's state. */
 export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
 
+/** Returns the watermark generator of a job, over all partitions of its topic.
+ *  @example
+ *  const watermarks = watermarksOf(job, kernels, 8);
+ */
 export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: number): WatermarkGenerator {
   const { sizeMs, slideMs } = job.window === 'session' ? { sizeMs: 0, slideMs: 0 } : assignerOf(job);
   const times: Omit<WindowTimes, 'mode'> = {

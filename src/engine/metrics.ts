@@ -169,6 +169,10 @@ function outputMetrics(metrics: Metrics) {
   };
 }
 
+/** Registers the metrics of an engine; call it once for each registry of metrics.
+ *  @example
+ *  const metrics = engineMetrics(new Metrics());
+ */
 export function engineMetrics(metrics: Metrics): EngineMetrics {
   const registered: EngineMetrics = {
     ...inputMetrics(metrics),

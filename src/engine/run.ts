@@ -15,7 +15,7 @@ import type { EngineQueries, OpenWindows, WatermarkReport } from './api/routes.t
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
   type RecoveryPoint,
 } from './durability/checkpoint/checkpointer.ts';
 import { type Restored, restoreState } from './durability/checkpoint/restore.ts';
@@ -183,7 +183,7 @@ export class Engine implements EngineQueries {
     for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
       log.info({ flag, was, is }, 'flag changed since the checkpoint; the new value applies from now on');
     const state = opened ?? parts.openState();
-    const recoveryPoint = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
+    const recoveryPoint = saved ?? initialRecoveryPoint(freshCells(bounds.map(({ low }) => low)));
     validateOffsets(recoveryPoint.progress, bounds);
     const checkpointer = await Checkpointer.start(
       {
@@ -492,7 +492,7 @@ export class Engine implements EngineQueries {
     const { watermarks, metrics, log } = this.parts;
     const { checkpointer } = this.active;
     const { consumed } = watermarks.totals();
-    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.goneTo}`;
+    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.durableInSinkTo}`;
     if (saved === this.saved && !checkpointer.isCopying) return;
     this.saved = saved;
     const offsets = watermarks.progress().map(({ offset }) => offset);

@@ -31,7 +31,7 @@ export interface StageShare {
   readonly idle: number;
 }
 
-/** Milliseconds since the run began. */
+/** Milliseconds since the start of the run. */
 export interface StageTimes {
   readonly wallMs: number;
   readonly busyMs: Readonly<Record<Stage, number>>;
@@ -84,6 +84,7 @@ class Account {
 const AT = eachOf(LIMITS, (limit) => LIMITS.indexOf(limit));
 const { sink: SINK, input: INPUT, other: OTHER } = AT;
 
+/** Accounts of the loop's time by stage: wall time, latencies, and what limits the rate. */
 export class Stages implements StageCursor {
   /** Called with the duration of each unit of work that ended. */
   onWorkDone: (stage: Stage, ms: number) => void = () => {};

@@ -15,6 +15,10 @@ export const SCHEMA_NODES_MAX = 20_000;
 export const DEPTH_LIMIT = '(the limit schema-depth)';
 export const NODES_LIMIT = '(the limit schema-nodes)';
 
+/** True for the name of a schema format: AVRO, PROTOBUF or JSON.
+ *  @example
+ *  if (!isSchemaFormat(type)) throw new Error(`${type} is not a schema type`);
+ */
 export function isSchemaFormat(text: string): text is SchemaFormat {
   return (SCHEMA_FORMATS as readonly string[]).includes(text);
 }

@@ -55,7 +55,12 @@ function identityOf(format: SchemaFormat, text: string, references: readonly Res
   return hash.digest('hex');
 }
 
-/** Parses a schema. @throws invalid_schema, schema_too_large */
+/** Parses a schema text. The result is immutable and may be shared.
+ *  @param source text of at most SCHEMA_TEXT_CHARS_MAX characters
+ *  @throws invalid_schema, schema_too_large
+ *  @example
+ *  const schema = parseSchema('AVRO', '{"type":"record","name":"Order","fields":[]}');
+ */
 export function parseSchema(format: SchemaFormat, source: string, options: ParseOptions = {}): Schema {
   const references = options.references ?? [];
   switch (format) {

@@ -1,4 +1,4 @@
-/** What a stream of events is asked for, its bounds, and the values a command starts from. */
+/** Options of a stream of generated events, their limits and defaults. */
 import { coreError } from '../core/errors.ts';
 import { ARRIVAL_DELAY_MAX_MS } from '../core/layout/arrival-queue.ts';
 import { GEN_PARAMS } from '../core/layout/layouts.gen.ts';
@@ -6,40 +6,40 @@ import { seedOf } from '../core/random/threefry.ts';
 import type { ZipfTable } from '../core/random/zipf.ts';
 
 export interface DelayOptions {
-  /** Share of events with a delay of the tail, 0 to 1. */
+  /** Share of events with a tail delay, 0 to 1. */
   readonly tail: number;
-  /** Share of events that are stragglers, 0 to 1. What is left of 1 is typical. */
+  /** Share of events that are stragglers, 0 to 1. All other events have a typical delay. */
   readonly stragglers: number;
-  /** A typical delay lies in 0..typicalMaxMs, more often near 0. */
+  /** Typical delays are in 0..typicalMaxMs, more often near 0. */
   readonly typicalMaxMs: number;
-  /** A delay of the tail lies in typicalMaxMs..tailMaxMs, more often near its start. */
+  /** Tail delays are in typicalMaxMs..tailMaxMs, more often near the start. */
   readonly tailMaxMs: number;
-  /** A straggler's delay lies in tailMaxMs..stragglerMaxMs, evenly. */
+  /** Straggler delays are in tailMaxMs..stragglerMaxMs, uniform. */
   readonly stragglerMaxMs: number;
 }
 
 export interface EventOptions {
   readonly seed: bigint;
-  /** Events in the stream; Infinity for one without an end. */
+  /** Number of events; Infinity for an endless stream. */
   readonly count: number;
-  /** Distinct accounts, rank 1 the most frequent. */
+  /** Number of distinct accounts; rank 1 is the most frequent. */
   readonly accounts: number;
   /** Zipf exponent; 0 is uniform. */
   readonly zipf: number;
   /** account_id of rank 1; rank r is accountBase + r - 1, modulo 2^64. */
   readonly accountBase: bigint;
-  /** Values are whole numbers, evenly in valueMin..valueMax. */
+  /** Values are integers, uniform in valueMin..valueMax. */
   readonly valueMin: number;
   readonly valueMax: number;
   /** event_ts of event 0, ms since the epoch. */
   readonly baseMs: number;
-  /** Events in a millisecond of event time: event_ts = baseMs + floor(seq / perMs). */
+  /** Events per millisecond of event time: event_ts = baseMs + floor(seq / perMs). */
   readonly perMs: number;
   readonly order: 'true' | 'delayed';
   readonly delays: DelayOptions;
 }
 
-/** Event numbers and times are exact in a double below this. */
+/** Below this, event numbers and times are exact in a double. */
 const EXACT_MAX = 9_007_199_254_740_991;
 const PER_MS_MIN = 1e-4;
 const PER_MS_MAX = 1e6;
@@ -68,7 +68,7 @@ export const DEFAULT_EVENTS: EventOptions = {
   delays: DEFAULT_DELAYS,
 };
 
-/** The largest delay that these options can give, ms. */
+/** Returns the largest delay that these options can produce, in ms. */
 export function delayMaxMs(delays: DelayOptions): number {
   if (delays.stragglers > 0) return delays.stragglerMaxMs;
   return delays.tail > 0 ? delays.tailMaxMs : delays.typicalMaxMs;
@@ -116,7 +116,7 @@ export function checkEventOptions(options: EventOptions): void {
   const share = (value: number): boolean => value >= 0 && value <= 1;
   demand(
     share(delays.tail) && share(delays.stragglers) && delays.tail + delays.stragglers <= 1,
-    `shares tail=${delays.tail} and stragglers=${delays.stragglers} are not parts of 1`,
+    `tail=${delays.tail} and stragglers=${delays.stragglers} are not shares that add up to at most 1`,
     'give shares whose sum is at most 1',
   );
   const times = [delays.typicalMaxMs, delays.tailMaxMs, delays.stragglerMaxMs];
@@ -137,7 +137,7 @@ export function checkEventOptions(options: EventOptions): void {
   );
 }
 
-/** The options as the kernels read them. @shape f64[GEN_PARAMS.BYTES / 8] */
+/** Packs the options for the kernels. @shape f64[GEN_PARAMS.BYTES / 8] */
 export function eventParams(options: EventOptions, zipf: ZipfTable): Float64Array {
   const params = new Float64Array(GEN_PARAMS.BYTES / 8);
   const set = (at: number, value: number): void => {

@@ -1,11 +1,9 @@
-/** The stream of events of a seed, in its true order or in the order in which delayed events
- *  arrive.
- *
- *  Invariants: (1) event n is a pure function of the options and n; (2) the delayed order is the
- *  true order, stably sorted by event_ts + delay; (3) neither depends on how the stream is cut into
- *  batches or on which kernels run. Memory: the true order needs none; the delayed order 20 bytes
- *  for each event that is under way.
- */
+/** Generates the stream of events of a seed, in order of event time or in the order in which
+ *  delayed events arrive.
+ *  Invariants: (1) Event n is a pure function of the options and n. (2) The delayed order is the
+ *  order of event time, stably sorted by event_ts + delay. (3) Neither order depends on the batch
+ *  sizes or on the kernels. Memory: none in order of event time; in the delayed order 20 bytes per
+ *  event that has not arrived. */
 
 import type { GenKernels } from '../addon/gen-surface.ts';
 import { invariant } from '../core/errors.ts';
@@ -19,7 +17,7 @@ import { checkEventOptions, type EventOptions, eventParams } from './event-optio
 
 const POOL_ROWS_FIRST = 4096;
 
-/** Filler bytes of a seed; each event's pad is a stretch of them. */
+/** Returns the filler bytes of a seed; the padding of each event is a slice of them. */
 export function noiseOf(seed: bigint): Uint8Array {
   const stream = new RandomStream(seedOf(seed), GEN_STREAM.NOISE);
   const noise = new Uint8Array(GEN.NOISE_BYTES);
@@ -52,19 +50,19 @@ export class EventGenerator {
     this.queue = options.order === 'delayed' ? new ArrivalQueue(POOL_ROWS_FIRST) : undefined;
   }
 
-  /** Events given out so far. */
+  /** Number of events returned so far. */
   get generated(): number {
     return this.position;
   }
 
-  /** Events that wait for their arrival in the delayed order. */
+  /** Number of events that have not arrived yet in the delayed order. */
   get pending(): number {
     return this.queue?.pending ?? 0;
   }
 
-  /** Fills the batch with the next events as records: the value is the 256 B event, the key its
-   *  account_id. Returns how many, at most `most`; 0 at the end of the stream. What the batch held
-   *  is replaced. */
+  /** Replaces the content of the batch with the next events as records: the value is the 256 B
+   *  event, the key its account_id. Returns their number, at most `most`; 0 at the end of the
+   *  stream. */
   fillRecords(into: RecordBatch, most = Infinity): number {
     const count = this.nextSeqs(
       Math.min(into.rowCapacity, Math.floor(into.arenaCapacity / EVENT.BYTES), most),
@@ -73,14 +71,14 @@ export class EventGenerator {
     return count;
   }
 
-  /** The same as columns. Records and columns share one position. */
+  /** Like `fillRecords`, as columns. Both methods advance one position. */
   fillEvents(into: EventBatch, most = Infinity): number {
     const count = this.nextSeqs(Math.min(into.rowCapacity, most));
     this.kernels.genEvents(this.params, this.zipf, this.seqs, count, into);
     return count;
   }
 
-  /** Numbers of the next events in the order of the stream. */
+  /** Sets `seqs` to the numbers of the next events in stream order, and returns their count. */
   private nextSeqs(room: number): number {
     if (this.seqs.length < room) this.seqs = new Float64Array(room);
     const queue = this.queue;
@@ -96,7 +94,7 @@ export class EventGenerator {
       }
     }
     this.position += count;
-    invariant(this.position <= this.options.count, 'no more events than asked for');
+    invariant(this.position <= this.options.count, 'the generator returned more events than requested');
     return count;
   }
 }

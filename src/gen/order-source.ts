@@ -1,11 +1,11 @@
-/** Orders as rows of a record batch: each encoded by a function that the caller hands in. */
+/** Fills record batches with orders; the caller passes the encoder. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type { LogicalOrder, OrderGenerator, OrderVersion } from './order.ts';
 import { orderAsWritten } from './order-versions.ts';
 import type { BatchSource } from './pump.ts';
 
-/** The key and value of a row; null for a row without a key. */
+/** Encoded order; the key is null for a row without a key. */
 interface EncodedOrder {
   readonly key: Uint8Array | null;
   readonly value: Uint8Array;
@@ -15,8 +15,8 @@ export type EncodeOrder = (order: LogicalOrder, version: OrderVersion, index: nu
 
 const utf8 = new TextEncoder();
 
-/** One JSON object a line: `{"version":1,"order":{…}}`, 64-bit numbers as decimal text, fields of
- *  that version. */
+/** Encodes an order as one JSON line: `{"version":1,"order":{…}}` with the fields of that version;
+ *  64-bit numbers are decimal text. */
 export const orderLine: EncodeOrder = (order, version) => {
   const text = JSON.stringify({ version, order: orderAsWritten(order, version) }, (_name, value: unknown) =>
     typeof value === 'bigint' ? value.toString() : value,
@@ -43,7 +43,8 @@ export class OrderSource implements BatchSource {
     this.count = count;
   }
 
-  /** @throws out_of_range when one row does not fit an empty batch */
+  /** Replaces the content of the batch with the next orders. @throws out_of_range if one order does
+   *  not fit an empty batch */
   fill(into: RecordBatch, most: number): number {
     into.clear();
     while (this.index < this.count && into.rowCount < most) {

@@ -1,5 +1,5 @@
-/** What each schema version of Order knows of the logical order, and what a reader of one sees of a
- *  writer of another. */
+/** Fields of the schema versions of Order, and the order that a reader of one version sees from a
+ *  writer of another version. */
 import { coreError } from '../core/errors.ts';
 import type { LogicalOrder, OrderVersion } from './order.ts';
 import { ORDER_AVRO, ORDER_AVRO_BREAKING } from './schemas/order-avro.ts';
@@ -29,7 +29,7 @@ export const ORDER_FIELDS: Readonly<Record<OrderVersion, readonly OrderField[]>>
   3: [...BASE, 'trace_id', 'discount_cents', 'coupon', 'gift'],
 };
 
-/** What a reader fills in where the writer did not know the field; the same in both formats. */
+/** Defaults of fields that the writer did not know; the same in both formats. */
 const READER_DEFAULTS: Partial<LogicalOrder> = { note: '', discount_cents: 0n, coupon: null, gift: false };
 
 export function orderVersionOf(version: number): OrderVersion {
@@ -42,12 +42,12 @@ export function orderVersionOf(version: number): OrderVersion {
   return known;
 }
 
-/** The order as a writer of this version states it: its fields, and no other. */
+/** Returns the order with the fields of the writer's version only. */
 export function orderAsWritten(order: LogicalOrder, writer: OrderVersion): Partial<LogicalOrder> {
   return Object.fromEntries(ORDER_FIELDS[writer].map((field) => [field, order[field]]));
 }
 
-/** The order as a reader of one version must see it when a writer of another wrote it. */
+/** Returns the order that a reader of one version must see from a writer of another version. */
 export function orderAsRead(
   order: LogicalOrder,
   writer: OrderVersion,
@@ -62,7 +62,7 @@ export function orderAsRead(
   );
 }
 
-/** Schema text of a version; `breaking` is a version 3 that must be refused. */
+/** Returns the schema text of a version; `breaking` is a version 3 that must be refused. */
 export function orderSchema(version: OrderVersion | 'breaking', format: OrderFormat): string {
   if (version === 'breaking') return format === 'avro' ? ORDER_AVRO_BREAKING : ORDER_PROTOBUF_BREAKING;
   return (format === 'avro' ? ORDER_AVRO : ORDER_PROTOBUF)[version];

@@ -1,10 +1,8 @@
-/** The logical Order: what a shop would publish, a pure function of a seed and a number. A codec
- *  turns it into bytes; here it is plain data with 64-bit numbers as bigint.
- *
- *  Account ids lie above 2^53 on purpose, so a codec that goes through a double shows in every
- *  order. Most orders have three items and about 507 bytes in Avro; one in sixteen has 0 to 6
- *  items. Text is not only ASCII.
- */
+/** Generates logical orders, the events of a shop: pure functions of a seed and a number. An order
+ *  is plain data with 64-bit numbers as bigint; a codec encodes it.
+ *  Account ids exceed 2^53, so that a codec that loses precision in a double fails on every order.
+ *  Most orders have three items and about 507 bytes in Avro; one in sixteen has 0 to 6 items. Text
+ *  includes characters beyond ASCII. */
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
@@ -12,7 +10,7 @@ import { ZipfTable } from '../core/random/zipf.ts';
 export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
 type OrderStatus = (typeof ORDER_STATUSES)[number];
 
-/** Schema versions of Order; src/gen/order-versions.ts says what each knows. */
+/** Schema versions of Order; src/gen/order-versions.ts has their fields. */
 export type OrderVersion = 1 | 2 | 3;
 
 interface OrderItem {
@@ -21,7 +19,7 @@ interface OrderItem {
   readonly price_cents: bigint;
 }
 
-/** Every field that any schema version knows; `orderAsWritten` takes those of one version. */
+/** All fields of all schema versions; `orderAsWritten` selects those of one version. */
 export interface LogicalOrder {
   readonly order_id: string;
   readonly account_id: bigint;
@@ -47,7 +45,7 @@ export interface OrderOptions {
   readonly zipf: number;
   /** account_id of the most frequent account. */
   readonly accountBase: bigint;
-  /** ts of order 0; each later order is one ms after the one before. */
+  /** ts of order 0; each order is 1 ms after the previous one. */
   readonly baseMs: number;
 }
 
@@ -101,7 +99,7 @@ const NOTES = [
   'Combine with the order of yesterday if that is possible.',
 ] as const;
 
-/** Words of an order: one part of the stream each. Items take ITEM, ITEM + 1, and so on. */
+/** Parts of the random stream that an order uses. Items use ITEM, ITEM + 1, and so on. */
 const PART = { ID: 0, CHOICE: 1, TEXT: 2, TRACE: 3, EXTRA: 4, REF: 5, ITEM: 16, PRICE: 64 } as const;
 const USUAL_ITEMS = 3;
 
@@ -176,7 +174,7 @@ export class OrderGenerator {
     };
   }
 
-  /** Which of the versions writes order `index`: the same for a seed, evenly mixed. */
+  /** Returns the version that writes order `index`: fixed for a seed, evenly mixed. */
   versionOf(index: number, versions: readonly OrderVersion[]): OrderVersion {
     return pick(versions, this.versions.at(index)[0] as number);
   }
@@ -191,7 +189,7 @@ export class OrderGenerator {
 
 let last: { readonly seed: bigint; readonly generator: OrderGenerator } | undefined;
 
-/** Order `index` of a seed with the default accounts. */
+/** Returns order `index` of a seed with the default accounts. */
 export function logicalOrder(seed: bigint | number, index: number): LogicalOrder {
   const wide = BigInt(seed);
   if (last?.seed !== wide)

@@ -1,53 +1,53 @@
-/** Moves generated batches from a source to a sink at a fixed rate, or as fast as the sink takes
+/** Moves generated batches from a source to a sink, at a fixed rate or as fast as the sink accepts
  *  them.
- *
- *  The rate is an open model: row n is due at start + n / rate, whether or not the rows before it
- *  have left. A sink that falls behind does not move the schedule; `lagMs` says how far behind it
- *  is, and the pump catches up. Invariants: (1) a batch is not touched between its write and the
- *  end of that write; (2) writes start in row order; (3) after `signal` no further batch is filled,
- *  and what is under way is waited for.
- */
+ *  The rate is an open model: row n is due at start + n / rate, whether or not earlier rows were
+ *  sent. A slow sink does not delay the schedule; `lagMs` reports how late the pump is, and the
+ *  pump catches up. Invariants: (1) A batch is not touched between the start and the end of its
+ *  write. (2) Writes start in row order. (3) After `signal` no batch is filled, and writes in
+ *  flight are awaited. */
 import type { Clock } from '../core/clock.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 
 export interface BatchSource {
-  /** Replaces the content of the batch by the next rows, at most `most`; 0 at the end. */
+  /** Replaces the content of the batch with the next rows, at most `most`; 0 at the end. */
   fill(into: RecordBatch, most: number): number;
 }
 
 export interface BatchSink {
-  /** Settles when the batch may be filled again. */
+  /** Resolves when the batch may be filled again. */
   write(batch: RecordBatch): Promise<void>;
 }
 
 export interface PumpOptions {
   readonly source: BatchSource;
   readonly sink: BatchSink;
-  /** Each may be under way at the sink while another is filled. */
+  /** Batches that are filled in turn; several may be in flight at the sink. */
   readonly batches: readonly RecordBatch[];
-  /** Rows a second; 0 is as fast as the sink takes them. */
+  /** Rows per second; 0: as fast as the sink accepts them. */
   readonly rate: number;
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
   readonly signal: AbortSignal;
-  /** After each write. */
+  /** Called after each write. */
   readonly onWritten: (rows: number) => void;
-  /** How far behind its schedule the pump is, ms; 0 without a rate. */
+  /** Called with the time in ms by which the pump is late; not called without a rate. */
   readonly onLag?: (lagMs: number) => void;
 }
 
-/** Sleeping is coarser than this, so the pump rather sends what became due in between together. */
+/** Shortest sleep in ms. Timers are not finer, so rows that become due within it are sent together.
+ */
 const TICK_MS = 1;
 
-/** Rows moved. @throws what the sink throws, after the writes under way have settled */
+/** Runs the pump and returns the number of rows moved. @throws the error of the sink, after the
+ *  writes in flight have settled */
 export async function pump(options: PumpOptions): Promise<number> {
   const { source, sink, batches, rate, clock, signal } = options;
   const startMs = clock.monotonicMs();
-  const underWay: Array<Promise<void> | undefined> = batches.map(() => undefined);
+  const inFlight: Array<Promise<void> | undefined> = batches.map(() => undefined);
   let failure: { readonly thrown: unknown } | undefined;
   let rows = 0;
   for (let turn = 0; !signal.aborted && failure === undefined; turn = (turn + 1) % batches.length) {
-    await underWay[turn];
+    await inFlight[turn];
     if (signal.aborted || failure !== undefined) break;
     let most = Number.POSITIVE_INFINITY;
     if (rate > 0) {
@@ -65,14 +65,14 @@ export async function pump(options: PumpOptions): Promise<number> {
     const filled = source.fill(batch, most);
     if (filled === 0) break;
     rows += filled;
-    underWay[turn] = sink.write(batch).then(
+    inFlight[turn] = sink.write(batch).then(
       () => options.onWritten(filled),
       (thrown: unknown) => {
         failure ??= { thrown };
       },
     );
   }
-  await Promise.all(underWay);
+  await Promise.all(inFlight);
   if (failure !== undefined) throw failure.thrown;
   return rows;
 }

@@ -1,11 +1,11 @@
-/** Where generated batches go: a topic, or bytes one after the other. */
+/** Sinks of generated batches: a topic, or a sequence of bytes. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type { BatchProducer } from '../io/kafka/port.ts';
 import type { BatchSink } from './pump.ts';
 
-/** Sends each batch to one topic and demands that every row is acknowledged. */
-export class TopicSink implements BatchSink {
+/** Sends each batch to one topic and requires that every row is acknowledged. */
+export class BatchTopicSink implements BatchSink {
   private readonly producer: BatchProducer;
   private readonly topics: readonly string[];
 
@@ -14,7 +14,7 @@ export class TopicSink implements BatchSink {
     this.topics = [topic];
   }
 
-  /** @throws unreachable when a row was not acknowledged */
+  /** @throws unreachable if a row was not acknowledged */
   async write(batch: RecordBatch): Promise<void> {
     const report = await this.producer.produce(batch, this.topics);
     if (report.failed === 0) return;
@@ -29,8 +29,7 @@ export class TopicSink implements BatchSink {
   }
 }
 
-/** Writes the values of a batch as they stand in its arena, without keys and without anything
- *  between them. */
+/** Writes the values of a batch as in its arena, without keys and separators. */
 export class ByteSink implements BatchSink {
   private readonly writeBytes: (bytes: Uint8Array) => Promise<void>;
 

@@ -1,24 +1,21 @@
-/** What the load client wants: each intent a pure function of the seed and its number, and which of
- *  them it repeats.
- *
- *  A share `retryRate` of the intents is followed by one to three repeats of a key. Which key
- *  follows a Zipf law over a hot set of `keys` intents; the hot set moves on every `keys` intents,
- *  and a rank that was not yet sent falls back to the intent itself, so repeats meet both old
- *  answers and requests that are under way.
- */
+/** Intents of the load client, each a pure function of the seed and its number, and their repeats.
+ *  A share `retryRate` of the intents is followed by one to three repeats of one key. The key
+ *  follows a Zipf law over a hot set of `keys` intents, which changes every `keys` intents. A rank
+ *  that was not sent yet selects the intent itself. So repeats meet stored answers as well as
+ *  requests in flight. */
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
 
 export interface Intent {
   readonly index: number;
-  /** The idempotency key, a UUID. */
+  /** Idempotency key, a UUID. */
   readonly key: string;
   readonly accountId: number;
   readonly amountCents: number;
 }
 
-/** A repeat of `index`, `afterMs` after the intent that it follows. */
+/** Repeat of intent `index`, sent `afterMs` after the intent that it follows. */
 export interface Repeat {
   readonly index: number;
   readonly afterMs: number;
@@ -31,12 +28,12 @@ export interface IntentOptions {
   /** Size of the hot set. */
   readonly keys: number;
   readonly retryRate: number;
-  /** Repeats come within this long. */
+  /** Longest time until a repeat, in ms. */
   readonly retryWithinMs: number;
 }
 
 const REPEATS_MAX = 3;
-/** Mean repeats of an intent that is repeated. */
+/** Mean number of repeats of an intent that is repeated. */
 export const REPEATS_MEAN = 2;
 const AMOUNT_CENTS_MAX = 1_000_000;
 const TWO_32 = 4_294_967_296;
@@ -68,7 +65,7 @@ export class Intents {
     return { index, key, accountId: rank, amountCents };
   }
 
-  /** The repeats that follow an intent, soonest first; most intents have none. */
+  /** Returns the repeats that follow an intent, earliest first; most intents have none. */
   repeatsAfter(index: number): readonly Repeat[] {
     const words = this.random.at(index, PART.CHOICE);
     if ((words[1] as number) / TWO_32 >= this.options.retryRate) return [];

@@ -1,5 +1,5 @@
-/** Latencies in a log-linear histogram: 1 us to 100 minutes, each bucket at most 1/64 wide of its
- *  value. */
+/** Log-linear histogram of latencies from 1 us to 100 minutes. The width of a bucket is at most
+ *  1/64 of its values. */
 
 const SUB_BITS = 6;
 const SUB = 1 << SUB_BITS;
@@ -13,7 +13,7 @@ function bucketOf(us: number): number {
   return Math.min(BUCKETS - 1, (bits - SUB_BITS + 1) * SUB + Math.min(SUB - 1, Math.floor(us / shift) - SUB));
 }
 
-/** Largest value of a bucket. */
+/** Returns the largest value of a bucket. */
 function boundOf(bucket: number): number {
   if (bucket < SUB) return bucket;
   const shift = 2 ** (Math.floor(bucket / SUB) - 1);
@@ -37,7 +37,8 @@ export class LatencyHistogram {
     return this.total;
   }
 
-  /** Upper bound of quantile q in ms, at most 1/64 too large; NaN when nothing was recorded. */
+  /** Returns an upper bound of quantile q in ms, at most 1/64 too large; NaN if nothing was
+   *  recorded. */
   quantileMs(q: number): number {
     if (this.total === 0) return Number.NaN;
     const rank = Math.max(1, Math.ceil(q * this.total));

@@ -1,9 +1,8 @@
-/** The load client: takes what is due from the schedule, sends it, and writes down what comes back.
- *
- *  Whatever brings no final answer (no reply, 5xx, 408, 425, 429) is sent again with the same key,
- *  later and later, until it is answered or the time to give up has come. Latency counts from the
- *  due time of a send to its final answer, so waiting for a connection and resending count too.
- */
+/** Load client: sends the requests that are due, and records intents, replies and failures in a
+ *  ledger.
+ *  A request without a final answer (no reply, 5xx, 408, 425, 429) is sent again with the same key
+ *  and exponential backoff, until it is answered or the deadline passes. Latency is measured from
+ *  the due time to the final answer, so it includes the wait for a connection and resends. */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';
 import { findMillraceError } from '../core/errors.ts';
@@ -27,18 +26,19 @@ export interface LoadOptions {
   readonly ledger: LedgerWriter;
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
-  /** Aborted: no new intent is sent; what was begun is brought to its end. */
+  /** When aborted, no new intent is sent, and open requests are completed. */
   readonly signal: AbortSignal;
   readonly path: string;
-  /** Wait before the first resend; it doubles up to the second. */
+  /** Wait before the first resend in ms; it doubles up to resendMaxMs. */
   readonly resendFirstMs: number;
   readonly resendMaxMs: number;
-  /** How long after the last intent unanswered requests are still sent again. */
+  /** Time in ms after the last intent during which unanswered requests are sent again. */
   readonly giveUpMs: number;
-  /** The same, counted from the moment `signal` was aborted. */
+  /** Like `giveUpMs`, measured from the abort of `signal`. */
   readonly giveUpDrainingMs: number;
-  /** Requests under way above which due ones wait. Their latency counts all the same. */
-  readonly underWayMax: number;
+  /** Most requests in flight; further due requests wait. Their latency still counts from the due
+   *  time. */
+  readonly inFlightMax: number;
   readonly onAnswer?: (outcome: SendOutcome, latencyMs: number) => void;
 }
 
@@ -50,11 +50,11 @@ export interface LoadResult {
   readonly acknowledged: number;
   readonly replayed: number;
   readonly refused: number;
-  /** Requests without a final answer; each was sent again, until the end. */
+  /** Attempts without a final answer; each was sent again unless the deadline passed. */
   readonly failures: number;
   /** Intents without a 2xx reply. */
   readonly unknown: number;
-  /** How late the latest request left, ms after its due time. */
+  /** Longest delay of a request after its due time, in ms. */
   readonly sendLagMsMax: number;
   readonly latency: LatencyHistogram;
 }
@@ -70,10 +70,10 @@ export class LoadRun {
   private readonly unsettled = new Set<number>();
   private readonly startMs: number;
   private buffer: LedgerEntry[] = [];
-  /** What comes after the end is nobody's any more. */
+  /** True after the end: later answers are ignored. */
   private ended = false;
   private failure: { readonly thrown: unknown } | undefined;
-  private underWay = 0;
+  private inFlight = 0;
   private requests = 0;
   private replies = 0;
   private acknowledged = 0;
@@ -93,7 +93,7 @@ export class LoadRun {
 
   /** @throws what the ledger throws */
   async run(): Promise<LoadResult> {
-    const { schedule, signal, sleep, giveUpMs, giveUpDrainingMs, underWayMax } = this.options;
+    const { schedule, signal, sleep, giveUpMs, giveUpDrainingMs, inFlightMax } = this.options;
     let plannedUntilMs = 0;
     let planned = -1;
     let drainUntilMs = Number.POSITIVE_INFINITY;
@@ -104,13 +104,13 @@ export class LoadRun {
         schedule.stop();
         drainUntilMs = Math.min(drainUntilMs, nowMs + giveUpDrainingMs);
       }
-      this.start(schedule.due(nowMs, underWayMax - this.underWay), nowMs);
+      this.start(schedule.due(nowMs, inFlightMax - this.inFlight), nowMs);
       this.flush();
       if (schedule.planned !== planned) {
         planned = schedule.planned;
         plannedUntilMs = nowMs;
       }
-      if (schedule.isDone && this.underWay === 0) break;
+      if (schedule.isDone && this.inFlight === 0) break;
       if (nowMs > drainUntilMs || (schedule.isPlanned && nowMs - plannedUntilMs > giveUpMs)) break;
       const waitMs = Math.min(schedule.nextDueMs() - this.nowMs(), WAIT_MAX_MS);
       await sleep(Math.max(waitMs, WAIT_MIN_MS));
@@ -142,7 +142,7 @@ export class LoadRun {
     };
   }
 
-  /** Writes the new intents down, then sends. */
+  /** Writes the new intents to the ledger, then sends all. */
   private start(sends: readonly Send[], nowMs: number): void {
     if (sends.length === 0) return;
     const intents = sends.map((send) => this.options.intents.intent(send.index));
@@ -159,7 +159,7 @@ export class LoadRun {
   }
 
   private async send(send: Send, intent: Intent): Promise<void> {
-    this.underWay++;
+    this.inFlight++;
     this.requests++;
     try {
       const reply = await this.options.client.send({
@@ -176,7 +176,7 @@ export class LoadRun {
         this.failure ??= { thrown };
         return;
       }
-      this.note({
+      this.record({
         type: 'failure',
         intent: send.index,
         kind: send.kind,
@@ -184,7 +184,7 @@ export class LoadRun {
       });
       this.again(send);
     } finally {
-      this.underWay--;
+      this.inFlight--;
     }
   }
 
@@ -194,7 +194,7 @@ export class LoadRun {
     this.replies++;
     const header = reply.headers['idempotency-replayed'];
     const replayed = header === undefined ? null : header === 'true';
-    this.note({
+    this.record({
       type: 'reply',
       intent: send.index,
       kind: send.kind,
@@ -227,7 +227,7 @@ export class LoadRun {
     this.options.onAnswer?.('failed', this.nowMs() - send.dueMs);
   }
 
-  private note(entry: LedgerEntry): void {
+  private record(entry: LedgerEntry): void {
     this.buffer.push(entry);
     if (this.buffer.length >= LEDGER_BUFFER_ENTRIES) this.flush();
   }

@@ -1,9 +1,7 @@
-/** When each request is due: an open model, so a slow server changes no due time.
- *
- *  Pure: times are milliseconds after the start, handed in. Intent i is due at i * interval;
- *  repeats and resends wait in a heap. Invariants: (1) sends leave in order of their due time, ties
- *  in the order they were planned; (2) a due time is never after the moment it is asked for.
- */
+/** Schedule of requests as an open model: a slow server delays no due time.
+ *  Pure: the caller passes times in ms since the start. Intent i is due at i * interval; repeats
+ *  and resends wait in a heap. Invariants: (1) Sends leave in order of due time, ties in the order
+ *  in which they were planned. (2) `due` returns only sends whose time has come. */
 import { type Intents, REPEATS_MEAN } from './intents.ts';
 
 type SendKind = 'first' | 'repeat' | 'resend';
@@ -11,20 +9,19 @@ type SendKind = 'first' | 'repeat' | 'resend';
 export interface Send {
   readonly index: number;
   readonly kind: SendKind;
-  /** When it should have left; latency counts from here. A resend keeps the due time of what it
-   *  repeats. */
+  /** Due time in ms, from which latency is measured. A resend keeps the due time of its request. */
   readonly dueMs: number;
-  /** How often the same send failed before. */
+  /** Number of failed attempts before this one. */
   readonly failures: number;
 }
 
 export interface ScheduleOptions {
-  /** Requests a second, first sends and repeats together. */
+  /** Requests per second, first sends and repeats together. */
   readonly rate: number;
   readonly retryRate: number;
-  /** Intents in all; Infinity for no bound. */
+  /** Number of intents; Infinity: no limit. */
   readonly count: number;
-  /** Intents are planned until here; Infinity for no bound. */
+  /** Time in ms until which intents are planned; Infinity: no limit. */
   readonly durationMs: number;
 }
 
@@ -37,7 +34,7 @@ interface Waiting {
 const before = (a: Waiting, b: Waiting): boolean =>
   a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
 
-/** A binary heap by time, then by order of arrival. */
+/** Binary min-heap by time, ties in order of insertion. */
 class Heap {
   private readonly items: Waiting[] = [];
 
@@ -95,38 +92,38 @@ export class Schedule {
     this.end = Math.min(options.count, Math.ceil(options.durationMs / this.intervalMs));
   }
 
-  /** Intents planned so far. */
+  /** Number of intents planned so far. */
   get planned(): number {
     return this.nextIndex;
   }
 
-  /** Repeats and resends that are still to leave. */
+  /** Number of repeats and resends that wait to be sent. */
   get waitingCount(): number {
     return this.waiting.size;
   }
 
-  /** No intent is planned any more; repeats and resends go on. */
+  /** Ends the planning of intents; repeats and resends continue. */
   stop(): void {
     this.stopped = true;
   }
 
-  /** The last intent was planned; only repeats and resends are left. */
+  /** True if the last intent was planned; only repeats and resends are left. */
   get isPlanned(): boolean {
     return !this.hasNext();
   }
 
-  /** Nothing is left to send, until a resend is asked for. */
+  /** True if nothing is left to send unless a resend is requested. */
   get isDone(): boolean {
     return this.waiting.size === 0 && !this.hasNext();
   }
 
-  /** When the next send is due; Infinity when nothing is left. */
+  /** Returns the time of the next send; Infinity if nothing is left. */
   nextDueMs(): number {
     const intentMs = this.hasNext() ? this.nextIndex * this.intervalMs : Number.POSITIVE_INFINITY;
     return Math.min(intentMs, this.waiting.peek()?.atMs ?? Number.POSITIVE_INFINITY);
   }
 
-  /** Takes the sends that are due at `nowMs`, at most `most`. */
+  /** Removes and returns the sends that are due at `nowMs`, at most `most`. */
   due(nowMs: number, most: number): Send[] {
     const sends: Send[] = [];
     while (sends.length < most && this.nextDueMs() <= nowMs) {
@@ -146,7 +143,7 @@ export class Schedule {
     return sends;
   }
 
-  /** Plans a send again that brought no final answer. */
+  /** Schedules a send again that got no final answer. */
   resend(send: Send, atMs: number): void {
     this.wait(atMs, { index: send.index, kind: 'resend', dueMs: send.dueMs, failures: send.failures + 1 });
   }

@@ -1,10 +1,10 @@
-/** Settings that fit most services, for spreading under one's own; the library itself assumes none.
- */
+/** Default settings that fit most services. Callers spread them under their own; the classes of the
+ *  library assume none. */
 import type { InboxConsumerOptions } from './inbox/consumer.ts';
 import type { RelaySettings } from './relay/instance.ts';
 import type { WalSourceOptions } from './relay/wal/source.ts';
 
-/** Of a relay that polls, beside its addresses, table, topic and name. */
+/** Options of a relay in poll mode, except its addresses, table, topic and name. */
 export const RELAY_DEFAULTS = {
   schema: 'public',
   mode: 'poll',
@@ -22,7 +22,7 @@ export const RELAY_DEFAULTS = {
   exitWhenDrained: false,
 } as const satisfies Partial<RelaySettings>;
 
-/** Options of a relay in wal mode, beside its driver and address. */
+/** Options of a relay in wal mode, except its driver and address. */
 export const WAL_DEFAULTS = {
   names: {},
   connectTimeoutMs: 5000,
@@ -31,8 +31,8 @@ export const WAL_DEFAULTS = {
   messageBytesMax: 64 * 1024 * 1024,
 } as const satisfies Partial<WalSourceOptions>;
 
-/** Defaults of a consumer: up to 1,000 records a transaction, four attempts at a record that the
- *  database refuses, five minutes for an effect that fails by itself. */
+/** Options of a consumer: up to 1,000 records a transaction, four attempts at a record that the
+ *  database refuses, five minutes of retries for an effect that fails outside the database. */
 export const CONSUMER_DEFAULTS = {
   batchRows: 1000,
   batchBytes: 8 * 1024 * 1024,
@@ -48,22 +48,22 @@ export const CONSUMER_DEFAULTS = {
 } as const satisfies Partial<InboxConsumerOptions>;
 
 export const SERVICE_DEFAULTS = {
-  /** Far above what a batch or a partition takes, and an end to a host that vanished without a
-   *  word. */
+  /** Far above the duration of a batch or a partition change; detects a database host that vanished
+   *  without closing its connections. */
   answerTimeoutMs: 60_000,
-  /** As bin/payments has it: three heartbeats of the broker client may be missed. */
+  /** The default of bin/payments: three heartbeats of the broker client may be missed. */
   sessionTimeoutMs: 10_000,
 } as const;
 
-/** What bin/payments takes where it is told nothing: the horizon is the sum, with the topic's
- *  retention. */
+/** The defaults of bin/payments. The redelivery horizon is their sum plus the topic's retention. */
 export const HORIZON_DEFAULTS = {
   relayOutageMs: 12 * 3_600_000,
   consumerOutageMs: 12 * 3_600_000,
   clockSkewMs: 5 * 60_000,
 } as const;
 
-/** Of a keeper: partitions of an hour, two ahead, a look every half minute. */
+/** Options of an inbox keeper: partitions of one hour, created two hours ahead, a check every 30 s.
+ */
 export const KEEPER_DEFAULTS = {
   widthMs: 3_600_000,
   aheadMs: 2 * 3_600_000,

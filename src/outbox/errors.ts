@@ -1,4 +1,4 @@
-/** Everything the effects product refuses or fails at, one row each. */
+/** Error codes of the outbox, orders, relay, inbox, payments and reconcile, one row each. */
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const OUTBOX_ERRORS = {
@@ -19,41 +19,42 @@ export const OUTBOX_ERRORS = {
   database_unavailable: errorRow('unavailable'),
   /** No outcome within the service's deadline; the order may exist, and the same key finds out. */
   deadline_passed: errorRow('unavailable', { http: 504, grpc: 4 }),
-  /** The tables a command needs are not there. */
+  /** The tables that a command needs do not exist. */
   tables_missing: errorRow('unavailable'),
   /** A table lacks a column, a type or a privilege that the work on it needs. */
   table_unusable: errorRow('invalid'),
-  /** Relays of one outbox that would share it in different numbers of shards, or publish it to
-   *  different topics. */
+  /** Relays of one outbox disagree on the number of shards or on the topic. */
   lease_mismatch: errorRow('conflict', { exit: EXIT.usage }),
   /** A migration under this number was applied with another text. */
   migration_changed: errorRow('conflict', { exit: EXIT.usage }),
-  /** A record that can never become a charge; it is parked under `reason`. */
+  /** A record that can never become a charge; it is parked with this reason. */
   poison_record: errorRow('corrupt', { reason: 'malformed_payload' }),
   ttl_below_horizon: errorRow('invalid'),
   /** A table name that would need quoting, or is too long for the names made from it. */
   bad_table_name: errorRow('invalid'),
-  /** An option of the library that is unknown, missing or without effect beside the others. */
+  /** An option of the library is unknown, missing, or without effect in this combination. */
   bad_option: errorRow('invalid'),
   bad_message_id: errorRow('invalid'),
-  /** A width (-inbox-width) that cuts the remembered time into too many tables. */
+  /** The width (-inbox-width) divides the retention into too many partitions. */
   too_many_partitions: errorRow('invalid'),
-  /** What `append` was given cannot be an outbox row. */
+  /** An argument of `append` cannot become an outbox row. */
   bad_event: errorRow('invalid'),
-  /** A row and its effect would commit apart. */
+  /** The row and its effect would not commit in one transaction. */
   not_in_transaction: errorRow('invalid'),
   topic_missing: errorRow('unavailable'),
-  /** Who would redeliver cannot be asked; nothing expires meanwhile. */
+  /** The redelivery horizon cannot be computed because a source does not answer; nothing expires
+   *  meanwhile. */
   horizon_unknown: errorRow('unavailable'),
-  /** The database and this process live in different times; nothing expires until they do not. */
+  /** The clocks of the database and this process differ too much; nothing expires until they agree.
+   */
   clocks_disagree: errorRow('unavailable'),
-  /** A message of the replication stream that is not what pgoutput sends for an outbox table. */
+  /** A replication message that pgoutput does not send for an outbox table. */
   wal_undecodable: errorRow('corrupt'),
-  /** The server cannot decode its log for us: settings, rights, or no slot left. */
+  /** The server cannot decode its log for the relay: settings, privileges, or no free slot. */
   wal_not_possible: errorRow('unavailable'),
-  /** A slot or publication of that name serves something else. */
+  /** A slot or publication of that name has another purpose. */
   slot_taken: errorRow('conflict', { exit: EXIT.usage }),
-  /** Another relay owns the outbox, and with it the memory of the slot. */
+  /** Another relay owns the outbox and its replication slot. */
   slot_claimed: errorRow('unavailable'),
 } as const satisfies ErrorTable;
 

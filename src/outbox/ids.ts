@@ -1,14 +1,19 @@
-/** UUIDs as text: reading any version, making version 7 (sorts by time, so that index inserts stay
- *  at one edge).
+/** UUIDs as text: parses any version, generates version 7 (sorts by time, so that index inserts
+ *  stay at the right edge).
  *
- *  Invariants: (1) what is read or made is lower-case 8-4-4-4-12; (2) ids of one maker strictly
- *  ascend, also when the clock stands still or steps back. Source: RFC 9562, 5.7 and 6.2 method 1.
+ *  Invariants: (1) every UUID that is parsed or generated is lower-case 8-4-4-4-12; (2) ids of one
+ *  generator strictly ascend, also when the clock stands still or steps back. Source: RFC 9562, 5.7
+ *  and 6.2 method 1.
  */
 import type { Clock, Random } from '../core/clock.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** The canonical text of a UUID in any case, or undefined. */
+/** Returns the canonical text of a UUID in any case: lower-case 8-4-4-4-12. Undefined for any
+ *  other text.
+ *  @example
+ *  const id = canonicalUuid(request.headers['idempotency-key'] ?? '');
+ */
 export function canonicalUuid(text: string): string | undefined {
   if (text.length !== 36) return undefined;
   const lower = text.toLowerCase();
@@ -21,7 +26,7 @@ const COUNTER_MAX = 0xfff;
 const DASH = 0x2d;
 const HEX = new TextEncoder().encode('0123456789abcdef');
 
-/** Budget: 0.3 us an id; two are made for each order. */
+/** Generator of UUIDv7. Budget: 0.3 us an id; each order needs two. */
 export class UuidV7 {
   private readonly clock: Clock;
   private readonly random: Random;
@@ -40,16 +45,16 @@ export class UuidV7 {
   next(): string {
     const nowMs = Math.floor(this.clock.wallNowMs());
     if (nowMs > this.lastMs) {
-      const seed = this.take(2);
+      const seed = this.reserve(2);
       const { pool } = this;
-      // Room above the start, so that a burst rarely borrows a millisecond from the future.
+      // Start in the lower half, so that a burst rarely advances `lastMs` beyond the clock.
       this.counter = (((pool[seed] as number) << 8) | (pool[seed + 1] as number)) & (COUNTER_MAX >> 1);
       this.setTime(nowMs);
     } else if (++this.counter > COUNTER_MAX) {
       this.counter = 0;
       this.setTime(this.lastMs + 1);
     }
-    const tail = this.take(8);
+    const tail = this.reserve(8);
     const { text, pool, counter } = this;
     text[14] = 0x37;
     text[15] = HEX[counter >> 8] as number;
@@ -76,8 +81,8 @@ export class UuidV7 {
     }
   }
 
-  /** Where in the pool this many bytes lie that no id has used. */
-  private take(count: number): number {
+  /** Reserves this many unused random bytes and returns their position in the pool. */
+  private reserve(count: number): number {
     if (this.at + count > POOL_BYTES) {
       this.random.fill(this.pool);
       this.at = 0;

@@ -3,12 +3,12 @@
  *  together. `millrace/drivers` has the drivers and the metrics that the options take.
  */
 
-// The outbox: events in the transaction that makes them true.
+// The outbox: appends events in the transaction of the change that they report.
 export {
   APPEND_BYTES_MAX,
   append,
   EVENTS_MAX,
-  type Json,
+  type JsonValue,
   lockAggregates,
   type MessageIds,
   type OutboxEvent,
@@ -28,7 +28,7 @@ export {
 } from './defaults.ts';
 export { OUTBOX_ERRORS } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
-// The inbox: each message's effect once.
+// The inbox: applies each message once.
 export { InboxConsumer, type InboxConsumerOptions } from './inbox/consumer.ts';
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export { CLAIM_IDS_MAX, Inbox, once } from './inbox/once.ts';
@@ -38,6 +38,6 @@ export { InboxKeeper, type InboxKeeperOptions } from './inbox/retention/keeper.t
 export type { RetrySettings } from './inbox/retries.ts';
 export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/instance.ts';
-// The relay: from the table to the broker.
+// The relay: publishes the table to the broker.
 export { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
 export { Service, type ServiceConsumer, type ServiceOptions, type ServiceRelay } from './service.ts';

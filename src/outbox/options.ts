@@ -1,12 +1,13 @@
-/** Options that a caller of the library hands in. TypeScript refuses most mistakes; a caller in
- *  JavaScript, or one that spreads an object, would otherwise get a default without a word. */
+/** Refuses unknown options. TypeScript refuses most of them; without this check, a JavaScript
+ *  caller or one that spreads an object would silently get a default. */
 import { outboxError } from './errors.ts';
 
-/** Every name of an options type, so that the compiler keeps the list complete. */
+/** Every name of an options type. The compiler keeps the list complete. */
 export type KnownNames<T> = Readonly<Record<keyof Required<T>, true>>;
 
-/** @param what names the call in the message
- *  @throws bad_option for a name that means nothing */
+/** Refuses an option that is not in `known`.
+ *  @param what names the call in the error text
+ *  @throws bad_option */
 export function refuseUnknown(what: string, given: object, known: Readonly<Record<string, true>>): void {
   const unknown = Object.keys(given).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return;

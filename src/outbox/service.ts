@@ -1,7 +1,6 @@
-/** The parts put together for one service: its tables, a relay over its outbox, consumers in
- *  inboxes, and the keepers of those. For whoever needs other settings than the defaults, each part
- *  can be made by hand as it is here.
- */
+/** Combines the parts for one service: its tables, a relay over its outbox, consumers with inboxes,
+ *  and the keepers of the inboxes. A service that needs other settings can construct each part as
+ *  this file does. */
 import { type Random, randomUuid, sleep, type Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
@@ -35,25 +34,25 @@ import { Relay, type RelayOptions, type RelaySettings } from './relay/instance.t
 import { WalSource, type WalSourceOptions } from './relay/wal/source.ts';
 
 export interface ServiceOptions {
-  /** Lower-case letters, digits, - and _: names its migrations, clients and consumer groups. */
+  /** Lower-case letters, digits, - and _; prefix of the names of migrations, clients and groups. */
   readonly name: string;
   readonly brokers: string;
   /** postgres://… */
   readonly postgres: string;
-  /** Of the service's tables; created by `migrate`. */
+  /** Schema of the service's tables; `migrate` creates it. */
   readonly schema: string;
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
-  /** How long the database may leave a statement of `pool` unanswered before its connection is
-   *  given up, in ms. Default: SERVICE_DEFAULTS. */
+  /** Timeout of a statement of `pool`, ms, after which its connection is closed. Default:
+   *  SERVICE_DEFAULTS. */
   readonly answerTimeoutMs?: number;
-  /** Driver of a relay in wal mode. */
+  /** Driver for a relay in wal mode. */
   readonly replication?: ReplicationDriver;
-  /** Wakes the relay immediately where the service calls `wake` of the same scope; without it the
+  /** Wakes the relay immediately when the service calls `wake` of the same scope. Without it, the
    *  relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Timers;
-  /** Names of relays and the jitter of retries. */
+  /** Source of relay names and of the jitter of retries. */
   readonly random: Random;
   readonly metrics: Metrics;
   readonly log: Logger;
@@ -61,30 +60,30 @@ export interface ServiceOptions {
 
 export interface ServiceConsumer {
   readonly topic: string;
-  /** Both made by `migrate`. */
+  /** `migrate` creates both tables. */
   readonly inbox: string;
   readonly parkedTable: string;
-  /** How long ids are remembered at least. Default: the redelivery horizon of a topic with this
-   *  retention. */
+  /** Minimum time that the inbox remembers an id, ms. Default: the redelivery horizon of a topic
+   *  with this retention. */
   readonly ttlMs?: number;
-  /** Planned retention of the topic; the broker is asked for the one it has. */
+  /** Planned retention of the topic, ms. The keeper reads the actual retention from the broker. */
   readonly topicRetentionMs?: number;
-  /** How long the group waits for this member when it dies or stands still before others get its
-   *  partitions. Default: SERVICE_DEFAULTS. */
+  /** Session timeout, ms: the group reassigns this member's partitions after that silence. Default:
+   *  SERVICE_DEFAULTS. */
   readonly sessionTimeoutMs?: number;
-  /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry
-   *  back. */
+  /** Outbox of the publisher, if it is in the same database: its oldest unmarked row delays expiry.
+   */
   readonly outboxTable?: string;
-  /** Retries of an effect that fails by itself, where they differ from CONSUMER_DEFAULTS. */
+  /** Retries of an effect that fails outside the database. Default: CONSUMER_DEFAULTS. */
   readonly retry?: Partial<RetrySettings>;
-  /** The effect, through this session alone. */
+  /** Applies the effect; it must write only through this session. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
 }
 
-/** A relay of the service: what is left out is as in RELAY_DEFAULTS. */
+/** Options of one relay of the service. Default: RELAY_DEFAULTS. */
 export type ServiceRelay = Pick<RelaySettings, 'table' | 'topic'> &
   Partial<RelaySettings> & {
-    /** With mode `wal`: what is not as in WAL_DEFAULTS. */
+    /** Options for mode `wal`. Default: WAL_DEFAULTS. */
     readonly wal?: Partial<Omit<WalSourceOptions, 'driver' | 'url'>>;
   };
 
@@ -154,7 +153,7 @@ const WAL_NAMES: KnownNames<Required<ServiceRelay>['wal']> = {
 
 const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
-/** Of the broker, when it is asked how old what it has is. */
+/** Timeout of the broker queries for the age of a topic's records. */
 const AGES_TIMEOUT_MS = 10_000;
 
 const poolOf = (name: string, url: string, connectionsMax: number) => ({
@@ -179,9 +178,12 @@ function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
   );
 }
 
+/** One service with an outbox and an inbox: a pool, relays and consumers with one start, one
+ *  health check and one orderly end.
+ */
 export class Service {
-  /** Connections with the schema first in their search path; a statement that is not answered in
-   *  `answerTimeoutMs` is unreachable. */
+  /** Connections with the schema first in their search path. A statement without an answer in
+   *  `answerTimeoutMs` fails with `unreachable`. */
   readonly pool: SqlPool;
   private readonly options: ServiceOptions;
   private readonly url: string;
@@ -195,7 +197,8 @@ export class Service {
     this.pool = pool;
   }
 
-  /** @throws unreachable, bad_value */
+  /** Connects to the database.
+   *  @throws unreachable, bad_value, bad_option */
   static async open(options: ServiceOptions): Promise<Service> {
     refuseUnknown('Service.open', options, SERVICE_NAMES);
     const url = withSettings(options.postgres, { schema: options.schema });
@@ -206,14 +209,14 @@ export class Service {
     return new Service(options, url, pool);
   }
 
-  /** The address for clients of the service's own, with its schema in it. */
+  /** Database URL for the service's own clients; it sets the schema. */
   get postgres(): string {
     return this.url;
   }
 
-  /** Applies what is missing of these scripts, the first being number 1, and of the library's own
-   *  for the parts that are named, under a lock and for as long as it takes. A script that was
-   *  applied is never edited.
+  /** Applies the missing scripts of the service, the first being number 1, and the library's own
+   *  migrations of the named parts. It holds a lock and has no statement timeout. Never edit a
+   *  script that was applied.
    *  @throws migration_changed, bad_table_name, unreachable, sql_failed */
   async migrate(scripts: readonly string[], parts: ServiceParts = {}): Promise<void> {
     const { name, schema, sql: driver } = this.options;
@@ -223,18 +226,18 @@ export class Service {
       sql,
     }));
     const all = [{ owner: name, migrations }, ...partMigrations(parts)];
-    const patient = await driver.connect(poolOf(name, this.url, 1));
+    const untimed = await driver.connect(poolOf(name, this.url, 1));
     try {
-      for (const one of all) await migrate(patient, schema, one.owner, one.migrations);
+      for (const part of all) await migrate(untimed, schema, part.owner, part.migrations);
     } finally {
-      await patient.close();
+      await untimed.close();
     }
   }
 
-  /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the
-   *  topic where they are missing. With mode `wal` it follows a replication slot, which needs the
-   *  driver `replication`.
-   *  @throws bad_option; what Relay.open throws */
+  /** Opens a relay over this table and runs it until `close`. Creates the relay's own tables, and
+   *  the topic if it does not exist. Mode `wal` follows a replication slot and needs the driver
+   *  `replication`.
+   *  @throws bad_option; errors of Relay.open */
   async relay({ wal, ...settings }: ServiceRelay): Promise<void> {
     const { name, brokers, postgres, schema, sql, broker, wake, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.relay', settings, RELAY_NAMES);
@@ -262,9 +265,9 @@ export class Service {
     this.start(relay.run(this.drain.signal));
   }
 
-  /** Joins the group `name-inbox` and carries each message out once until `close`, with a keeper of
-   *  its inbox beside it.
-   *  @throws ttl_below_horizon, bad_table_name */
+  /** Joins the group `name-inbox` and applies each message once, until `close`. A keeper maintains
+   *  the inbox.
+   *  @throws ttl_below_horizon, bad_table_name, bad_option */
   consume(consumer: ServiceConsumer): void {
     const { name, brokers, broker, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.consume', consumer, CONSUMER_NAMES);
@@ -299,28 +302,30 @@ export class Service {
     this.start(keeper.run());
   }
 
-  /** Rejects with the first failure of a part; resolves at `close`. */
+  /** Rejects with the first error of a part. Resolves at `close`. */
   async failure(): Promise<void> {
     await Promise.all(this.running);
   }
 
-  /** Ends what runs, finishing what is in flight, and closes the connections. @throws the first
-   *  failure of a part */
+  /** Drains all parts and closes the connections.
+   *  @throws the first error of a part */
   async close(): Promise<void> {
     this.drain.abort();
     const ended = await Promise.allSettled(this.running);
     for (const closer of this.closers) await closer();
     await this.pool.close();
-    for (const one of ended) if (one.status === 'rejected') throw one.reason;
+    for (const result of ended) if (result.status === 'rejected') throw result.reason;
   }
 
   private start(run: Promise<unknown>): void {
-    // Told by failure() and close(); until one of them is called it is not unheard.
+    // failure() and close() report the rejection. Until one of them is called, this handler
+    // prevents an unhandled rejection.
     run.catch(() => {});
     this.running.push(run);
   }
 
-  /** Undefined: the relay polls. */
+  /** Undefined: the relay polls.
+   *  @throws bad_option */
   private sourceOf(
     { mode, postgres, schema }: Partial<RelaySettings>,
     wal: ServiceRelay['wal'],

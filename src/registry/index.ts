@@ -17,6 +17,17 @@ export {
   type RegistryTransport,
   type TransportAnswer,
 } from '../serde/transport.ts';
+export type { RegistryTls } from '../serde/urls-transport.ts';
+export {
+  type Deserialized,
+  Deserializer,
+  type DeserializerOptions,
+  type FramedRecord,
+  type RecordHeaders,
+} from './client/deserializer.ts';
+export { type RegistryAuth, SchemaRegistry, type SchemaRegistryOptions } from './client/schema-registry.ts';
+export { Serializer, type SerializerOptions } from './client/serializer.ts';
+export type { SubjectContext, SubjectStrategy } from './client/subject.ts';
 export { type Finding, findingLine, isCompatible, type Severity } from './compatibility/finding.ts';
 export { checkPair, judge, LEVELS, type Level, type Verdict } from './compatibility/modes.ts';
 export { QUARANTINE_HEADER } from './consumer/quarantine.ts';

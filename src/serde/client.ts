@@ -11,8 +11,9 @@
 import { type Random, sleep, type Timers } from '../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../core/metrics.ts';
-import type { Json, Reference } from '../formats/content.ts';
+import type { Json, Reference, ResolvedReference } from '../formats/content.ts';
 import type { SchemaFormat } from '../formats/format.ts';
+import { guidOf } from '../formats/guid.ts';
 import { parseSchema, type Schema } from '../formats/schema.ts';
 import { SERDE_ERRORS, serdeError } from './errors.ts';
 import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
@@ -59,6 +60,20 @@ const LIKELY_ID_DISTANCE = 10_000;
  *  schema. */
 const PROBE_PATHS_MAX = 3;
 
+/** Client of any registry with the usual HTTP interface. It caches schemas by id without limit of
+ *  time, because an id never changes its schema, and shares concurrent requests for the same id.
+ *  @example
+ *  const clock = systemClock;
+ *  const client = new RegistryClient({
+ *    transport: fetchTransport({ url: 'http://127.0.0.1:8081', timeoutMs: 5000, clock }),
+ *    clock,
+ *    random: systemRandom,
+ *    metrics: new Metrics(),
+ *    unknownForMs: 60_000,
+ *    retries: 3,
+ *    retryDelayMs: 200,
+ *  });
+ */
 export class RegistryClient {
   private readonly options: RegistryClientOptions;
   private readonly schemas = new Map<number, Schema>();
@@ -67,6 +82,8 @@ export class RegistryClient {
   /** Latest first. */
   private probePaths: readonly string[] = [];
   private readonly fetching = new Map<number, Promise<Schema>>();
+  private readonly schemasByGuid = new Map<string, Schema>();
+  private readonly fetchingByGuid = new Map<string, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
   private readonly references: ReferenceCache;
   /** Ids that the registry answered. */
@@ -234,6 +251,38 @@ export class RegistryClient {
     return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
   }
 
+  /** Returns the schema of a guid, with its references.
+   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol */
+  async schemaByGuid(guid: string): Promise<Schema> {
+    const known = this.schemasByGuid.get(guid);
+    this.lookups.add(1, known === undefined ? this.series.read.miss : this.series.read.hit);
+    if (known !== undefined) return known;
+    let pending = this.fetchingByGuid.get(guid);
+    if (pending === undefined) {
+      pending = this.fetchByGuid(guid).finally(() => this.fetchingByGuid.delete(guid));
+      this.fetchingByGuid.set(guid, pending);
+    }
+    return pending;
+  }
+
+  private async fetchByGuid(guid: string): Promise<Schema> {
+    const answer = await this.askSchema('schema_by_guid', `/schemas/guids/${encodeURIComponent(guid)}`);
+    if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
+      throw serdeError('schema_not_found', `the registry knows no schema with guid ${guid}`);
+    const schema = await this.schemaOf(this.expect(answer));
+    this.schemasByGuid.set(guid, schema);
+    return schema;
+  }
+
+  /** Returns the guid of an id: the registry's, or its definition where the registry is older than
+   *  guids. @throws schema_not_found, registry_unavailable, registry_protocol */
+  async guidOf(id: number): Promise<string> {
+    const document = this.expect(await this.askSchema('schema_by_id', `/schemas/ids/${id}`));
+    if (typeof document['guid'] === 'string') return document['guid'];
+    const { format, text, references } = schemaDocument(document);
+    return guidOf({ format, text, references });
+  }
+
   private async fetchSchema(id: number): Promise<Schema> {
     try {
       return await this.readSchema(id);
@@ -303,6 +352,12 @@ export class RegistryClient {
     // Registries refuse to delete a referenced version, but some allow a soft deletion.
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
     return schemaDocument(this.expect(await this.askSchema('reference', path)));
+  }
+
+  /** Resolves references of a schema that the caller has, transitively.
+   *  @throws subject_not_found, version_not_found, registry_unavailable, registry_protocol */
+  resolve(references: readonly Reference[]): Promise<readonly ResolvedReference[]> {
+    return this.references.resolve(references);
   }
 
   /** Parses a schema. Records of a schema that cannot be parsed are unreadable.
@@ -430,12 +485,23 @@ export class RegistryClient {
     text: string,
     references: readonly Reference[],
   ): Promise<number | undefined> {
+    return (await this.findVersion(subject, format, text, references))?.version;
+  }
+
+  /** Returns the version and the id of this text in the subject; undefined if it has none.
+   *  @throws subject_not_found, registry_unavailable */
+  async findVersion(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<{ readonly version: number; readonly id: number } | undefined> {
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
     const answer = await this.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
     if (answer.status === 404 && errorNumber(answer) === SERDE_ERRORS.schema_not_found.number)
       return undefined;
-    const { version } = this.expect(answer);
-    return typeof version === 'number' ? version : undefined;
+    const { version, id } = this.expect(answer);
+    return typeof version === 'number' && typeof id === 'number' ? { version, id } : undefined;
   }
 
   /** @throws invalid_level, registry_unavailable */
@@ -591,7 +657,14 @@ const AWAY: readonly string[] = [
 ] satisfies ReadonlyArray<keyof typeof SERDE_ERRORS>;
 
 /** True if the call may succeed later: the registry is unavailable, or rejects this process
- *  altogether. */
+ *  altogether.
+ *  @example
+ *  try {
+ *    await client.register('orders-value', schema);
+ *  } catch (thrown) {
+ *    if (!isRegistryAway(thrown)) throw thrown;
+ *  }
+ */
 export function isRegistryAway(thrown: unknown): boolean {
   const error = findMillraceError(thrown);
   return AWAY.includes(error?.code ?? '') && !isRefusedAlone(error);

@@ -8,8 +8,13 @@ import { serdeError } from './errors.ts';
 
 export type { WriterCodec } from '../formats/decode.ts';
 
-/** @param message full name of the Protobuf message; the first of the file when absent.
- *  @throws invalid_schema when the codec cannot write this schema */
+/** Compiles a writer of values as the bytes of a schema, without a frame.
+ *  @param message full name of the Protobuf message; the first of the file when absent.
+ *  @throws invalid_schema when the codec cannot write this schema
+ *  @example
+ *  const { encode } = writerCodec(parseSchema('AVRO', '"string"'));
+ *  const payload = encode('a value');
+ */
 export function writerCodec(schema: Schema, message?: string): WriterCodec {
   switch (schema.format) {
     case 'AVRO':

@@ -14,6 +14,10 @@ export const SERDE_ERRORS = {
   registry_unavailable: errorRow('unavailable'),
   /** The answer does not follow the registry's protocol. */
   registry_protocol: errorRow('unavailable'),
+  /** A synchronous call needs a schema that was not loaded before. */
+  schema_not_cached: errorRow('invalid'),
+  /** A setting of a serializer, deserializer or client is missing or contradicts another. */
+  bad_option: errorRow('invalid'),
   bad_magic: errorRow('corrupt', { reason: 'bad_magic' }),
   truncated_frame: errorRow('corrupt', { reason: 'truncated_frame' }),
   unknown_schema_id: errorRow('corrupt', { reason: 'unknown_schema_id' }),

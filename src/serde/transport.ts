@@ -23,12 +23,18 @@ export interface FetchTransportOptions {
   readonly authorization?: () => string | undefined;
 }
 
-const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
+export const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 /** Most bytes of an answer: a schema and its envelope. A longer answer is not from a registry. */
-const ANSWER_BYTES_MAX = 16 << 20;
+export const ANSWER_BYTES_MAX = 16 << 20;
 /** Initial bytes of the buffer for an answer. */
 const BUFFER_BYTES = 64 << 10;
 
+/** Transport of a RegistryClient over HTTP or HTTPS, on the keep-alive connections of `fetch`. One
+ *  timeout covers a whole exchange; an answer has at most 16 MiB.
+ *  @example
+ *  const url = 'http://127.0.0.1:8081';
+ *  const transport = fetchTransport({ url, timeoutMs: 5000, clock: systemClock });
+ */
 export function fetchTransport(options: FetchTransportOptions): RegistryTransport {
   const base = options.url.replace(/\/+$/, '');
   return {

@@ -1,2 +1,2 @@
-/** The real clock and randomness. */
+/** Exports the real clock and randomness. */
 export { systemClock, systemRandom } from '../drivers.ts';

@@ -1,6 +1,6 @@
-/** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first
- *  use, so a command that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the
- *  addon is never touched. */
+/** Selects the driver of each port; no other module does. Drivers are loaded on first use, so a
+ *  command without a broker loads no broker driver. With `-native=off` (MILLRACE_NATIVE=off) the
+ *  addon is never loaded. */
 
 import { chooseNative, loadKernels } from '../addon/load.ts';
 import type { Kernels } from '../addon/surface.ts';
@@ -16,42 +16,45 @@ import type { LockDriver } from '../io/lock/port.ts';
 import type { SqlDriver } from '../io/postgres/sql/port.ts';
 import type { KvDriver } from '../io/rocksdb/port.ts';
 
-/** The part of a command's context that decides; every CommandContext fits. */
+/** Part of a command's context that selects drivers; every CommandContext implements it. */
 export interface DriverContext {
   /** `on`, `off` or `auto`. */
   readonly settings: { readonly native: string };
   readonly log: Logger;
   readonly metrics: Metrics;
-  /** A command that serves nothing says its drivers at level debug only. */
+  /** Undefined for a command that serves nothing; its drivers are logged at level debug. */
   readonly address?: unknown;
 }
 
-/** Whether the addon runs. */
+/** True if the addon is used. */
 export function runsNative(context: Pick<DriverContext, 'settings'>): boolean {
   return chooseNative(context.settings.native).mode === 'native';
 }
 
-/** 0 until a part asks for the addon and gets it. */
+/** Gauge that is 0 until the addon is requested and loaded. */
 export function addonGauge(metrics: Metrics): Gauge {
-  return metrics.gauge('native_addon_loaded', '1 when the C++ addon runs, 0 when its TypeScript twins do.');
+  return metrics.gauge(
+    'native_addon_loaded',
+    '1 when the C++ addon runs, 0 when the TypeScript reference implementation does.',
+  );
 }
 
-/** Says which one runs; a warning where the twins do though nobody asked for them. */
-function note(context: DriverContext, port: string, driver: string): void {
+/** Logs the selected driver; a warning if `auto` fell back to the reference implementation. */
+function logChoice(context: DriverContext, port: string, driver: string): void {
   const { mode, reason, warn } = chooseNative(context.settings.native);
   addonGauge(context.metrics).set(mode === 'native' ? 1 : 0);
   const level = warn ? 'warn' : context.address === undefined ? 'debug' : 'info';
   context.log[level]({ port, driver, mode, reason }, 'driver chosen');
 }
 
-/** Whole batches through the addon, or node-rdkafka on the main thread. */
+/** Opens the broker driver: batches through the addon, or node-rdkafka on the main thread. */
 export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
   const driver = await openBroker(runsNative(context) ? 'on' : 'off');
-  note(context, 'broker', driver.name);
+  logChoice(context, 'broker', driver.name);
   return driver;
 }
 
-/** RocksDB through the state addon, or through the npm package. */
+/** Opens the RocksDB driver: the state addon, or the npm package. */
 export async function kvDriver(context: DriverContext): Promise<KvDriver> {
   const { native } = context.settings;
   const driver = await openKv(native === 'on' || native === 'off' ? native : 'auto');
@@ -59,7 +62,7 @@ export async function kvDriver(context: DriverContext): Promise<KvDriver> {
   return driver;
 }
 
-/** Folder locks through the addon, or through flock(1). */
+/** Opens the driver of folder locks: the addon, or flock(1). */
 export async function lockDriver(context: Pick<DriverContext, 'settings'>): Promise<LockDriver> {
   const { flockDriver } = await import('../io/lock/flock.ts');
   return flockDriver(runsNative(context) ? 'native' : 'reference');
@@ -71,18 +74,18 @@ export async function sqlDriver(context: DriverContext): Promise<SqlDriver> {
   return pgDriver;
 }
 
-/** What decides about the HTTP backend. */
+/** Criteria for the HTTP backend. */
 export interface HttpChoice {
   /** `node`, `net`, `uws` or `auto`. */
   readonly asked: string;
   readonly tls: boolean;
-  /** -listen names this machine alone. */
+  /** True if -listen is a loopback address. */
   readonly loopback: boolean;
-  /** What the command cannot do without; undefined: no statement. */
+  /** Features that the command needs; undefined: unspecified. */
   readonly needs: readonly HttpCapability[] | undefined;
 }
 
-/** 0 until uWebSockets.js serves. */
+/** Gauge that is 0 until uWebSockets.js serves. */
 function uwsGauge(metrics: Metrics): Gauge {
   return metrics.gauge(
     'http_backend_uws',
@@ -90,15 +93,15 @@ function uwsGauge(metrics: Metrics): Gauge {
   );
 }
 
-/** What the command needs and the driver lacks. */
-function whyNotFor(driver: HttpDriver, choice: HttpChoice): string | undefined {
+/** Returns the reason why the driver lacks a needed feature; undefined: it lacks none. */
+function missingFeature(driver: HttpDriver, choice: HttpChoice): string | undefined {
   const lacking = choice.needs?.find((need) => driver.limits[need] !== undefined);
   return lacking === undefined ? undefined : `the command needs ${lacking}: ${driver.limits[lacking]}`;
 }
 
-/** @param load loads uWebSockets.js; absent: the binary of this Node.js
- *  @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it
- *  does not load */
+/** Selects the HTTP backend.
+ *  @param load loads uWebSockets.js; absent: the binary for this Node.js
+ *  @throws bad_value if -http=uws cannot serve this run, addon_missing if it does not load */
 export async function httpDriver(
   context: Pick<DriverContext, 'log' | 'metrics'>,
   choice: HttpChoice,
@@ -106,7 +109,7 @@ export async function httpDriver(
 ): Promise<HttpDriver> {
   const { driver, reason, warn } = await chooseHttp(choice, load);
   uwsGauge(context.metrics).set(driver.name === 'uWebSockets.js' ? 1 : 0);
-  // A command that serves its metrics alone has nothing to say about it.
+  // A command that serves only its metrics makes no choice worth logging.
   const stated = choice.asked !== 'auto' || choice.needs !== undefined;
   const level = warn ? 'warn' : stated ? 'info' : 'debug';
   context.log[level]({ port: 'http', driver: driver.name, reason }, 'driver chosen');
@@ -119,14 +122,17 @@ async function chooseHttp(
 ): Promise<{ readonly driver: HttpDriver; readonly reason: string; readonly warn?: boolean }> {
   const { asked, tls, loopback, needs } = choice;
   if (asked === 'node')
-    return { driver: (await import('../io/http/node/server.ts')).nodeHttpDriver, reason: 'asked for' };
+    return { driver: (await import('../io/http/node/server.ts')).nodeHttpDriver, reason: 'requested' };
   const { wireDriver } = await import('../io/http/http1/server.ts');
-  if (asked === 'net') return { driver: wireDriver, reason: 'asked for' };
+  if (asked === 'net') return { driver: wireDriver, reason: 'requested' };
   const isAuto = asked === 'auto';
   if (isAuto && needs === undefined)
-    return { driver: wireDriver, reason: 'it lacks least, and this command does not need the fastest' };
+    return {
+      driver: wireDriver,
+      reason: 'it has the most features, and this command does not need the fastest backend',
+    };
   const { uwsDriver } = await import('../io/http/uws/server.ts');
-  const obstacle = whyNotFor(uwsDriver, choice) ?? (tls ? 'it serves no TLS' : undefined);
+  const obstacle = missingFeature(uwsDriver, choice) ?? (tls ? 'it serves no TLS' : undefined);
   if (obstacle !== undefined && !isAuto) {
     throw coreError('bad_value', `-http=uws cannot serve this: ${obstacle}`, {
       next: 'run with -http=net, or leave it to -http=auto',
@@ -142,17 +148,18 @@ async function chooseHttp(
     if (!isAuto) throw thrown;
     return { driver: wireDriver, reason: (thrown as Error).message, warn: true };
   }
-  return { driver: uwsDriver, reason: isAuto ? 'the fastest on a loopback address' : 'asked for' };
+  return { driver: uwsDriver, reason: isAuto ? 'the fastest on a loopback address' : 'requested' };
 }
 
-/** The kernels of the window engine, those of the addon or their twins. */
+/** Loads the kernels of the window engine: the addon, or the TypeScript reference implementation.
+ */
 export function windowKernels(context: Pick<DriverContext, 'settings'>): WindowKernels {
   return loadWindowKernels(runsNative(context) ? 'native' : 'reference');
 }
 
-/** The kernels of the addon, or their twins. */
+/** Loads the generator kernels: the addon, or the TypeScript reference implementation. */
 export function kernels(context: DriverContext): Kernels {
   const loaded = loadKernels(runsNative(context) ? 'native' : 'reference');
-  note(context, 'kernels', loaded.name);
+  logChoice(context, 'kernels', loaded.name);
   return loaded;
 }

@@ -1,12 +1,12 @@
-/** A GET whose body is a text of bounded length. */
-export interface TextOptions {
+/** Options of a GET whose body is a text of limited length. */
+export interface FetchTextOptions {
   readonly timeoutMs: number;
   readonly bytesMax: number;
   readonly accept?: string;
 }
 
-/** @throws Error with what went wrong in one sentence */
-export async function textOf(url: string, options: TextOptions): Promise<string> {
+/** Reads the body of an address. @throws Error whose message is the reason in a few words */
+export async function textOf(url: string, options: FetchTextOptions): Promise<string> {
   let response: Response;
   try {
     response = await fetch(url, {

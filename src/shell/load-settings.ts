@@ -1,4 +1,4 @@
-/** One command's settings from flags, environment and the `-config` file. */
+/** Loads the settings of a command from flags, environment and the `-config` file. */
 import { readFileSync } from 'node:fs';
 import { coreError } from '../core/errors.ts';
 import {
@@ -21,9 +21,9 @@ export interface LoadedSettings<T extends SettingTable> extends Omit<ParsedSetti
   readonly values: WithShared<T>;
 }
 
-/** A command's own settings first, then the shared ones; a command may replace a shared one by
- *  name. */
-export function wholeTable(command: Pick<Command, 'settings' | 'listens'>): SettingTable {
+/** Returns a command's own settings, then the shared ones; a command may replace a shared setting
+ *  by name. */
+export function settingTableOf(command: Pick<Command, 'settings' | 'listens'>): SettingTable {
   const table: Record<string, SettingTable[string]> = { ...command.settings };
   for (const [name, setting] of Object.entries(SHARED_SETTINGS)) {
     if (name === 'listen' && command.listens === false) continue;
@@ -51,7 +51,7 @@ function readConfig(path: string): Record<string, unknown> {
   try {
     parsed = JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch (cause) {
-    // The parser's own words would quote the file, which may hold secrets.
+    // The parser's message would quote the file, which may hold secrets.
     const at = /position (\d+)/.exec((cause as Error).message)?.[1];
     const line = at === undefined ? undefined : text.slice(0, Number(at)).split('\n').length;
     throw bad(`is not JSON${line === undefined ? '' : ` (line ${line})`}`);
@@ -59,9 +59,9 @@ function readConfig(path: string): Record<string, unknown> {
   if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed))
     throw bad('is not a JSON object');
   for (const [name, value] of Object.entries(parsed)) {
-    const plain = (one: unknown): boolean => ['string', 'number', 'boolean'].includes(typeof one);
+    const plain = (item: unknown): boolean => ['string', 'number', 'boolean'].includes(typeof item);
     if (!plain(value) && !(Array.isArray(value) && value.every(plain))) {
-      throw bad(`sets ${name} to something that is neither text, number, boolean nor a list of those`);
+      throw bad(`sets ${name} to a value that is neither a text, a number, a boolean nor a list of these`);
     }
   }
   return parsed as Record<string, unknown>;
@@ -73,11 +73,10 @@ export function loadSettings<T extends SettingTable>(
   argv: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
 ): LoadedSettings<T> {
-  const table = wholeTable(command as unknown as Command);
+  const table = settingTableOf(command as unknown as Command);
   const limits = command.positionalMax === undefined ? {} : { positionalMax: command.positionalMax };
   const inputs = { argv, env, ...limits };
-  // The first reading only looks for -config: what a setting requires may stand in the file it
-  // names.
+  // The first pass only finds -config, because required settings may be in that file.
   const lenient = Object.fromEntries(
     Object.entries(table).map(([name, { needs, excludes, ...setting }]) => [
       name,
@@ -92,8 +91,8 @@ export function loadSettings<T extends SettingTable>(
   return parsed as unknown as LoadedSettings<T>;
 }
 
-/** `{format: 'avro (flag)', …}`: what the start-up log line shows, secrets hidden. Unset settings
- *  are left out. */
+/** Returns settings for the start-up log line, `{format: 'avro (flag)', …}`. Hides secrets and
+ *  omits unset settings. */
 export function describeSettings(
   table: SettingTable,
   parsed: Pick<ParsedSettings<SettingTable>, 'sources'> & { readonly values: object },

@@ -1,2 +1,2 @@
-/** What the `-migrate` of a command applies. */
+/** Exports the migrations that `-migrate` of a command applies. */
 export { migrationsOf } from '../outbox/database/migration-files.ts';

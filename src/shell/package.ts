@@ -1,10 +1,10 @@
-/** Facts of the installed package: its root folder, its version and the digest of its code. */
+/** Root folder, version and code digest of the installed package. */
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The folder that holds package.json; the same from the sources and from dist. */
+/** Returns the folder with package.json; the same for the sources and for dist. */
 export function packageRoot(): string {
   let at = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(at, 'package.json'))) at = dirname(at);
@@ -18,14 +18,14 @@ export function packageVersion(): string {
   return parsed.version;
 }
 
-/** Hexadecimal digits of a build digest: enough to tell every build of a project apart. */
+/** Hexadecimal digits of a build digest; enough to distinguish all builds of a project. */
 const DIGEST_DIGITS = 16;
 const CODE = /\.(js|ts|cc|h)$/;
 const DECLARATIONS = /\.d\.ts$/;
 
-/** Digest of the code that runs: the folder that this file was loaded from (dist/src, or src in a
- *  test) and the sources of the addon. Two builds of the same sources have the same digest,
- *  whatever the repository says of them. */
+/** Returns a digest of the running code: the folder of this file (dist/src, or src in a test) and
+ *  the sources of the addon. Builds of the same sources have the same digest, whatever the state of
+ *  the repository. */
 export function buildDigest(): string {
   const code = join(dirname(fileURLToPath(import.meta.url)), '..');
   const sum = createHash('sha256');

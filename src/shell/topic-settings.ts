@@ -6,5 +6,5 @@ export const REPLICATION_FACTOR = {
   default: '0',
   min: 0,
   max: 32_767,
-  help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
+  help: 'replicas of a created topic; 0: three, or the number of brokers if there are fewer',
 } as const satisfies SettingTable[string];

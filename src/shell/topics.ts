@@ -1,11 +1,11 @@
-/** Topics that a command makes where they are missing. */
+/** Creates the missing topics of a command. */
 import type { Logger } from '../core/log.ts';
 import { warnOfThinTopic } from '../core/topics.ts';
 import type { BrokerAdmin, TopicSpec } from '../io/kafka/port.ts';
 
-/** Creates what is missing, and warns of an existing topic whose acknowledged records one broker
- *  can lose.
- *  @returns for each topic, whether it was created */
+/** Creates the missing topics. Warns about an existing topic whose acknowledged records can be lost
+ *  with one broker.
+ *  @returns for each topic, true if it was created */
 export async function makeTopics(
   log: Logger,
   admin: BrokerAdmin,

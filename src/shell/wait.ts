@@ -1,4 +1,4 @@
-/** Waiting for the end. */
+/** Waits for an abort signal. */
 
 /** Resolves when the signal is aborted. */
 export function aborted(signal: AbortSignal): Promise<void> {

@@ -1,9 +1,8 @@
-/** One log broker in memory: topics, committed offsets, groups, and the faults of a seed.
- *
- *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner
- *  among the members that were not evicted; (3) the same seed, and the same calls in the same
- *  order, give the same answers.
- */
+/** Simulated Kafka cluster in memory: topics, committed offsets, groups, and faults drawn from a
+ *  seed.
+ *  Invariants: (1) A partition's log only grows. (2) A partition of a group has at most one owner
+ *  among the members that were not evicted. (3) The same seed and the same calls in the same order
+ *  give the same answers. */
 import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
 import type { BrokerEvent, TopicPartition } from '../io/kafka/port.ts';
@@ -11,21 +10,21 @@ import { keyOf, type StoredRecord } from './broker-log.ts';
 import { Coordinator } from './broker-transactions.ts';
 import { SeededRandom } from './clock.ts';
 
-/** Chances in [0, 1] per row or call. */
+/** Probability of each fault per row or call, in [0, 1]. */
 export interface BrokerFaults {
   /** A row is not appended; its report says _MSG_TIMED_OUT. */
   readonly lostRow: number;
   /** A row is appended, but its report says _MSG_TIMED_OUT. */
   readonly lostReport: number;
-  /** A consume ends early, however much is there. */
+  /** A consume returns early although more rows exist. */
   readonly shortRead: number;
   /** A commit of offsets fails with _TRANSPORT. */
   readonly lostCommit: number;
-  /** The end of a transaction gets no reply; half of such requests did not arrive, the others did
-   *  what they ask for. */
+  /** The end of a transaction gets no reply. Half of these requests never arrive; the others take
+   *  effect. */
   readonly lostReply: number;
-  /** The end of a transaction is delayed on its way, and its marks are stored later than its reply,
-   *  by up to `slowMs` each. */
+  /** The request that ends a transaction is delayed, and its marks are stored after its reply, each
+   *  by up to `slowMs`. */
   readonly slow: number;
 }
 
@@ -36,24 +35,24 @@ export interface SimOptions {
   readonly faults?: Partial<BrokerFaults>;
   /** Longest delay of the fault `slow`. Default 1000. */
   readonly slowMs?: number;
-  /** Largest record, key and value and headers. */
+  /** Largest record in bytes: key, value and headers. */
   readonly messageBytesMax?: number;
 }
 
-/** One member of a group, as the group sees it. */
-export interface Member {
+/** Member of a group, as the group sees it. */
+export interface SimMember {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
-  /** A member that does not poll for this long is evicted; infinite without the property
+  /** Time in ms without a poll after which a member is evicted; infinite without the property
    *  `session.timeout.ms`. */
   readonly sessionMs: number;
-  /** Monotonic ms of its last poll. */
+  /** Time of the last poll, monotonic ms. */
   polledMs: number;
 }
 
 export interface Group {
   readonly committed: Map<string, bigint>;
-  readonly members: Member[];
+  readonly members: SimMember[];
 }
 
 const SIM_ERRORS = {
@@ -93,7 +92,7 @@ export class SimCluster {
   readonly timers: Timers;
   readonly messageBytesMax: number;
   readonly coordinator = new Coordinator(this);
-  /** Called when the cluster has something new for its readers. */
+  /** Called when the cluster has new data for its readers. */
   readonly watchers = new Set<() => void>();
   readonly topics = new Map<string, StoredRecord[][]>();
   readonly topicIds = new Map<string, string>();
@@ -116,23 +115,23 @@ export class SimCluster {
     return this.chance.fraction();
   }
 
-  /** Ends every fault, so that a run can be judged by what it comes to. */
+  /** Disables all faults, so that a test can check the final state. */
   heal(): void {
     this.faults = NO_FAULTS;
   }
 
-  /** Delay of one step of a transaction, in ms. */
+  /** Draws the delay of one step of a transaction, in ms. */
   slowness(): number {
     return this.strikes('slow') ? 1 + this.random() * (this.options.slowMs ?? DEFAULT_SLOW_MS) : 0;
   }
 
-  /** Whether a fault strikes now. */
+  /** Draws whether a fault occurs now. */
   strikes(fault: keyof BrokerFaults): boolean {
     const chance = this.faults[fault];
     return chance > 0 && this.random() < chance;
   }
 
-  /** @throws unreachable where this cluster is not at the address */
+  /** Checks the address of this cluster. @throws unreachable */
   admit(brokers: string): void {
     if (brokers === this.options.brokers) return;
     throw coreError(
@@ -141,12 +140,12 @@ export class SimCluster {
     );
   }
 
-  /** @throws bad_broker_property for a property that the simulation does not know, lest a test rely
-   *  on it */
+  /** Checks that the simulation knows all properties, so that no test relies on an ignored one.
+   *  @throws bad_broker_property */
   checkProperties(properties: Readonly<Record<string, unknown>> | undefined): void {
-    const stranger = Object.keys(properties ?? {}).find((name) => !KNOWN_PROPERTIES.has(name));
-    if (stranger !== undefined) {
-      throw simError('bad_broker_property', `No such configuration property: "${stranger}"`);
+    const unknown = Object.keys(properties ?? {}).find((name) => !KNOWN_PROPERTIES.has(name));
+    if (unknown !== undefined) {
+      throw simError('bad_broker_property', `No such configuration property: "${unknown}"`);
     }
   }
 
@@ -154,7 +153,7 @@ export class SimCluster {
     return this.topics.get(at.topic)?.[at.partition];
   }
 
-  /** @throws broker_refused */
+  /** Returns the log of a partition. @throws broker_refused */
   demandLog(at: TopicPartition): StoredRecord[] {
     const log = this.logOf(at);
     if (log === undefined) throw unknownPartition(at);
@@ -165,12 +164,12 @@ export class SimCluster {
     this.logOf(at)?.push(record);
   }
 
-  /** Wakes the readers that wait. */
+  /** Wakes the waiting readers. */
   changed(): void {
     for (const wake of [...this.watchers]) wake();
   }
 
-  /** End offset of the partition for a reader of this isolation. */
+  /** Returns the end offset of a partition for a reader of this isolation level. */
   endOf(at: TopicPartition, isolation: 'committed' | 'uncommitted'): bigint {
     const end = BigInt(this.demandLog(at).length);
     return isolation === 'uncommitted' ? end : (this.coordinator.firstUnstable(at) ?? end);
@@ -188,34 +187,36 @@ export class SimCluster {
     return group;
   }
 
-  /** What each member should own: partitions dealt in turn, those that may stay with their owner
-   *  first. */
-  target(group: Group): Map<Member, Map<string, TopicPartition>> {
-    const out = new Map<Member, Map<string, TopicPartition>>(
+  /** Computes the assignment: balanced over the members, and sticky, so a partition stays with its
+   *  owner if the balance allows it. */
+  target(group: Group): Map<SimMember, Map<string, TopicPartition>> {
+    const out = new Map<SimMember, Map<string, TopicPartition>>(
       group.members.map((member) => [member, new Map()]),
     );
     for (const topic of new Set(group.members.flatMap((member) => member.topics))) {
       const members = group.members.filter((member) => member.topics.includes(topic));
       const partitions = (this.topics.get(topic) ?? []).map((_, partition) => ({ topic, partition }));
       const most = Math.ceil(partitions.length / members.length);
-      const share = (member: Member): number =>
+      const share = (member: SimMember): number =>
         [...(out.get(member) as Map<string, TopicPartition>).values()].filter((one) => one.topic === topic)
           .length;
-      const homeless: TopicPartition[] = [];
+      const unassigned: TopicPartition[] = [];
       for (const at of partitions) {
         const owner = members.find((member) => member.owned.has(keyOf(at)));
         if (owner !== undefined && share(owner) < most) out.get(owner)?.set(keyOf(at), at);
-        else homeless.push(at);
+        else unassigned.push(at);
       }
-      for (const at of homeless) {
-        const poorest = members.reduce((least, member) => (share(member) < share(least) ? member : least));
-        out.get(poorest)?.set(keyOf(at), at);
+      for (const at of unassigned) {
+        const leastLoaded = members.reduce((least, member) =>
+          share(member) < share(least) ? member : least,
+        );
+        out.get(leastLoaded)?.set(keyOf(at), at);
       }
     }
     return out;
   }
 
-  /** Whether a member has still to give back what is another's by now. */
+  /** True if a member still owns a partition that is assigned to another member. */
   isRebalancing(group: Group): boolean {
     for (const [member, target] of this.target(group))
       for (const key of member.owned.keys()) if (!target.has(key)) return true;
@@ -230,7 +231,7 @@ const NO_FAULTS: BrokerFaults = {
 export const unknownPartition = (at: TopicPartition): MillraceError =>
   simError('broker_refused', `${at.topic}/${at.partition}: unknown partition`);
 
-/** Properties that change nothing here, or that the simulation honours. */
+/** Properties that have no effect here, or that the simulation implements. */
 const KNOWN_PROPERTIES = new Set([
   'queue.buffering.max.messages',
   'message.max.bytes',
@@ -238,7 +239,7 @@ const KNOWN_PROPERTIES = new Set([
   'partition.assignment.strategy',
   'heartbeat.interval.ms',
   'session.timeout.ms',
-  // How long a row may wait for its topic: none does, for it is known at once which are there.
+  // Time that a row waits for unknown topics; without effect, because all topics are known.
   'topic.metadata.propagation.max.ms',
   'message.timeout.ms',
   'fetch.wait.max.ms',

@@ -1,5 +1,5 @@
-/** The simulated consumer: reads the cluster's logs, and takes part in its groups from within
- *  consume and close. */
+/** Simulated consumer: reads the cluster's logs, and processes group changes inside `consume` and
+ *  `close`. */
 import { coreError, invariant } from '../core/errors.ts';
 import { TIMESTAMP_TYPE } from '../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
@@ -20,8 +20,8 @@ import {
 } from '../io/kafka/port.ts';
 import {
   type Group,
-  type Member,
   type SimCluster,
+  type SimMember,
   simError,
   simEvent,
   unknownPartition,
@@ -29,16 +29,16 @@ import {
 import type { SimLink } from './broker-link.ts';
 import { keyOf, type StoredRecord } from './broker-log.ts';
 
-/** Polls of a member that waits in consume, in one session. */
+/** Polls per session of a member that waits in `consume`. */
 const POLLS_PER_SESSION = 3;
 
 interface Reading {
   readonly at: TopicPartition;
   position: bigint;
-  /** Whether a row came since the position was set. */
+  /** True if a row was delivered since the position was set. */
   delivered: boolean;
-  /** End that was reported last. */
-  endTold: bigint;
+  /** End offset that was reported last. */
+  reportedEnd: bigint;
 }
 
 export class SimConsumer implements BatchConsumer {
@@ -49,12 +49,12 @@ export class SimConsumer implements BatchConsumer {
   private readonly readings = new Map<string, Reading>();
   private readonly paused = new Set<string>();
   private events: BrokerEvent[] = [];
-  private member: Member | undefined;
+  private member: SimMember | undefined;
   private consuming = false;
   private closing: Promise<void> | undefined;
   private rebalanceDepth = 0;
-  /** Which partition is read first, so that none starves. */
-  private round = 0;
+  /** Rotates the partition that is read first, so that none starves. */
+  private rotation = 0;
 
   constructor(cluster: SimCluster, link: SimLink, options: ConsumerOptions) {
     this.cluster = cluster;
@@ -145,7 +145,7 @@ export class SimConsumer implements BatchConsumer {
         throw simError('group_fenced', `commit: ${keyOf(at)} belongs to another member`);
       }
     }
-    // The place to commit in the midst of a rebalance is onRebalance.
+    // Commits during a rebalance belong into `onRebalance`.
     const isMember = member !== undefined && this.rebalanceDepth === 0;
     if (offsets.length > 0 && isMember && this.cluster.isRebalancing(group)) return 'not_now';
     for (const at of offsets) group.committed.set(keyOf(at), at.offset);
@@ -199,7 +199,7 @@ export class SimConsumer implements BatchConsumer {
   private async leave(): Promise<void> {
     const { member } = this;
     if (member !== undefined) {
-      await this.giveBack([...member.owned.values()]);
+      await this.revoke([...member.owned.values()]);
       const { members } = this.groupOf('close');
       if (members.includes(member)) members.splice(members.indexOf(member), 1);
       this.cluster.changed();
@@ -238,11 +238,12 @@ export class SimConsumer implements BatchConsumer {
       at: { topic: at.topic, partition: at.partition },
       position,
       delivered: offset >= 0n,
-      endTold: -1n,
+      reportedEnd: -1n,
     });
   }
 
-  /** Gives back what is another's by now, then takes what is free and ours. */
+  /** Revokes partitions that are assigned to other members, then takes over unowned partitions that
+   *  are assigned to this one. */
   private async rebalance(): Promise<void> {
     const { member } = this;
     if (member === undefined || this.closing !== undefined) return;
@@ -251,37 +252,37 @@ export class SimConsumer implements BatchConsumer {
     member.polledMs = this.nowMs();
     const target = this.cluster.target(group).get(member) as Map<string, TopicPartition>;
     const leaving = [...member.owned.values()].filter((at) => !target.has(keyOf(at)));
-    if (leaving.length > 0) await this.giveBack(leaving);
-    // The callback took its time: the group may have evicted this member meanwhile.
+    if (leaving.length > 0) await this.revoke(leaving);
+    // The group may have evicted this member during the callback.
     group = this.groupOf('rebalance');
     if (!group.members.includes(member)) return;
-    const taken = (key: string): boolean => group.members.some((one) => one.owned.has(key));
+    const taken = (key: string): boolean => group.members.some(({ owned }) => owned.has(key));
     const coming = [...target.values()].filter((at) => !taken(keyOf(at)));
     if (coming.length === 0) return;
     for (const at of coming) member.owned.set(keyOf(at), at);
-    await this.tell({ kind: 'assigned', partitions: coming });
+    await this.notify({ kind: 'assigned', partitions: coming });
     for (const at of coming) this.enter(at, OFFSET_STORED);
   }
 
-  /** Monotonic time of the cluster, which decides on sessions. */
+  /** Returns the monotonic time of the cluster, which measures sessions. */
   private nowMs(): number {
     return this.cluster.timers.monotonicMs();
   }
 
-  /** Joins again after an eviction: what was owned is lost. */
-  private async rejoin(member: Member, group: Group): Promise<void> {
-    await this.giveBack([...member.owned.values()], 'lost');
+  /** Rejoins after an eviction; the owned partitions are lost. */
+  private async rejoin(member: SimMember, group: Group): Promise<void> {
+    await this.revoke([...member.owned.values()], 'lost');
     member.polledMs = this.nowMs();
     group.members.push(member);
     this.cluster.changed();
   }
 
-  private async giveBack(
+  private async revoke(
     partitions: readonly TopicPartition[],
     kind: 'revoked' | 'lost' = 'revoked',
   ): Promise<void> {
     if (partitions.length === 0) return;
-    await this.tell({ kind, partitions });
+    await this.notify({ kind, partitions });
     for (const at of partitions) {
       this.readings.delete(keyOf(at));
       this.paused.delete(keyOf(at));
@@ -290,7 +291,7 @@ export class SimConsumer implements BatchConsumer {
     this.cluster.changed();
   }
 
-  private async tell(rebalance: Rebalance): Promise<void> {
+  private async notify(rebalance: Rebalance): Promise<void> {
     this.rebalanceDepth++;
     try {
       await this.options.onRebalance?.(rebalance);
@@ -304,15 +305,15 @@ export class SimConsumer implements BatchConsumer {
 
   private fill(into: RecordBatch, ends: TopicPartitionOffset[]): void {
     const all = [...this.readings.values()];
-    this.round++;
+    this.rotation++;
     for (let i = 0; i < all.length; i++) {
-      const reading = all[(i + this.round) % all.length] as Reading;
+      const reading = all[(i + this.rotation) % all.length] as Reading;
       if (this.paused.has(keyOf(reading.at))) continue;
       if (!this.fillFrom(reading, into, ends)) return;
     }
   }
 
-  /** False when the batch is full, or a fault ends the read. */
+  /** Reads rows of one partition. False: the batch is full, or a fault ends the read. */
   private fillFrom(reading: Reading, into: RecordBatch, ends: TopicPartitionOffset[]): boolean {
     const log = this.cluster.logOf(reading.at);
     if (log === undefined) return true;
@@ -344,8 +345,8 @@ export class SimConsumer implements BatchConsumer {
       reading.position++;
       reading.delivered = true;
     }
-    if (this.options.partitionEof === true && reading.endTold !== reading.position) {
-      reading.endTold = reading.position;
+    if (this.options.partitionEof === true && reading.reportedEnd !== reading.position) {
+      reading.reportedEnd = reading.position;
       ends.push({ topic, partition, offset: reading.position });
     }
     return true;

@@ -1,17 +1,15 @@
-/** The way between one process and the simulated cluster: latency, outages, and a process that is
- *  stopped.
- *
- *  Invariants: (1) what a request does at the cluster happens once or never; (2) a process that is
- *  stopped, or cut off, hears of no reply, whatever the request has done; (3) a link without
- *  latency that is up answers in the same turn.
- */
+/** Network link between one process and the simulated cluster: latency, outages, and a stopped
+ *  process.
+ *  Invariants: (1) A request takes effect at the cluster once or never. (2) A process that is
+ *  stopped or cut off receives no reply, even if the request took effect. (3) A link without
+ *  latency that is up answers in the same turn of the event loop. */
 import { sleep, type Timers } from '../core/clock.ts';
 import type { SimCluster } from './broker-cluster.ts';
 
-export interface LinkOptions {
-  /** Time of the process. Default: the time of the cluster. */
+export interface BrokerLinkOptions {
+  /** Clock of the process. Default: the clock of the cluster. */
   readonly clock?: Timers;
-  /** Each way takes up to this long. Default 0. */
+  /** Longest latency of each direction in ms. Default 0. */
   readonly latencyMs?: number;
 }
 
@@ -22,7 +20,7 @@ export class SimLink {
   private up = true;
   private waiting: Array<() => void> = [];
 
-  constructor(cluster: SimCluster, { clock, latencyMs }: LinkOptions = {}) {
+  constructor(cluster: SimCluster, { clock, latencyMs }: BrokerLinkOptions = {}) {
     this.cluster = cluster;
     this.clock = clock ?? cluster.timers;
     this.latencyMs = latencyMs ?? 0;
@@ -32,12 +30,12 @@ export class SimLink {
     return this.up;
   }
 
-  /** Cuts the process off from the cluster. */
+  /** Starts an outage. */
   cut(): void {
     this.up = false;
   }
 
-  /** Ends an outage: requests that wait are sent, and replies that wait arrive. */
+  /** Ends an outage: pending requests are sent, and pending replies arrive. */
   mend(): void {
     this.up = true;
     for (const resume of this.waiting.splice(0)) resume();
@@ -47,12 +45,12 @@ export class SimLink {
     return sleep(this.clock, ms);
   }
 
-  /** Lets time pass outside the process: the network carries what a stopped process has sent. */
+  /** Waits by the cluster's clock: the network delivers requests even if the process is stopped. */
   pass(ms: number): Promise<void> {
     return sleep(this.cluster.timers, ms);
   }
 
-  /** Waits until the cluster has something new, at most `ms`. */
+  /** Waits until the cluster has new data, at most `ms`. */
   async rest(ms: number): Promise<void> {
     const { clock, cluster } = this;
     await new Promise<void>((resolve) => {
@@ -68,46 +66,45 @@ export class SimLink {
   }
 
   /** Sends a request and waits for its reply.
-   *  @param act what the request does at the cluster
-   *  @returns undefined where no reply came in time: then nobody can tell whether `act` has run or
-   *  will run */
+   *  @param act effect of the request at the cluster
+   *  @returns undefined if no reply came in time; `act` may have run, or may still run */
   async ask<T>(timeoutMs: number, act: () => T | Promise<T>): Promise<{ readonly reply: T } | undefined> {
     if (this.up && this.latencyMs === 0) {
-      const given = act();
-      if (!(given instanceof Promise)) return { reply: given };
+      const result = act();
+      if (!(result instanceof Promise)) return { reply: result };
       return this.inTime(
         timeoutMs,
-        given.then((reply) => this.received(reply)),
+        result.then((reply) => this.deliver(reply)),
       );
     }
     let isLate = false;
     const exchange = async (): Promise<{ readonly reply: T } | undefined> => {
       await this.untilUp();
-      // A client that has stopped to wait sends nothing.
+      // A request that timed out before it was sent is dropped.
       if (isLate) return undefined;
       await this.pass(this.delayMs());
       const reply = await act();
       await this.pass(this.delayMs());
-      return this.received(reply);
+      return this.deliver(reply);
     };
     const answer = await this.inTime(timeoutMs, exchange());
     isLate = true;
     return answer;
   }
 
-  private async received<T>(reply: T): Promise<{ readonly reply: T }> {
+  private async deliver<T>(reply: T): Promise<{ readonly reply: T }> {
     await this.untilUp();
-    // A stopped process reads nothing.
+    // Waits by the process clock, because a stopped process reads no reply.
     await this.sleep(0);
     return { reply };
   }
 
   private async inTime<T>(timeoutMs: number, work: Promise<T>): Promise<T | undefined> {
     let cancel = (): void => {};
-    const late = new Promise<undefined>((resolve) => {
+    const timeout = new Promise<undefined>((resolve) => {
       cancel = this.clock.after(timeoutMs, () => resolve(undefined));
     });
-    return Promise.race([work, late]).finally(() => cancel());
+    return Promise.race([work, timeout]).finally(() => cancel());
   }
 
   private async untilUp(): Promise<void> {

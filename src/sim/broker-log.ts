@@ -1,13 +1,13 @@
-/** Records of the simulated cluster in their partitions, and the transactions that they belong to.
- */
+/** Stored records and transactions of the simulated cluster. */
 import type { RecordHeader } from '../core/layout/record-batch.ts';
 import type { TopicPartition } from '../io/kafka/port.ts';
 
 export interface SimTransaction {
   state: 'open' | 'committed' | 'aborted';
-  /** First offset by partition, as long as the mark of the end is not stored there. */
+  /** First offset by partition; an entry is removed when the end mark is stored in the partition.
+   */
   readonly unmarked: Map<string, { readonly at: TopicPartition; readonly first: bigint }>;
-  /** Settles when every mark is stored. */
+  /** Resolves when all end marks are stored. */
   ended: Promise<void>;
 }
 
@@ -17,7 +17,7 @@ export interface StoredRecord {
   readonly value: Uint8Array | null;
   readonly headers: readonly RecordHeader[];
   readonly transaction?: SimTransaction;
-  /** Marks the end of a transaction; no reader gets it. */
+  /** True for the end mark of a transaction; it is not delivered to readers. */
   readonly isMark?: boolean;
 }
 

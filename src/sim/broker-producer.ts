@@ -1,4 +1,4 @@
-/** The simulated producer: appends to the cluster's logs. */
+/** Simulated producer: appends to the cluster's logs. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type {
@@ -15,7 +15,7 @@ import { partitionOfKey } from './murmur2.ts';
 
 const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
 const NO_OFFSET = -1001n;
-/** Default of the longest wait of a row for the broker, as in librdkafka. */
+/** Default of `message.timeout.ms`, as in librdkafka. */
 const MESSAGE_TIMEOUT_MS = 300_000;
 
 export class SimProducer implements BatchProducer {
@@ -134,7 +134,7 @@ export class SimProducer implements BatchProducer {
     return this.cluster.strikes('lostReport') ? simEvent('_MSG_TIMED_OUT') : undefined;
   }
 
-  /** Why the broker takes no row of this producer. */
+  /** Returns the event with which the broker refuses every row of this producer, or undefined. */
   protected refusal(): BrokerEvent | undefined {
     return undefined;
   }
@@ -144,7 +144,7 @@ export class SimProducer implements BatchProducer {
   }
 }
 
-/** The report of rows that no broker answered for. They may be stored all the same. */
+/** Returns the report of rows without an answer from the broker. The rows may be stored. */
 function unanswered(rows: number): DeliveryReport {
   const event = simEvent('_MSG_TIMED_OUT');
   return {

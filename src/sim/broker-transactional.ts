@@ -1,5 +1,5 @@
-/** The simulated transactional producer: one transaction at a time, fenced by newer producers of
- *  its id. */
+/** Simulated transactional producer: one transaction at a time, fenced by newer producers with the
+ *  same id. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import type {
@@ -16,7 +16,7 @@ import type { StoredRecord } from './broker-log.ts';
 import { SimProducer } from './broker-producer.ts';
 import type { Session } from './broker-transactions.ts';
 
-/** librdkafka's default. */
+/** Default of librdkafka. */
 const TRANSACTION_TIMEOUT_MS = 60_000;
 
 type End = 'committed' | 'aborted';
@@ -25,10 +25,10 @@ export class SimTransactionalProducer extends SimProducer implements Transaction
   private readonly options: TransactionalOptions;
   private session: Session | undefined;
   private isOpen = false;
-  /** A row of the open transaction failed, so that it cannot be committed. */
+  /** True if a row of the open transaction failed, so that it cannot be committed. */
   private hasFailed = false;
   private isFenced = false;
-  /** The end that was asked for and not answered yet. */
+  /** End request in flight: commit or abort. */
   private ending: { readonly how: End; readonly done: Promise<'fenced' | undefined> } | undefined;
 
   constructor(cluster: SimCluster, link: SimLink, options: TransactionalOptions) {
@@ -43,7 +43,7 @@ export class SimTransactionalProducer extends SimProducer implements Transaction
       this.cluster.coordinator.init(transactionalId, transactionTimeoutMs ?? TRANSACTION_TIMEOUT_MS),
     );
     this.checkOpen();
-    if (answer === undefined) return late();
+    if (answer === undefined) return timedOut();
     this.session = answer.reply;
     return undefined;
   }
@@ -96,7 +96,7 @@ export class SimTransactionalProducer extends SimProducer implements Transaction
       return this.ending.done;
     });
     this.checkOpen();
-    if (answer === undefined) return late();
+    if (answer === undefined) return timedOut();
     this.ending = undefined;
     this.isOpen = false;
     if (answer.reply === undefined) return undefined;
@@ -106,7 +106,7 @@ export class SimTransactionalProducer extends SimProducer implements Transaction
 
   private async request(session: Session, how: End): Promise<'fenced' | undefined> {
     const { cluster } = this;
-    // A client is never answered in the turn in which it asks.
+    // Defers the answer, because a real client is never answered in the turn of its request.
     await this.link.pass(cluster.slowness());
     if (!cluster.strikes('lostReply')) return cluster.coordinator.end(session, how);
     if (cluster.random() < 0.5) cluster.coordinator.end(session, how);
@@ -114,6 +114,6 @@ export class SimTransactionalProducer extends SimProducer implements Transaction
   }
 }
 
-const late = (): TransactionFailure => ({ kind: 'retry', event: simEvent('_TIMED_OUT') });
+const timedOut = (): TransactionFailure => ({ kind: 'retry', event: simEvent('_TIMED_OUT') });
 const outOfTurn = (): TransactionFailure => ({ kind: 'fatal', event: simEvent('_STATE') });
 const fenced = (): TransactionFailure => ({ kind: 'fenced', event: simEvent('_FENCED') });

@@ -1,20 +1,18 @@
-/** The transaction coordinator of the simulated cluster.
- *
- *  Invariants: (1) of the producers of a transactional id, only the one that was initialised last
- *  writes or commits; (2) the rows of a transaction become visible to readers of committed rows all
- *  together, when its marks stand in their partitions, or never; (3) a transaction is decided once.
- */
+/** Transaction coordinator of the simulated cluster.
+ *  Invariants: (1) Only the last initialised producer of a transactional id can write or commit.
+ *  (2) The rows of a transaction become visible to read-committed readers all together, when its
+ *  end marks are stored, or never. (3) A transaction is decided once. */
 import type { Timers } from '../core/clock.ts';
 import type { TopicPartition } from '../io/kafka/port.ts';
 import { keyOf, type SimTransaction, type StoredRecord } from './broker-log.ts';
 
 /** Part of the cluster that the coordinator uses. */
-interface Marks {
+interface CoordinatorCluster {
   readonly timers: Timers;
   append(at: TopicPartition, record: StoredRecord): void;
-  /** Wakes the readers that wait. */
+  /** Wakes the waiting readers. */
   changed(): void;
-  /** Delay until the marks of an end are stored, in ms. */
+  /** Draws the delay until the end marks are stored, in ms. */
   slowness(): number;
 }
 
@@ -23,7 +21,7 @@ interface Owner {
   current: SimTransaction | undefined;
 }
 
-/** One producer of a transactional id. */
+/** Initialised producer of a transactional id. */
 export interface Session {
   readonly id: string;
   readonly epoch: number;
@@ -31,12 +29,12 @@ export interface Session {
 }
 
 export class Coordinator {
-  private readonly cluster: Marks;
+  private readonly cluster: CoordinatorCluster;
   private readonly owners = new Map<string, Owner>();
-  /** Transactions that readers of committed rows wait for. */
+  /** Transactions without stored end marks; they block read-committed readers. */
   private readonly unstable = new Set<SimTransaction>();
 
-  constructor(cluster: Marks) {
+  constructor(cluster: CoordinatorCluster) {
     this.cluster = cluster;
   }
 
@@ -55,7 +53,7 @@ export class Coordinator {
     return this.owners.get(id)?.epoch !== epoch;
   }
 
-  /** The transaction to which a new row belongs. */
+  /** Returns the transaction of a new row; begins one if none is open. */
   join(session: Session, at: TopicPartition, offset: bigint): SimTransaction {
     const owner = this.owners.get(session.id) as Owner;
     if (owner.current?.state !== 'open') owner.current = this.begin(session);
@@ -64,8 +62,9 @@ export class Coordinator {
     return current;
   }
 
-  /** @returns `fenced`, or undefined once the transaction is decided; its marks may be stored later
-   */
+  /** Decides the open transaction.
+   *  @returns `fenced`, or undefined once the transaction is decided; its end marks may be stored
+   *  later */
   end(session: Session, how: 'committed' | 'aborted'): 'fenced' | undefined {
     if (this.isFenced(session)) return 'fenced';
     const current = this.owners.get(session.id)?.current;
@@ -73,7 +72,8 @@ export class Coordinator {
     return undefined;
   }
 
-  /** First offset of the oldest transaction that is not over in this partition. */
+  /** Returns the last stable offset: the least first offset of an undecided or unmarked transaction
+   *  in this partition. */
   firstUnstable(at: TopicPartition): bigint | undefined {
     let least: bigint | undefined;
     for (const { unmarked } of this.unstable) {

@@ -1,4 +1,5 @@
-/** The broker port in memory, with the faults of a seed; the same contract as the real drivers. */
+/** Simulated driver of the broker port, with faults drawn from a seed; fulfils the contract of the
+ *  real drivers. */
 
 import { coreError } from '../core/errors.ts';
 import { newTopicConfig } from '../core/topics.ts';
@@ -9,7 +10,7 @@ import { SimLink } from './broker-link.ts';
 import { SimProducer } from './broker-producer.ts';
 import { SimTransactionalProducer } from './broker-transactional.ts';
 
-/** Default of the longest wait of a new client for the broker. */
+/** Default of the time that a new client waits for the broker, in ms. */
 const CONNECT_TIMEOUT_MS = 30_000;
 
 class SimAdmin implements BrokerAdmin {
@@ -95,10 +96,10 @@ class SimAdmin implements BrokerAdmin {
   }
 }
 
-/** A driver over a cluster of its own. */
+/** Creates a driver with a cluster of its own. */
 export const simBrokerDriver = (options: SimOptions): BrokerDriver => simDriverOf(new SimCluster(options));
 
-/** The driver of one process. Several processes on one cluster have a link each. */
+/** Creates the driver of one process. Each process of a shared cluster has its own link. */
 export function simDriverOf(cluster: SimCluster, link: SimLink = new SimLink(cluster)): BrokerDriver {
   const connect = async (given: BrokerOptions): Promise<void> => {
     cluster.admit(given.brokers);

@@ -1,13 +1,10 @@
 /** Virtual time and seeded randomness: the simulated drivers of the ports in src/core/clock.ts.
- *
- *  Invariant: time moves only while `advance` or `until` runs, from one timer to the next, and
- *  between two timers every promise and every setImmediate that is due has run. So what a process
- *  of promises does depends on the seed alone. Work that waits for a real socket or disk is not
- *  waited for.
- */
+ *  Invariant: time moves only while `advance` or `until` runs, from one timer to the next. Between
+ *  two timers, all pending promises and setImmediate callbacks run. So the behavior of
+ *  promise-based code depends on the seed alone. Real sockets and disks are not awaited. */
 import type { Cancel, Random, Timers } from '../core/clock.ts';
 
-/** Turns of the event loop in which a step must come to rest. */
+/** Most turns of the event loop until a step must be idle. */
 const TURNS_MAX = 100_000;
 /** Default start of the wall clock: 2020-09-13T12:26:40Z. */
 const EPOCH_MS = 1_600_000_000_000;
@@ -45,17 +42,17 @@ export class VirtualClock implements Timers {
     return this.add(ms, Math.max(1, ms), run);
   }
 
-  /** Moves the wall clock alone, as an administrator or a time server does. */
+  /** Moves only the wall clock, as an administrator or a time server does. */
   jump(ms: number): void {
     this.wallMs += ms;
   }
 
-  /** Number of timers that are set. */
+  /** Number of pending timers. */
   get pending(): number {
     return this.timers.size;
   }
 
-  /** Lets `ms` pass: each timer that falls due runs, in order of time, then of setting. */
+  /** Advances time by `ms`: each timer that falls due runs, in order of time, then of creation. */
   async advance(ms: number): Promise<void> {
     const endMs = this.nowMs + ms;
     await settle();
@@ -66,8 +63,8 @@ export class VirtualClock implements Timers {
     this.nowMs = endMs;
   }
 
-  /** Stops the process for `ms`: time passes first, and the timers that fell due meanwhile run
-   *  late, each once. */
+  /** Suspends the process for `ms`: time passes first, and timers that fell due meanwhile run late,
+   *  each once. */
   async stall(ms: number): Promise<void> {
     await settle();
     this.nowMs += ms;
@@ -79,11 +76,10 @@ export class VirtualClock implements Timers {
     }
   }
 
-  /** Lets time pass from timer to timer until `ask` answers something other than undefined and
-   *  false.
-   *  @param what the state, as a noun: "a leader"
-   *  @param limitMs virtual
-   *  @throws where the limit passes or no timer is left, with the last answer */
+  /** Advances time from timer to timer until `ask` returns a value other than undefined and false.
+   *  @param what expected state as a noun, for the error: "a leader"
+   *  @param limitMs limit in virtual ms
+   *  @throws Error with the last answer, if the limit passes or no timer is left */
   async until<T>(what: string, ask: () => T | undefined | false, limitMs = 3_600_000): Promise<T> {
     const endMs = this.nowMs + limitMs;
     for (;;) {
@@ -99,7 +95,7 @@ export class VirtualClock implements Timers {
     }
   }
 
-  /** The result of `work`, with time passing while it is pending. */
+  /** Returns the result of `work`, and advances time while it is pending. */
   async run<T>(work: Promise<T>, limitMs?: number): Promise<T> {
     let isSettled = false;
     const settled = (): void => {
@@ -132,7 +128,7 @@ export class VirtualClock implements Timers {
 
 const byTime = (a: Timer, b: Timer): number => a.dueMs - b.dueMs || a.order - b.order;
 
-/** Runs the event loop until no setImmediate is pending: promises are done before each turn. */
+/** Runs the event loop until no setImmediate is pending; promise callbacks run before each turn. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < TURNS_MAX; turn++) {
     await new Promise<void>((resolve) => setImmediate(resolve));
@@ -141,7 +137,7 @@ async function settle(): Promise<void> {
   throw new Error(`the event loop did not come to rest within ${TURNS_MAX} turns`);
 }
 
-/** Mulberry32: 32 bits of state, enough for jitter and ids of a test. */
+/** Mulberry32 generator: 32 bits of state, enough for jitter and ids in tests. */
 export class SeededRandom implements Random {
   private state: number;
 

@@ -1,22 +1,22 @@
-/** The disk port in memory, with crashes that lose what a real one loses: bytes that were not
- *  synced, and removals that no later change of the folder made durable. A process sees the folder
- *  through a view, which dies with it.
- */
+/** Simulated disk in memory. A crash loses the same data as on a real disk: unsynced bytes, and
+ *  removals that no later sync of the folder made durable. Each process has a view of the folder,
+ *  which a crash invalidates. */
 import { coreError } from '../core/errors.ts';
 import type { AppendFile, Disk, RandomFile } from '../io/disk/port.ts';
 
 interface File {
   bytes: Uint8Array<ArrayBuffer>;
   length: number;
-  /** Bytes that a crash leaves as they are, but for sectors that were overwritten. */
+  /** Length in bytes that survives a crash, except for overwritten sectors. */
   durable: number;
-  /** Sectors overwritten since the last sync, as they were before: a crash leaves either. */
+  /** Previous contents of the sectors overwritten since the last sync. A crash keeps either the old
+   *  or the new content. */
   overwritten: Map<number, Uint8Array<ArrayBuffer>>;
 }
 
 const SECTOR_BYTES = 512;
 
-const UNFINISHED = '.tmp';
+const UNFINISHED_SUFFIX = '.tmp';
 
 const fileOf = (bytes: Uint8Array): File => ({
   bytes: Uint8Array.from(bytes),
@@ -25,9 +25,9 @@ const fileOf = (bytes: Uint8Array): File => ({
   overwritten: new Map(),
 });
 
-/** Checks of one process. Each throws as the disk of a process does that is gone, without power or
- *  full. */
-interface Demands {
+/** Checks before a change by one process: the process is alive, the machine has power, the disk has
+ *  space. Each throws if its condition does not hold. */
+interface Checks {
   demandAlive(): void;
   demandPower(): void;
   demandRoom(name: string, bytes: number): void;
@@ -46,12 +46,12 @@ function extend(file: File, chunk: Uint8Array): void {
   file.length += chunk.length;
 }
 
-/** Keeps the sectors that it replaces, which a crash may leave. */
+/** Overwrites bytes, and keeps the replaced sectors, which a crash may restore. */
 function overwrite(file: File, chunk: Uint8Array, at: number): void {
   const end = at + chunk.length;
   const last = Math.ceil(end / SECTOR_BYTES) * SECTOR_BYTES;
   widen(file, last);
-  // Bytes behind the end, of an earlier and longer file, are no content.
+  // Bytes after the end, left by an earlier and longer file, are not content.
   if (end > file.length) file.bytes.fill(0, file.length, last);
   for (let sector = at - (at % SECTOR_BYTES); sector < end; sector += SECTOR_BYTES)
     if (!file.overwritten.has(sector))
@@ -60,7 +60,7 @@ function overwrite(file: File, chunk: Uint8Array, at: number): void {
   file.length = Math.max(file.length, end);
 }
 
-function randomFile({ demandPower, demandRoom }: Demands, name: string, file: File): RandomFile {
+function randomFile({ demandPower, demandRoom }: Checks, name: string, file: File): RandomFile {
   return {
     get size() {
       return file.length;
@@ -89,7 +89,7 @@ function randomFile({ demandPower, demandRoom }: Demands, name: string, file: Fi
   };
 }
 
-function appendFile({ demandPower, demandRoom }: Demands, name: string, file: File): AppendFile {
+function appendFile({ demandPower, demandRoom }: Checks, name: string, file: File): AppendFile {
   return {
     get size() {
       return file.length;
@@ -111,15 +111,15 @@ function appendFile({ demandPower, demandRoom }: Demands, name: string, file: Fi
 
 export class SimDisk {
   readonly where = 'memory';
-  /** Bytes that may still be written; then the disk is full. */
+  /** Free bytes on the disk. */
   bytesLeft = Number.POSITIVE_INFINITY;
-  /** Changes that may still be made; then the machine is off. A file written whole takes four: it
-   *  is made, filled, synced and renamed, so that it may be left unfinished. */
+  /** Changes until the machine loses power. Writing a whole file takes four changes (create, write,
+   *  sync, rename), so that a crash can leave it unfinished. */
   changesLeft = Number.POSITIVE_INFINITY;
   private files = new Map<string, File>();
-  /** Gone from the folder, which a crash may not know. */
+  /** Removed files whose removal is not durable: a crash may restore them. */
   private removed = new Map<string, File>();
-  private life = 0;
+  private generation = 0;
 
   names(): readonly string[] {
     return [...this.files.keys()].sort();
@@ -128,11 +128,11 @@ export class SimDisk {
     const file = this.files.get(name);
     return file?.bytes.slice(0, file.length);
   }
-  /** Puts a file there as it is, for good. */
+  /** Stores a file durably. */
   put(name: string, bytes: Uint8Array): void {
     this.files.set(name, fileOf(bytes));
   }
-  /** Flips one bit of a file in place, under whoever has it open. */
+  /** Flips one bit of a file in place; open handles see the change. */
   damage(name: string, at: number): void {
     const file = this.files.get(name);
     if (file !== undefined) file.bytes[at] = (file.bytes[at] as number) ^ 1;
@@ -140,16 +140,16 @@ export class SimDisk {
   drop(name: string): void {
     this.files.delete(name);
   }
-  /** Another disk with the same files, all of them durable. */
+  /** Returns another disk with the same files, all durable. */
   copy(): SimDisk {
     const other = new SimDisk();
     for (const [name, file] of this.files) other.put(name, file.bytes.subarray(0, file.length));
     return other;
   }
 
-  /** Ends every process that has a view. `draw(n)` is a whole number in [0, n). */
+  /** Crashes the machine: invalidates all views. `draw(n)` returns an integer in [0, n). */
   crash(draw: (below: number) => number): void {
-    this.life++;
+    this.generation++;
     for (const file of this.files.values()) {
       const { durable } = file;
       file.length = durable + draw(file.length - durable + 1);
@@ -167,11 +167,11 @@ export class SimDisk {
     this.removed.clear();
   }
 
-  /** Checks that a process makes before it changes the folder. */
-  private demands(): Demands {
-    const { life } = this;
+  /** Returns the checks for one process. */
+  private checks(): Checks {
+    const { generation } = this;
     const demandAlive = (): void => {
-      if (life !== this.life) throw coreError('closed', 'the process is gone');
+      if (generation !== this.generation) throw coreError('closed', 'the process is gone');
     };
     const demandPower = (): void => {
       demandAlive();
@@ -188,52 +188,53 @@ export class SimDisk {
     return { demandAlive, demandPower, demandRoom };
   }
 
-  /** The folder as one process has it. */
+  /** Returns the view of one process. */
   view(): Disk {
-    const demands = this.demands();
-    const { demandAlive, demandPower } = demands;
+    const checks = this.checks();
+    const { demandAlive, demandPower } = checks;
     const known = (name: string): File => {
       const file = this.files.get(name);
-      if (file === undefined) throw coreError('not_writable', `cannot write ${name}: there is no such file`);
+      if (file === undefined)
+        throw coreError('not_writable', `cannot write ${name}: the file does not exist`);
       return file;
     };
-    /** The folder itself was synced. */
-    const settle = (): void => this.removed.clear();
+    /** Marks the folder as synced: removals are durable. */
+    const syncFolder = (): void => this.removed.clear();
     const append = async (name: string): Promise<AppendFile> => {
       demandPower();
       if (this.files.has(name))
-        throw coreError('not_writable', `cannot write ${name}: the file is there already`);
+        throw coreError('not_writable', `cannot write ${name}: the file already exists`);
       const file = fileOf(new Uint8Array(0));
       this.files.set(name, file);
-      settle();
-      return appendFile(demands, name, file);
+      syncFolder();
+      return appendFile(checks, name, file);
     };
     const rename = async (from: string, to: string): Promise<void> => {
       demandPower();
       this.files.set(to, known(from));
       this.files.delete(from);
-      settle();
+      syncFolder();
     };
     return {
       where: this.where,
       list: async () => [...this.files.keys()],
       read: async (name) => this.bytesOf(name),
       write: async (name, chunks) => {
-        if (this.files.has(name + UNFINISHED)) {
+        if (this.files.has(name + UNFINISHED_SUFFIX)) {
           demandPower();
-          this.files.delete(name + UNFINISHED);
+          this.files.delete(name + UNFINISHED_SUFFIX);
         }
-        const file = await append(name + UNFINISHED);
+        const file = await append(name + UNFINISHED_SUFFIX);
         await file.write(chunks);
         await file.sync();
-        await rename(name + UNFINISHED, name);
+        await rename(name + UNFINISHED_SUFFIX, name);
       },
       append,
       edit: async (name) => {
         const found = this.files.get(name);
         if (found !== undefined) demandAlive();
         else await append(name);
-        return randomFile(demands, name, this.files.get(name) as File);
+        return randomFile(checks, name, this.files.get(name) as File);
       },
       readPiece: async (name, from, bytesMax) => {
         const file = this.files.get(name);

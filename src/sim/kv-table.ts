@@ -1,16 +1,16 @@
-/** Rows in the order of their keys, as two arrays that never change: a change makes new ones, so a
- *  snapshot is free. */
+/** Immutable sorted table of rows, as two parallel arrays. A change creates new arrays, so a
+ *  snapshot costs nothing. */
 import { compareKeys } from '../core/rows.ts';
 
-export interface Table {
+export interface SortedTable {
   readonly keys: readonly Uint8Array[];
   readonly values: readonly Uint8Array[];
 }
 
-export const EMPTY: Table = { keys: [], values: [] };
+export const EMPTY: SortedTable = { keys: [], values: [] };
 
-/** The first row whose key is not below `key`. */
-export function lowerBound(table: Table, key: Uint8Array): number {
+/** Returns the index of the first row whose key is not below `key`. */
+export function lowerBound(table: SortedTable, key: Uint8Array): number {
   let low = 0;
   let high = table.keys.length;
   while (low < high) {
@@ -21,8 +21,8 @@ export function lowerBound(table: Table, key: Uint8Array): number {
   return low;
 }
 
-/** Rows in the order of their keys; of several with one key the last given is kept. */
-export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>): Table {
+/** Sorts rows by key; of several rows with one key the last one is kept. */
+export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>): SortedTable {
   const order = rows.map((_, i) => i);
   order.sort(
     (a, b) =>
@@ -43,8 +43,8 @@ export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>):
   return { keys, values };
 }
 
-/** Both, where `over` wins. */
-export function merged(under: Table, over: Table): Table {
+/** Merges two tables; rows of `over` take precedence. */
+export function merged(under: SortedTable, over: SortedTable): SortedTable {
   const keys: Uint8Array[] = [];
   const values: Uint8Array[] = [];
   let at = 0;
@@ -69,9 +69,9 @@ export function merged(under: Table, over: Table): Table {
   return { keys, values };
 }
 
-/** Row numbers of [from, to). */
+/** Returns the row numbers of [from, to). */
 export function rangeOf(
-  table: Table,
+  table: SortedTable,
   from: Uint8Array | null,
   to: Uint8Array | null,
 ): readonly [first: number, end: number] {
@@ -79,13 +79,13 @@ export function rangeOf(
   return [first, Math.max(first, to === null ? table.keys.length : lowerBound(table, to))];
 }
 
-export function without(table: Table, from: Uint8Array | null, to: Uint8Array | null): Table {
+export function without(table: SortedTable, from: Uint8Array | null, to: Uint8Array | null): SortedTable {
   const [first, end] = rangeOf(table, from, to);
   const cut = (cells: readonly Uint8Array[]): Uint8Array[] => [...cells.slice(0, first), ...cells.slice(end)];
   return { keys: cut(table.keys), values: cut(table.values) };
 }
 
-export function bytesOf(table: Table): number {
+export function bytesOf(table: SortedTable): number {
   let bytes = 0;
   for (let i = 0; i < table.keys.length; i++)
     bytes += (table.keys[i] as Uint8Array).length + (table.values[i] as Uint8Array).length;

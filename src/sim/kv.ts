@@ -1,5 +1,5 @@
-/** The key-value port in memory: folders that live as long as the driver, and crashes that lose
- *  what a real one loses. */
+/** Simulated key-value store in memory: folders that live as long as the driver, and crashes that
+ *  lose changes that were neither logged nor flushed. */
 import { coreError } from '../core/errors.ts';
 import {
   compareKeys,
@@ -29,35 +29,44 @@ import {
   type KvValues,
   kvError,
 } from '../io/rocksdb/port.ts';
-import { bytesOf, EMPTY, lowerBound, merged, rangeOf, type Table, tableOf, without } from './kv-table.ts';
+import {
+  bytesOf,
+  EMPTY,
+  lowerBound,
+  merged,
+  rangeOf,
+  type SortedTable,
+  tableOf,
+  without,
+} from './kv-table.ts';
 
-/** A family: what its readers see, and what a crash leaves. */
+/** Column family: the state that readers see, and the state that survives a crash. */
 interface Family {
-  live: Table;
-  durable: Table;
+  live: SortedTable;
+  durable: SortedTable;
 }
 
 interface Folder {
   readonly families: Map<string, Family>;
-  /** The store that has it open. */
+  /** Store that has the folder open. */
   holder: SimStore | undefined;
 }
 
 type Row = readonly [Uint8Array, Uint8Array];
 
-/** Copies: the rows are only lent. */
+/** Copies the rows, because the caller reuses their memory. */
 const copied = (rows: Rows): Row[] =>
   Array.from(eachRow(rows), ([key, value]) => [key.slice(), value.slice()]);
 
 class SimScan implements KvScan {
-  private readonly table: Table;
+  private readonly table: SortedTable;
   private readonly shape: KvScanShape;
   private readonly end: number;
   private at: number;
   private readonly store: SimStore;
   private closed = false;
 
-  constructor(store: SimStore, table: Table, range: KvRange, shape: KvScanShape) {
+  constructor(store: SimStore, table: SortedTable, range: KvRange, shape: KvScanShape) {
     this.store = store;
     this.table = table;
     this.shape = shape;
@@ -160,12 +169,12 @@ class SimRun implements KvRun {
 
 class SimStore implements KvStore {
   readonly folder: string;
-  private readonly world: SimKv;
+  private readonly driver: SimKv;
   private readonly own: Folder;
   private closed = false;
 
-  constructor(world: SimKv, folder: string, own: Folder) {
-    this.world = world;
+  constructor(driver: SimKv, folder: string, own: Folder) {
+    this.driver = driver;
     this.folder = folder;
     this.own = own;
   }
@@ -182,7 +191,7 @@ class SimStore implements KvStore {
     return family;
   }
 
-  private change(family: Family, log: KvLog, to: (table: Table) => Table): void {
+  private change(family: Family, log: KvLog, to: (table: SortedTable) => SortedTable): void {
     family.live = to(family.live);
     if (log !== 'off') family.durable = to(family.durable);
   }
@@ -248,18 +257,18 @@ class SimStore implements KvStore {
 
   async checkpoint(folder: string): Promise<readonly KvFile[]> {
     await this.flush();
-    if (this.world.folders.has(folder)) throw kvError('kv_exists', `${folder} is there already`);
+    if (this.driver.folders.has(folder)) throw kvError('kv_exists', `${folder} already exists`);
     const families = [...this.own.families].map(
       ([name, { live }]) => [name, { live, durable: live }] as const,
     );
-    this.world.folders.set(folder, { families: new Map(families), holder: undefined });
+    this.driver.folders.set(folder, { families: new Map(families), holder: undefined });
     return families.map(([name, { live }]) => ({ name, bytes: bytesOf(live) }));
   }
 
   async stats(): Promise<KvStats> {
     this.demandOpen();
     const families = [...this.own.families.values()];
-    const total = (table: (family: Family) => Table): number =>
+    const total = (table: (family: Family) => SortedTable): number =>
       families.reduce((sum, family) => sum + bytesOf(table(family)), 0);
     return {
       cacheBytes: 0,
@@ -278,14 +287,14 @@ class SimStore implements KvStore {
     this.abandon();
   }
 
-  /** As the end of the process does it. */
+  /** Releases the folder without closing, as the end of a process does. */
   abandon(): void {
     this.closed = true;
     this.own.holder = undefined;
   }
 }
 
-/** A driver and its folders. */
+/** Simulated driver with its folders. */
 export class SimKv implements KvDriver {
   readonly name = 'memory';
   readonly folders = new Map<string, Folder>();
@@ -308,7 +317,7 @@ export class SimKv implements KvDriver {
     return own.holder;
   }
 
-  /** The process that has the folder open dies: what is not durable is gone. */
+  /** Crashes the process that has the folder open: data that is not durable is lost. */
   crash(folder: string): void {
     const own = this.folders.get(folder);
     own?.holder?.abandon();

@@ -1,4 +1,4 @@
-/** The hash by which the Java client, and librdkafka's murmur2 partitioner, give a key its
+/** Murmur2 hash with which the Java client, and librdkafka's murmur2 partitioner, map a key to a
  *  partition. */
 const M = 0x5bd1e995;
 

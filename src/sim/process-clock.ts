@@ -1,28 +1,25 @@
-/** The clock of one simulated process: the time of a world that several processes share, seen by a
- *  process that can be stopped, continued and killed, and whose wall clock jumps alone.
- *
- *  Invariant: no timer of a process runs while the process is stopped, and none after it was
- *  killed.
- */
+/** Clock of one simulated process. Several processes share the time of a `shared` clock; each can
+ *  be stopped, continued and killed, and has its own wall clock offset.
+ *  Invariant: no timer of a process runs while the process is stopped or after it was killed. */
 import type { Cancel, Timers } from '../core/clock.ts';
 
 export class ProcessClock implements Timers {
-  private readonly world: Timers;
+  private readonly shared: Timers;
   private offsetMs = 0;
   private state: 'runs' | 'stopped' | 'killed' = 'runs';
-  /** Timers that fell due while the process was stopped, in their order. */
+  /** Timers that fell due while the process was stopped, in order. */
   private late: Array<() => void> = [];
 
-  constructor(world: Timers) {
-    this.world = world;
+  constructor(shared: Timers) {
+    this.shared = shared;
   }
 
   wallNowMs(): number {
-    return this.world.wallNowMs() + this.offsetMs;
+    return this.shared.wallNowMs() + this.offsetMs;
   }
 
   monotonicMs(): number {
-    return this.world.monotonicMs();
+    return this.shared.monotonicMs();
   }
 
   after(ms: number, run: () => void): Cancel {
@@ -36,7 +33,7 @@ export class ProcessClock implements Timers {
       isPending = false;
       run();
     };
-    const cancel = this.world.after(ms, call);
+    const cancel = this.shared.after(ms, call);
     return () => {
       isPending = false;
       cancel();
@@ -59,7 +56,7 @@ export class ProcessClock implements Timers {
     };
   }
 
-  /** Moves the wall clock of this process alone. */
+  /** Moves only the wall clock of this process. */
   jump(ms: number): void {
     this.offsetMs += ms;
   }
@@ -69,11 +66,11 @@ export class ProcessClock implements Timers {
     if (this.state === 'runs') this.state = 'stopped';
   }
 
-  /** Continues the process: the timers that fell due meanwhile run late, each once. */
+  /** Continues the process: timers that fell due meanwhile run late, each once. */
   continue(): void {
     if (this.state !== 'stopped') return;
     this.state = 'runs';
-    for (const call of this.late.splice(0)) this.world.after(0, call);
+    for (const call of this.late.splice(0)) this.shared.after(0, call);
   }
 
   /** Ends the process, as SIGKILL does. */

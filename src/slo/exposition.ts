@@ -1,16 +1,16 @@
-/** The Prometheus text format (version 0.0.4) as numbers: families with their samples, those
- *  without one included. */
+/** Parses the Prometheus text format (version 0.0.4) into families and samples. Keeps families
+ *  without a sample. */
 import { coreError } from '../core/errors.ts';
 
 export interface Sample {
-  /** With `_bucket`, `_sum` or `_count` where the family is a histogram. */
+  /** Name of the sample; for a histogram with `_bucket`, `_sum` or `_count`. */
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
 }
 
-export interface Exposition {
-  /** Kinds of the families that are served, also of those that have counted nothing yet. */
+export interface ScrapedPage {
+  /** Kinds of the served families, including those without a sample. */
   readonly kinds: ReadonlyMap<string, string>;
   readonly samples: ReadonlyMap<string, readonly Sample[]>;
 }
@@ -32,7 +32,7 @@ function numberOf(text: string): number | undefined {
   return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : undefined;
 }
 
-/** Undefined for a line that is no sample. */
+/** Parses one line; undefined: it is not a sample. */
 function sampleOf(line: string): Sample | undefined {
   NAME.lastIndex = 0;
   const name = NAME.exec(line)?.[0];
@@ -47,23 +47,24 @@ function sampleOf(line: string): Sample | undefined {
       if (match === null) return undefined;
       labels[match[1] as string] = (match[2] as string).replace(
         /\\(.)/gsu,
-        (all, one: string) => ESCAPES[one] ?? all,
+        (all, char: string) => ESCAPES[char] ?? all,
       );
       at = LABEL.lastIndex;
     }
     at++;
   }
-  // A time may follow the value, and what OpenMetrics adds behind a hash.
+  // A timestamp may follow the value, then an OpenMetrics exemplar after a hash.
   const [, text] = /^\s+(\S+)(?:\s+-?\d+(?:\.\d+)?)?\s*(?:#.*)?$/u.exec(line.slice(at)) ?? [];
   const value = text === undefined ? undefined : numberOf(text);
   return value === undefined ? undefined : { name, labels, value };
 }
 
-/** @param keep names of families whose samples are wanted; all where it is absent
- *  @throws wrong_server for what is no exposition */
-export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): Exposition {
+/** Parses a metrics page.
+ *  @param keep names of the families whose samples are kept; absent: all
+ *  @throws wrong_server if the text is not a metrics page */
+export function parseExposition(text: string, where: string, keep?: ReadonlySet<string>): ScrapedPage {
   const bad = (why: string): Error =>
-    coreError('wrong_server', `${where} is no metrics page of Prometheus: ${why}`, {
+    coreError('wrong_server', `${where} is not a Prometheus metrics page: ${why}`, {
       next: 'give -scrape=http://host:port of a process that serves /metrics',
     });
   const kinds = new Map<string, string>();
@@ -75,7 +76,7 @@ export function parseExposition(text: string, where: string, keep?: ReadonlySet<
     if (type !== null) kinds.set(type[1] as string, type[2] as string);
     if (line === '' || line.startsWith('#')) return;
     const sample = line.length > LINE_CHARS_MAX ? undefined : sampleOf(line);
-    if (sample === undefined) throw bad(`line ${index + 1} is no sample`);
+    if (sample === undefined) throw bad(`line ${index + 1} is not a sample`);
     if (++count > SAMPLES_MAX) throw bad(`more than ${SAMPLES_MAX} samples`);
     if (keep !== undefined && !keep.has(sample.name.replace(/_bucket$/, ''))) return;
     const known = samples.get(sample.name);
@@ -86,6 +87,6 @@ export function parseExposition(text: string, where: string, keep?: ReadonlySet<
   return { kinds, samples };
 }
 
-export function serves({ kinds, samples }: Exposition, metric: string): boolean {
+export function serves({ kinds, samples }: ScrapedPage, metric: string): boolean {
   return kinds.has(metric) || samples.has(metric) || samples.has(`${metric}_bucket`);
 }

@@ -1,27 +1,25 @@
-/** Judges scrapes by rules. Pure: what was read goes in, verdicts come out.
- *
- *  Invariants: (1) a metric that no process serves is `no data`, never met; (2) of a histogram no
- *  more is claimed than its buckets show: a quantile lies between two bounds, and a limit counts as
- *  met when the upper one meets it; (3) a counter that fell was started again, and what it shows
- *  since then counts whole.
- */
-import { type Exposition, type Sample, serves } from './exposition.ts';
-import type { Bound, Rule, Selection } from './rules.ts';
+/** Evaluates rules over scrapes of metrics pages. Pure: scrapes in, verdicts out.
+ *  Invariants: (1) A rule over a metric that no process serves is `no_data`, never met. (2) A
+ *  histogram proves only what its buckets show: a quantile lies between two bounds, and meets a
+ *  limit if the upper bound does. (3) A counter that decreased belongs to a restarted process, so
+ *  its new value is added isHistogram. */
+import { type Sample, type ScrapedPage, serves } from './exposition.ts';
+import type { Bound, Selection, SloRule } from './rules.ts';
 
-/** What one process said, in the order of time. */
+/** Scrapes of one process, in order of time. */
 export interface Scraped {
   readonly target: string;
-  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: Exposition }>;
+  readonly scrapes: ReadonlyArray<{ readonly atMs: number; readonly page: ScrapedPage }>;
 }
 
-export interface Verdict {
-  readonly rule: Rule;
+export interface RuleVerdict {
+  readonly rule: SloRule;
   readonly verdict: 'met' | 'missed' | 'no_data';
-  /** For a quantile the upper end of its bucket. Absent without data. */
+  /** Measured value; for a quantile the upper bound of its bucket. Absent without data. */
   readonly value: number | undefined;
-  /** The lower end of the bucket: the quantile lies between it and `value`. */
+  /** Lower bound of the bucket: the quantile lies between it and `value`. */
   readonly from: number | undefined;
-  /** Why there is no data, or what else is to be known. */
+  /** Reason of missing data, or a remark on the value. */
   readonly note: string;
 }
 
@@ -37,33 +35,32 @@ const meets: Readonly<Record<Bound, (value: number, limit: number) => boolean>> 
   atLeast: (value, limit) => value >= limit,
 };
 
-/** With one scrape alone, every rule is judged over the life of the processes, except a ratio
- *  between two of them. */
-export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): readonly Verdict[] {
-  const isOneLook = scraped.every(({ scrapes }) => scrapes.length <= 1);
+/** Evaluates all rules. With a single scrape, every rule is evaluated over the life of the
+ *  processes, except ratios between two processes. */
+export function judge(rules: readonly SloRule[], scraped: readonly Scraped[]): readonly RuleVerdict[] {
+  const isSingleScrape = scraped.every(({ scrapes }) => scrapes.length <= 1);
   return rules.map((given) => {
-    const rule: Rule = isOneLook ? { ...given, over: 'life' } : given;
+    const rule: SloRule = isSingleScrape ? { ...given, over: 'life' } : given;
     const unserved = [...rule.of, ...rule.to]
       .map(({ metric }) => metric)
       .filter((metric) => !scraped.some(({ scrapes }) => scrapes.some(({ page }) => serves(page, metric))));
     const measured: Measured =
       unserved.length > 0
         ? { missing: `no process serves ${unserved.join(', ')}` }
-        : isOneLook && given.over === 'window' && spansProcesses(given, scraped)
+        : isSingleScrape && given.over === 'window' && spansProcesses(given, scraped)
           ? { missing: 'its counters belong to processes that started at different times; give -for' }
           : measure(rule, scraped);
     if ('missing' in measured)
       return { rule, verdict: 'no_data', value: undefined, from: undefined, note: measured.missing };
     const { value, from, note } = measured;
-    // The buckets of a histogram include their bound, so `below` cannot be told from `atMost`
-    // there.
+    // Buckets include their upper bound, so `below` and `atMost` are the same here.
     const bound = rule.measure === 'quantile' && rule.bound === 'below' ? 'atMost' : rule.bound;
     const verdict = meets[bound](value, rule.limit) ? 'met' : 'missed';
     return { rule, verdict, value, from, note: note ?? '' };
   });
 }
 
-function measure(rule: Rule, scraped: readonly Scraped[]): Measured {
+function measure(rule: SloRule, scraped: readonly Scraped[]): Measured {
   switch (rule.measure) {
     case 'total':
       return { value: sum(scraped.map((one) => totalOf(one, rule.of, rule.over))) };
@@ -84,7 +81,7 @@ function matches({ where }: Selection, sample: Sample): boolean {
   return Object.entries(where).every(([label, values]) => values.includes(sample.labels[label] ?? ''));
 }
 
-function seriesOf(page: Exposition, selection: Selection, name: string): Series {
+function seriesOf(page: ScrapedPage, selection: Selection, name: string): Series {
   const series = new Map<string, number>();
   for (const sample of page.samples.get(name) ?? []) {
     if (matches(selection, sample))
@@ -93,12 +90,12 @@ function seriesOf(page: Exposition, selection: Selection, name: string): Series 
   return series;
 }
 
-/** How much each series grew, or its value at the end. */
-function grown(
+/** Returns the growth of each series, or its last value if `over` is `life`. */
+function growthOf(
   { scrapes }: Scraped,
   selection: Selection,
   name: string,
-  over: Rule['over'],
+  over: SloRule['over'],
 ): Map<string, number> {
   const pages = over === 'life' ? scrapes.slice(-1) : scrapes;
   const growth = new Map<string, number>();
@@ -115,25 +112,25 @@ function grown(
   return growth;
 }
 
-function totalOf(scraped: Scraped, selections: readonly Selection[], over: Rule['over']): number {
-  return sum(selections.flatMap((one) => [...grown(scraped, one, one.metric, over).values()]));
+function totalOf(scraped: Scraped, selections: readonly Selection[], over: SloRule['over']): number {
+  return sum(selections.flatMap((one) => [...growthOf(scraped, one, one.metric, over).values()]));
 }
 
 function secondsOf({ scrapes }: Scraped): number {
   return ((scrapes.at(-1)?.atMs ?? 0) - (scrapes[0]?.atMs ?? 0)) / 1000;
 }
 
-function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function rateOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const seconds = Math.max(...scraped.map(secondsOf));
   if (seconds <= 0) return { missing: 'a rate needs two scrapes; give -for' };
-  // Over the same time for all: a process that ended early made nothing after it.
+  // All processes share one duration: a process that ended early counted nothing afterwards.
   return { value: sum(scraped.map((one) => totalOf(one, rule.of, 'window'))) / seconds };
 }
 
-/** A ratio whose two sides are counted by different processes. Each counts since its own start, so
- *  the totals of one scrape do not compare: a relay that was restarted has published less than
- *  orders has created, and keeps up all the same. */
-function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly Scraped[]): boolean {
+/** True if different processes count the two sides of a ratio. Each counts since its own start, so
+ *  the totals of a single scrape are not comparable: a restarted relay has published less than
+ *  orders has created, although it keeps up. */
+function spansProcesses({ measure: kind, each, of, to }: SloRule, scraped: readonly Scraped[]): boolean {
   if (kind !== 'ratio' || each === 'process') return false;
   const servers = (side: readonly Selection[]): string =>
     scraped
@@ -143,13 +140,13 @@ function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly
   return servers(of) !== servers(to);
 }
 
-function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function ratioOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const parts = scraped.map((one) => ({
     target: one.target,
     of: totalOf(one, rule.of, rule.over),
     to: totalOf(one, rule.to, rule.over),
   }));
-  // Where little is asked, nothing is fine; where much is, it says nothing.
+  // Without counts, an upper limit is met; a lower limit has no data.
   const isCeiling = rule.bound === 'atMost' || rule.bound === 'below';
   const nothing: Measured = isCeiling
     ? { value: 0, note: 'nothing was counted' }
@@ -169,16 +166,16 @@ function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   return worst === undefined ? nothing : { value: worst.value, note: `at ${worst.target}` };
 }
 
-/** Scrapes that a rise is told from. */
+/** Least number of scrapes from which a rise is computed. */
 const RISE_SCRAPES_MIN = 6;
 
-function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
+function riseOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
   const rounds = Math.max(...scraped.map(({ scrapes }) => scrapes.length));
   if (rounds < RISE_SCRAPES_MIN)
     return {
-      missing: `a rise is told from ${RISE_SCRAPES_MIN} scrapes or more; give a longer -for or a shorter -every`,
+      missing: `a rise needs at least ${RISE_SCRAPES_MIN} scrapes; give a longer -for or a shorter -every`,
     };
-  // A process that ended keeps what it said last: its backlog is still there.
+  // The last value of a process that ended still counts: its backlog still exists.
   const values = Array.from({ length: rounds }, (_, round) =>
     sum(
       scraped.map(({ scrapes }) => {
@@ -197,18 +194,18 @@ function riseOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   };
 }
 
-function quantileOf(rule: Rule, scraped: readonly Scraped[]): Measured {
-  /** Cumulative, by the upper bound. */
+function quantileOf(rule: SloRule, scraped: readonly Scraped[]): Measured {
+  /** Cumulative counts by upper bound. */
   const buckets = new Map<number, number>();
   const shapes = new Set<string>();
-  let whole = true;
+  let isHistogram = true;
   for (const one of scraped) {
     for (const selection of rule.of) {
       const own = new Set<number>();
-      for (const [key, count] of grown(one, selection, `${selection.metric}_bucket`, rule.over)) {
+      for (const [key, count] of growthOf(one, selection, `${selection.metric}_bucket`, rule.over)) {
         const le = new Map(JSON.parse(key) as Array<[string, string]>).get('le');
         const bound = le === undefined ? Number.NaN : Number(le.replace(/^\+?Inf$/i, 'Infinity'));
-        if (Number.isNaN(bound)) whole = false;
+        if (Number.isNaN(bound)) isHistogram = false;
         else buckets.set(bound, (buckets.get(bound) ?? 0) + count);
         own.add(bound);
       }
@@ -217,7 +214,7 @@ function quantileOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   }
   const bounds = [...buckets.keys()].sort((a, b) => a - b);
   const total = buckets.get(Number.POSITIVE_INFINITY) ?? 0;
-  if (!whole) return { missing: 'it is no histogram' };
+  if (!isHistogram) return { missing: 'the metric is not a histogram' };
   if (shapes.size > 1) return { missing: 'the processes have different buckets' };
   if (total === 0)
     return { missing: rule.over === 'window' ? 'nothing was observed in this time' : 'nothing was observed' };

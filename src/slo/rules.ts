@@ -1,14 +1,14 @@
-/** Rules: a measure over metrics, and the limit that the requirements put on it. Data, read from a
- *  file.
+/** Parses SLO rules: a measure over metrics, and the limit that the requirements set for it.
  *
  *  measure   quantile   of a histogram over all processes; `q` from 0 to 1
- *            rate       growth of a counter a second, over all processes
+ *            rate       growth of a counter per second, over all processes
  *            total      of a counter or gauge, over all processes
- *            ratio      of two totals, `metric` to `to`; with `each: "process"` of the process where it is greatest
- *            rise       of a gauge: how far its least value in the last third of the scrapes lies over its greatest in
- *                       the first third; what only swings does not rise
- *  over      window: what happened between the first scrape and the last; life: since the processes started, and the
- *            last value of a gauge
+ *            ratio      of two totals, `of` to `to`; with `each: "process"` the greatest ratio of
+ *                       any one process
+ *            rise       of a gauge: its least value in the last third of the scrapes minus its
+ *                       greatest in the first third, so an oscillation is not a rise
+ *  over      window: from the first scrape to the last; life: since the processes started, and
+ *            the last value of a gauge
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,18 +21,18 @@ export type Bound = (typeof BOUNDS)[number];
 
 export interface Selection {
   readonly metric: string;
-  /** Label values a series must have; of several one is enough. */
+  /** Label values that a series must have; if a label lists several, one of them. */
   readonly where: Readonly<Record<string, readonly string[]>>;
 }
 
-export interface Rule {
+export interface SloRule {
   readonly id: string;
-  /** The limit in the words of the requirements. */
+  /** Limit in the words of the requirements. */
   readonly says: string;
   readonly measure: (typeof MEASURES)[number];
-  /** Added up. */
+  /** Metrics whose values are summed. */
   readonly of: readonly Selection[];
-  /** The other side of a ratio. */
+  /** Denominator of a ratio. */
   readonly to: readonly Selection[];
   readonly q: number;
   readonly each: 'all' | 'process';
@@ -45,11 +45,11 @@ export interface Rule {
 export interface RuleSet {
   readonly name: string;
   readonly source: string;
-  readonly rules: readonly Rule[];
+  readonly rules: readonly SloRule[];
 }
 
 const RULES_BYTES_MAX = 1 << 20;
-/** Rules that come with the program, a product each. */
+/** Built-in rules, one set for each product. */
 export const BUILT_IN = ['registry', 'outbox', 'engine'] as const;
 
 function builtInPath(name: string): string {
@@ -77,7 +77,7 @@ export function readRules(nameOrPath: string): RuleSet {
 
 type Document = Readonly<Record<string, unknown>>;
 
-/** @throws bad_file with the rule's place */
+/** Parses a rule file. @throws bad_file with the position of the rule */
 export function parseRules(text: string, where: string): RuleSet {
   const bad = (why: string, cause?: unknown): Error =>
     coreError('bad_file', `${where}: ${why}`, {
@@ -95,7 +95,7 @@ export function parseRules(text: string, where: string): RuleSet {
     throw bad('not a document with a list of rules');
   const ids = new Set<string>();
   const rules = document['rules'].map((one: unknown, index) => {
-    const rule = isDocument(one) ? ruleOf(one) : 'is no object';
+    const rule = isDocument(one) ? ruleOf(one) : 'is not an object';
     if (typeof rule === 'string') throw bad(`rule ${index + 1} ${rule}`);
     if (ids.has(rule.id)) throw bad(`rule ${index + 1} repeats the id ${rule.id}`);
     ids.add(rule.id);
@@ -113,29 +113,28 @@ const isDocument = (value: unknown): value is Document =>
 
 const KNOWN = ['id', 'says', 'measure', 'of', 'to', 'q', 'each', 'over', 'unit', ...BOUNDS];
 
-/** The rule, or what is wrong with it. */
-function ruleOf(document: Document): Rule | string {
-  const stranger = Object.keys(document).find((name) => !KNOWN.includes(name));
-  if (stranger !== undefined) return `has a property ${JSON.stringify(stranger)} that means nothing`;
+/** Returns the rule, or the reason why it is invalid. */
+function ruleOf(document: Document): SloRule | string {
+  const unknown = Object.keys(document).find((name) => !KNOWN.includes(name));
+  if (unknown !== undefined) return `has a property ${JSON.stringify(unknown)} that is not known`;
   const { id, says, measure, q, each, over, unit } = document;
   if (typeof id !== 'string' || !/^[a-z0-9_]{1,64}$/.test(id))
     return 'has no id of letters, digits and underscores';
-  if (typeof says !== 'string' || says === '') return 'does not say what it demands';
+  if (typeof says !== 'string' || says === '') return 'has no text in "says"';
   const known = MEASURES.find((one) => one === measure);
-  if (known === undefined) return `has no measure of ${MEASURES.join(', ')}`;
+  if (known === undefined) return `needs a measure of ${MEASURES.join(', ')}`;
   const bounds = BOUNDS.filter((one) => one in document);
   const bound = bounds[0];
   const limit = bound === undefined ? undefined : document[bound];
   if (bound === undefined || bounds.length > 1 || typeof limit !== 'number' || !Number.isFinite(limit))
-    return `has not one limit of ${BOUNDS.join(', ')}`;
+    return `needs exactly one limit of ${BOUNDS.join(', ')}`;
   if (known === 'quantile' && !(typeof q === 'number' && q > 0 && q <= 1))
     return 'has no q over 0 and up to 1';
   if (each !== undefined && each !== 'process' && each !== 'all')
     return 'has an each that is not process or all';
   if (over !== undefined && over !== 'window' && over !== 'life')
     return 'has an over that is not window or life';
-  if (over === 'life' && (known === 'rate' || known === 'rise'))
-    return `cannot measure a ${known} over a life`;
+  if (over === 'life' && (known === 'rate' || known === 'rise')) return `cannot measure a ${known} over life`;
   const of = selectionsOf(document['of']);
   const to = known === 'ratio' ? selectionsOf(document['to']) : [];
   if (of === undefined || to === undefined) return 'does not select metrics';

@@ -1,19 +1,20 @@
-/** Reads the metrics pages of several processes, again and again. */
+/** Scrapes the metrics pages of several processes at an interval. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import { textOf } from '../shell/fetch-text.ts';
-import { EXPOSITION_BYTES_MAX, type Exposition, parseExposition } from './exposition.ts';
+import { EXPOSITION_BYTES_MAX, parseExposition, type ScrapedPage } from './exposition.ts';
 import type { Scraped } from './judge.ts';
 
-/** The metrics page behind `host:port`, `http://host:port` or a whole address. @throws bad_value */
+/** Returns the address of the metrics page for `host:port`, `http://host:port` or a complete
+ *  address. @throws bad_value */
 export function metricsAddress(text: string): string {
   const whole = /^https?:\/\//i.test(text) ? text : `http://${text}`;
   const url = URL.canParse(whole) && (whole === text || !text.includes('://')) ? new URL(whole) : undefined;
   if (url === undefined || url.hostname === '' || (!/^https?:/i.test(text) && !/:\d+(\/|$)/.test(text))) {
-    throw coreError('bad_value', `-scrape=${text} is no address`, {
-      next: 'give http://host:port, with commas between',
+    throw coreError('bad_value', `-scrape=${text} is not an address`, {
+      next: 'give http://host:port, separated by commas',
     });
   }
   if (url.pathname === '/') url.pathname = '/metrics';
@@ -22,25 +23,26 @@ export function metricsAddress(text: string): string {
 
 export interface ScrapeOptions {
   readonly targets: readonly string[];
-  /** Names of the families that are wanted. */
+  /** Names of the families whose samples are kept. */
   readonly keep: ReadonlySet<string>;
   readonly forMs: number;
   readonly everyMs: number;
   readonly timeoutMs: number;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Ends the time early; what was read until then counts. */
+  /** Ends the scrapes early; the pages that were read so far count. */
   readonly drain: AbortSignal;
   readonly onRound: (scrapes: number, failed: number) => void;
 }
 
 interface Series {
   readonly target: string;
-  readonly scrapes: Array<{ readonly atMs: number; readonly page: Exposition }>;
+  readonly scrapes: Array<{ readonly atMs: number; readonly page: ScrapedPage }>;
   failed: number;
 }
 
-/** @throws unreachable, wrong_server when a target does not answer the first time */
+/** Scrapes all targets. @throws unreachable, wrong_server if a target does not answer the first
+ *  time */
 export async function scrape(
   options: ScrapeOptions,
 ): Promise<ReadonlyArray<Scraped & { readonly failed: number }>> {
@@ -51,7 +53,7 @@ export async function scrape(
   for (let next = 1; forMs > 0 && !drain.aborted; next++) {
     const dueMs = Math.min(startMs + forMs, startMs + next * everyMs);
     await sleep(Math.max(0, dueMs - clock.monotonicMs()), undefined, { signal: drain }).catch(() => {});
-    // The last look is at the end of the time, also where that was cut short.
+    // The last scrape is at the end of the time, even if the time was cut short.
     await round(all, options, false);
     if (dueMs >= startMs + forMs) break;
   }
@@ -81,7 +83,7 @@ async function round(all: readonly Series[], options: ScrapeOptions, first: bool
       } catch (thrown) {
         if (first) throw thrown;
         one.failed++;
-        options.log.warn({ target, error: (thrown as Error).message }, 'a process was not read');
+        options.log.warn({ target, error: (thrown as Error).message }, 'scrape failed');
         return false;
       }
     }),

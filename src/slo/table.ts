@@ -1,9 +1,9 @@
-/** Verdicts for a person. */
-import type { Verdict } from './judge.ts';
+/** Formats verdicts as a table. */
+import type { RuleVerdict } from './judge.ts';
 import type { Bound } from './rules.ts';
 
 const SIGNS: Readonly<Record<Bound, string>> = { below: '<', above: '>', atMost: '<=', atLeast: '>=' };
-const WORDS: Readonly<Record<Verdict['verdict'], string>> = {
+const WORDS: Readonly<Record<RuleVerdict['verdict'], string>> = {
   met: 'met',
   missed: 'MISSED',
   no_data: 'NO DATA',
@@ -15,7 +15,7 @@ function number(value: number): string {
   return Math.abs(value) >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(6)));
 }
 
-/** Seconds in the unit a person would use. */
+/** Formats a value; seconds in the unit that suits their magnitude. */
 export function quantity(value: number, unit: string): string {
   if (unit !== 's' || !Number.isFinite(value) || value === 0)
     return unit === '' ? number(value) : `${number(value)} ${unit}`;
@@ -23,14 +23,14 @@ export function quantity(value: number, unit: string): string {
   return `${number(Number((value * scale).toPrecision(9)))} ${name}`;
 }
 
-function measured({ rule, value, from }: Verdict): string {
+function measured({ rule, value, from }: RuleVerdict): string {
   if (value === undefined) return '-';
   return from === undefined
     ? quantity(value, rule.unit)
     : `${quantity(from, rule.unit)} to ${quantity(value, rule.unit)}`;
 }
 
-export function tableOf(verdicts: readonly Verdict[]): string {
+export function tableOf(verdicts: readonly RuleVerdict[]): string {
   const rows = [
     ['verdict', 'rule', 'measured', 'limit', 'note'],
     ...verdicts.map((one) => [

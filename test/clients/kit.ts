@@ -1,5 +1,5 @@
-/** Registry clients of other projects as child processes: one request a line in, one answer a line
- *  out. */
+/** Registry clients of other projects as child processes: one request per line in, one answer per
+ *  line out. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,7 +28,8 @@ export interface Client {
   readonly name: ClientName;
   /** @throws Error with the client's own message */
   ask<T>(op: string, request: Readonly<Record<string, unknown>>): Promise<T>;
-  /** Returns the client's error. @throws Error if the client threw nothing */
+  /** Returns the client's error.
+   *  @throws Error if the client threw nothing */
   refused(op: string, request: Readonly<Record<string, unknown>>): Promise<Refusal>;
   close(): Promise<void>;
 }
@@ -40,11 +41,11 @@ export async function clientsFolder(): Promise<string> {
   return clientsDir();
 }
 
-/** Credentials of a client, and the authority that it trusts. */
+/** Credentials of a client, and the certificate authority that it trusts. */
 export interface Access {
   readonly user: string;
   readonly password: string;
-  /** PEM file with the authority of the server's certificate. */
+  /** PEM file with the certificate authority of the server's certificate. */
   readonly ca: string;
 }
 
@@ -114,6 +115,6 @@ export const descriptorSet = (version: OrderVersion): unknown => descriptors().s
 /** One file of that set as base64 of its bytes, the form that serializers register. */
 export function compiled(version: OrderVersion, path: string): string {
   const bytes = descriptors().compiled[version][path];
-  if (bytes === undefined) throw new Error(`no ${path} in the descriptors`);
+  if (bytes === undefined) throw new Error(`the descriptors contain no ${path}`);
   return bytes;
 }

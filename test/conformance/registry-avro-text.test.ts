@@ -1,4 +1,4 @@
-/** Avro texts compared with the texts that Java's Avro prints, byte for byte. */
+/** Compares Avro texts with the texts that Java's Avro prints, byte for byte. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -35,7 +35,7 @@ const referencesOf = (vector: Vector): ResolvedReference[] =>
   }));
 
 describe('canonical Avro text', () => {
-  it('the vectors hold at least 60 Avro schemas', () => expect(texts.length).toBeGreaterThan(60));
+  it('the vectors contain at least 60 Avro schemas', () => expect(texts.length).toBeGreaterThan(60));
 
   it.each(texts.map((vector) => [vector.what, vector] as const))(
     'the canonical text equals what Java prints for: %s',
@@ -50,9 +50,9 @@ describe('canonical Avro text', () => {
   );
 });
 
-/** The existing registries lose the null namespace of an inner type, which makes it another type.
- */
-const NORMALISED_OTHERWISE: ReadonlyMap<string, string> = new Map([
+/** Cases in which the existing registries lose the null namespace of an inner type, which makes it
+ *  another type. */
+const NORMALISED_DIFFERENTLY: ReadonlyMap<string, string> = new Map([
   [
     'nested in the null namespace',
     '{"type":"record","name":"R","namespace":"n","fields":[{"name":"e","type":{"type":"fixed","name":"F","namespace":"","size":4}}]}',
@@ -66,7 +66,7 @@ describe('normalised Avro text', () => {
     (_what, vector) => {
       const references = referencesOf(vector);
       const { text } = parseAvroSchema(vector.source, { references, normalize: true });
-      expect(text).toBe(NORMALISED_OTHERWISE.get(vector.what) ?? vector.normalized);
+      expect(text).toBe(NORMALISED_DIFFERENTLY.get(vector.what) ?? vector.normalized);
       expect(parseAvroSchema(text, { references, normalize: true }).text).toBe(text);
     },
   );
@@ -74,7 +74,7 @@ describe('normalised Avro text', () => {
 
 /** Texts that Millrace refuses and Java accepts, with the reason. */
 const STRICTER: ReadonlyMap<string, string> = new Map([
-  ['repeated key', 'two readers of the text may take different ones'],
+  ['repeated key', 'two readers of the text may use different values'],
   ['use before definition', 'the specification forbids it, and most readers refuse it'],
   ['same enum twice', 'the specification forbids it'],
   ['empty union', 'it has no value'],
@@ -82,7 +82,7 @@ const STRICTER: ReadonlyMap<string, string> = new Map([
   ['size 0', 'it has no value'],
 ]);
 const LOOSER: ReadonlyMap<string, string> = new Map([
-  ['unquoted', 'a text of one word can mean nothing else'],
+  ['unquoted', 'a text of one word has only one meaning'],
 ]);
 /** Texts that even a lenient reader refuses although Java accepts them. Java prints none of these
  *  itself. */

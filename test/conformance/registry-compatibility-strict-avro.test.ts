@@ -1,5 +1,5 @@
-/** Policy STRICT compared with the answers of Apache Avro's own check: rule, pointer and text of
- *  each finding, in its order. */
+/** Compares policy STRICT with the answers of Apache Avro's own check: rule, pointer and text of
+ *  each finding, in order. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parseAvroSchema } from '../../src/formats/avro/schema.ts';
@@ -25,7 +25,8 @@ const RULES = [
   'MISSING_UNION_BRANCH',
 ];
 const treeOf = (json: unknown) => parseAvroSchema(JSON.stringify(json), { lenient: true }).tree;
-/** Apache Avro repeats a finding if a pair occurs again. Millrace reports it once. */
+/** Removes repeated findings: Apache Avro repeats a finding if a pair recurs, Millrace reports it
+ *  once. */
 const once = (found: ReadonlyArray<readonly unknown[]>): unknown[] =>
   [...new Set(found.map((one) => JSON.stringify(one)))].map((one) => JSON.parse(one) as unknown);
 

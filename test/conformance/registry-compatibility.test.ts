@@ -31,7 +31,8 @@ const avro = (...fields: ReadonlyArray<AvroFieldCase>): Schema =>
   parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: fields.map(avroField) }));
 
 function decoded(reader: Schema, writer: Schema): Outcome {
-  if (reader.format !== 'AVRO' || writer.format !== 'AVRO') throw new Error('no Avro');
+  if (reader.format !== 'AVRO' || writer.format !== 'AVRO')
+    throw new Error('both schemas must be Avro schemas');
   const { outcome, wrong } = liveDecode(reader.tree, writer.tree);
   expect(wrong).toEqual([]);
   return outcome;

@@ -1,5 +1,6 @@
-/** Texts that are stored unchanged but equal for a lookup: JSON names of a descriptor that follow
- *  from the field names, and the order of Avro properties that the format does not define. */
+/** Texts that are stored unchanged but equal for a lookup. They differ in JSON names of a
+ *  descriptor that follow from the field names, or in the order of Avro properties, which the
+ *  format leaves open. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseSchema, schemaText } from '../../src/formats/schema.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -16,10 +17,11 @@ interface Row {
 const proto = (...lines: readonly string[]): string => ['syntax = "proto3";', '', ...lines, ''].join('\n');
 const message = (...fields: readonly string[]): string =>
   proto('message M {', ...fields.map((one) => `  ${one}`), '}');
-/** Descriptor as a compiler makes it, with every JSON name. */
+/** Descriptor as a compiler generates it, with every JSON name. */
 const descriptorOf = (text: string): string => schemaText(parseSchema('PROTOBUF', text), 'serialized');
 
-/** A text without JSON names, and the text that the existing registries keep of its descriptor. */
+/** Texts without JSON names, each with the text that the existing registries store for its
+ *  descriptor. */
 const DESCRIPTORS: ReadonlyArray<readonly [title: string, plain: string, kept: string]> = [
   ['one field', message('string id = 1;'), message('string id = 1 [json_name = "id"];')],
   [
@@ -32,12 +34,12 @@ const DESCRIPTORS: ReadonlyArray<readonly [title: string, plain: string, kept: s
   ['an optional field', message('optional int32 n = 1;'), message('optional int32 n = 1 [json_name = "n"];')],
   ['a list', message('repeated string tags = 1;'), message('repeated string tags = 1 [json_name = "tags"];')],
   [
-    'an option beside it',
+    'an additional option',
     message('string id = 1 [deprecated = true];'),
     message('string id = 1 [', '  deprecated = true,', '  json_name = "id"', '];'),
   ],
   [
-    'a name that is stated and does not follow',
+    'a stated name that differs from the derived name',
     message('string id = 1 [json_name = "key"];', 'string a = 2;'),
     message('string id = 1 [json_name = "key"];', 'string a = 2 [json_name = "a"];'),
   ],

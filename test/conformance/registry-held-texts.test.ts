@@ -1,8 +1,8 @@
-/** A migrated registry holds texts that a stricter parser refuses. Producers register their text
+/** A migrated registry contains texts that a stricter parser refuses. Producers register their text
  *  again at each start, so registration, lookup and check must find every such text. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
-import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../src/registry/store/log.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 interface Held {
@@ -55,7 +55,7 @@ const HELD: readonly Held[] = [
   },
   { title: 'an Avro text with a dash in a field name', schema: record('R', field('order-id', 'string')) },
   {
-    title: 'an Avro text whose enum has a symbol that is no name',
+    title: 'an Avro text whose enum has a symbol that is not a valid name',
     schema: avro({ type: 'enum', name: 'E', symbols: ['A-1'] }),
   },
   {
@@ -65,11 +65,11 @@ const HELD: readonly Held[] = [
   { title: 'an Avro text with a fixed of no bytes', schema: avro({ type: 'fixed', name: 'F', size: 0 }) },
   { title: 'an Avro text with an empty union', schema: record('R', field('a', [])) },
   {
-    title: 'an Avro text with an alias that is no name',
+    title: 'an Avro text with an alias that is not a valid name',
     schema: avro({ type: 'record', name: 'R', fields: [], aliases: ['a-b'] }),
   },
   {
-    title: 'an Avro text with a property that stands twice',
+    title: 'an Avro text with a repeated property',
     schema: '{"type":"record","name":"R","fields":[],"owner":"b"}',
     respelled: '{"type":"record","name":"R","fields":[],"owner":"a","owner":"b"}',
   },
@@ -223,7 +223,7 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
 
 describe('unknown text', () => {
   it.each(HELD.filter(({ title }) => !/second union branch/.test(title)))(
-    'a text that no version holds is refused where it resembles $title',
+    'a text that no version has is refused if it resembles $title',
     async ({ schema, schemaType }) => {
       const other = schema
         .replace('"R"', '"S"')

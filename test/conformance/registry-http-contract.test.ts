@@ -1,4 +1,4 @@
-/** Parts of a registration request: metadata, rules, raw texts, references, ids of other
+/** Parts of a registration request: metadata, rules, raw texts, references, and ids of other
  *  registries. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodeRecord } from '../../src/registry/store/state/records.ts';
@@ -19,7 +19,7 @@ const RULE = { name: 'check', type: 'CEL' };
 const FULL_RULE = { name: 'check', kind: 'TRANSFORM', mode: 'WRITEREAD', type: 'CEL', disabled: false };
 
 describe('metadata and rules', () => {
-  it('metadata and rules are stored and answered in one form, whatever was sent', async () => {
+  it('metadata and rules are stored and returned in one form, whatever form was sent', async () => {
     const metadata = {
       tags: { '**.ssn': ['PII', 'A', 'PII'], none: [] },
       properties: { b: '2', a: '' },
@@ -201,7 +201,7 @@ it('a normalised schema has its references in one order, each once', async () =>
   );
 });
 
-it('the registry answers for imported ids up to what a frame can hold and assigns no other id', async () => {
+it('the registry serves imported ids up to the largest id of a frame and assigns no larger id', async () => {
   const log = new TestLog();
   const id = 0xffff_ffff;
   const value = { id, format: 'AVRO', text: ORDER_1, references: [], deleted: false };

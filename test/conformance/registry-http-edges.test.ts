@@ -1,4 +1,4 @@
-/** Bodies, names and numbers at the limits of the accepted ones. Each answer is validated against
+/** Bodies, names and numbers at the limits of the accepted ranges. Each answer is validated against
  *  the served description. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { guidOf } from '../../src/formats/guid.ts';
@@ -50,7 +50,7 @@ it('a level that is set to null is removed, whatever else the body sets', async 
   }
 });
 
-it('an invalid or empty schema gets a verdict where verbose messages are requested', async () => {
+it('an invalid or empty schema gets a verdict if verbose messages are requested', async () => {
   await bodyOf('POST', versionsOf('a'), { schema: ORDER_1 });
   const path = '/compatibility/subjects/a/versions/1?verbose=true';
   expect(await bodyOf('POST', path, { schema: '' })).toEqual({

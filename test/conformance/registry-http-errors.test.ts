@@ -109,7 +109,7 @@ describe('content types', () => {
     else expect([answer.status, answer.type]).toEqual([200, type]);
   });
 
-  it.each<readonly [type: string, isTaken: boolean]>([
+  it.each<readonly [type: string, isAccepted: boolean]>([
     ['application/json; charset=utf-8', true],
     ['application/vnd.schemaregistry+json', true],
     ['application/octet-stream', true],
@@ -118,19 +118,19 @@ describe('content types', () => {
     ['application/xml', false],
     ['application/x-www-form-urlencoded', false],
     ['application/json; charset=utf-16', true],
-  ])('the registry judges the header content-type: %s', async (type, isTaken) => {
+  ])('the registry handles the header content-type: %s', async (type, isAccepted) => {
     const answer = await api.call('POST', '/subjects/typed/versions', {
       body: { schema: ORDER_1 },
       headers: { 'content-type': type },
     });
-    if (isTaken) expect(answer.status).toBe(200);
+    if (isAccepted) expect(answer.status).toBe(200);
     else expect(answer.body).toEqual({ error_code: 415, message: 'HTTP 415 Unsupported Media Type' });
   });
 
   it.each<readonly [coding: string, status: number]>([
     ['identity', 200],
     ['gzip', 415],
-  ])('the registry judges the header content-encoding: %s', async (coding, status) => {
+  ])('the registry handles the header content-encoding: %s', async (coding, status) => {
     const answer = await api.call('POST', '/subjects/coded/versions', {
       body: { schema: ORDER_1 },
       headers: { 'content-type': TYPE, 'content-encoding': coding },

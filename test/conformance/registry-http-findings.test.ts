@@ -54,7 +54,7 @@ describe('policy PROVEN', () => {
     });
   });
 
-  it('a lossy change is accepted with a message, or refused where the subject rejects losses', async () => {
+  it('a lossy change is accepted with a message, or refused if the subject rejects losses', async () => {
     await api.register('s', R_INT);
     const lossy = await check(R_FLOAT);
     expect(lossy).toMatchObject({
@@ -87,7 +87,7 @@ describe('policy PROVEN', () => {
 describe('policy STRICT', () => {
   beforeEach(() => api.call('PUT', '/config', { body: { verdictPolicy: 'STRICT' } }));
 
-  it('STRICT reports what the existing registries report, and nothing else', async () => {
+  it('STRICT reports exactly the findings that the existing registries report', async () => {
     await api.register('s', R_INT);
     expect(await check(R_STRING)).toEqual({
       is_compatible: false,

@@ -8,7 +8,7 @@ import type { HttpDriver } from '../../src/io/http/port.ts';
 import { registryFallbacks } from '../../src/registry/api/answers.ts';
 import { type RegistryApiOptions, registryRoutes } from '../../src/registry/api/routes.ts';
 import type { RegistryLog } from '../../src/registry/store/log.ts';
-import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../src/registry/store/log.ts';
 import type { RegistryOptions } from '../../src/registry/store/registry.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { realClock } from '../wait.ts';
@@ -38,7 +38,7 @@ export interface Answer {
   readonly type: string | null;
   readonly headers: Headers;
   readonly text: string;
-  /** Parsed if it is JSON. */
+  /** Body, parsed if it is JSON. */
   readonly body: unknown;
 }
 
@@ -53,8 +53,8 @@ export interface RawOptions {
 }
 
 const AGENT = new Agent({ keepAlive: true, maxSockets: 64 });
-/** Most requests in flight of one client: a fetch connection has 10 s to open, and a stalled
- *  machine opens few at a time. */
+/** Maximum number of requests in flight of one client. A fetch connection has 10 s to open, and a
+ *  stalled machine opens few at a time. */
 const IN_FLIGHT_MAX = 128;
 /** Timeout of an answer. */
 const HANG_MS = 240_000;
@@ -120,7 +120,7 @@ function patternOf(path: string): RegExp {
 export interface ServerOptions {
   readonly driver?: HttpDriver;
   readonly requestTimeoutMs?: number;
-  /** Absent: an empty log in memory. */
+  /** Log of the registry; default: an empty log in memory. */
   readonly log?: RegistryLog;
   readonly registry?: RegistryOptions;
 }
@@ -203,8 +203,8 @@ export class Conformance {
     this.inFlight++;
   }
 
-  /** Sends a request and validates the answer: its status is described, the body fits its schema,
-   *  the error_code is listed. */
+  /** Sends a request and validates the answer: its status is described, the body matches its
+   *  schema, and the error_code is listed. */
   async call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
     const { body } = options;
     await this.slot();
@@ -242,23 +242,24 @@ export class Conformance {
     return answer;
   }
 
-  /** @throws if an answer is not as described */
+  /** Checks an answer against the description.
+   *  @throws if the answer differs from the description */
   check(method: string, path: string, answer: Answer): void {
     const where = `${method} ${path}: ${answer.status} ${answer.text.slice(0, 300)}`;
     if (method === 'OPTIONS' && answer.status === 204 && answer.headers.has('allow')) return;
     if (answer.headers.get('cache-control') !== 'no-cache, no-store, must-revalidate')
-      throw new Error(`cache-control of ${where}`);
+      throw new Error(`unexpected cache-control: ${where}`);
     const operation = this.find(method, path);
     if (operation === undefined) {
       if (method === 'HEAD') return;
-      if (answer.status < 400) throw new Error(`an answer that is not described: ${where}`);
+      if (answer.status < 400) throw new Error(`the description lacks this answer: ${where}`);
       this.validate('Error', { $ref: 'api#/components/schemas/Error' }, answer.body, where);
       return;
     }
     const described = operation.responses[String(answer.status)];
-    if (described === undefined) throw new Error(`a status that is not described: ${where}`);
+    if (described === undefined) throw new Error(`the description lacks this status: ${where}`);
     const media = described.content[answer.type?.split(';')[0] ?? ''];
-    if (media === undefined) throw new Error(`content type ${answer.type} of ${where}`);
+    if (media === undefined) throw new Error(`unexpected content type ${answer.type}: ${where}`);
     if (answer.status === 200) this.succeeded.add(operation.operationId);
     if (method === 'HEAD') return;
     const isText = (media.schema as { type?: string }).type === 'string';

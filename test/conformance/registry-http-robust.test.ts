@@ -1,4 +1,4 @@
-/** Registry under many, slow, large and hostile clients. */
+/** Registry with many, slow, large and hostile clients. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RawClient } from '../contract/raw-client.ts';
 import { BODY_BYTES_MAX, Conformance, field, ORDER_1, ORDER_2, record, TYPE } from './registry-http-kit.ts';

@@ -1,5 +1,5 @@
-/** Answers at the edges of the interface, compared with the existing registries: paths of no
- *  resource, ranges of Accept, charsets, texts of refusals, and bodies without a property. */
+/** Compares edge cases of the interface with the existing registries: unknown paths, ranges of
+ *  Accept, charsets, texts of refusals, and bodies without a property. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Conformance, ORDER_1, ORDER_2, TYPE } from './registry-http-kit.ts';
 

@@ -2,7 +2,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LogSink, OpenReport } from '../../src/registry/store/log.ts';
-import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../src/registry/store/log.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 const AVRO = record('Order', field('id', 'string'));
@@ -96,7 +96,7 @@ describe('registry with -wire=7', () => {
     },
   );
 
-  it('a policy that was set is shown where it was set', async () => {
+  it('a policy setting is shown at the scope where it was set', async () => {
     await api.call('PUT', '/config/order', { body: { verdictPolicy: 'STRICT' } });
     expect((await api.call('GET', '/config/order')).body).toEqual({ verdictPolicy: 'STRICT' });
     await api.call('DELETE', '/config/order');

@@ -1,4 +1,4 @@
-/** -wire=8: the newer bodies, where they differ from -wire=7. */
+/** -wire=8: the newer bodies, as far as they differ from -wire=7. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { fastestDriver } from '../http-driver.ts';
 import { realClock } from '../wait.ts';
@@ -19,7 +19,7 @@ const body = async (method: string, path: string, sent?: unknown): Promise<unkno
   return answer.body;
 };
 
-it('a registration is answered with the whole version, and so is a repeated one', async () => {
+it('a registration is answered with the complete version, and so is a repeated registration', async () => {
   const before = realClock.wallNowMs();
   const first = await body('POST', '/subjects/orders/versions', { schema: ORDER_1 });
   expect(first).toEqual({

@@ -1,5 +1,5 @@
-/** JSON Schema verdicts for tuples, `not` and `propertyNames`, compared with the existing
- *  registries under BACKWARD. PROVEN gives the same verdict if it is proven as well. */
+/** Compares JSON Schema verdicts for tuples, `not` and `propertyNames` with the existing registries
+ *  under BACKWARD. PROVEN gives the same verdict where that verdict is proven. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Conformance } from './registry-http-kit.ts';
 
@@ -42,7 +42,7 @@ const BOTH: readonly Row[] = [
   ['an item narrowed', list([number, text], false), list([int, text], false), false],
   ['an item added to a closed tuple', list([int], false), list([int, text], false), true],
   ['an item added to an open tuple', list([int]), list([int, text]), false],
-  ['an item that takes anything added to an open tuple', list([int]), list([int, {}]), true],
+  ['an item without constraints added to an open tuple', list([int]), list([int, {}]), true],
   ['an item added that the additional items cover', list([int], int), list([int, number], int), true],
   ['an item added that the additional items do not cover', list([int], int), list([int, text], int), false],
   ['an item removed from an open tuple', list([int, text]), list([int]), true],
@@ -50,7 +50,7 @@ const BOTH: readonly Row[] = [
   ['an item removed that the additional items cover', list([int, int], int), list([int], number), true],
   ['an item removed that the additional items do not cover', list([int, text], int), list([int], int), false],
   [
-    'an item that takes nothing removed from a closed tuple',
+    'an item that accepts no value removed from a closed tuple',
     list([int, false], false),
     list([int], false),
     true,
@@ -141,7 +141,7 @@ describe('both policies', () => {
 
 describe('property names under STRICT', () => {
   it.each(STRICT_ONLY)(
-    'STRICT accepts what PROVEN refuses, because it compares no property names: %s',
+    'STRICT accepts schemas that PROVEN refuses, because STRICT compares no property names: %s',
     async (_title, stored, sent, compatible) => {
       expect(await verdict(stored, sent, 'STRICT')).toBe(compatible);
       expect(await verdict(stored, sent, 'PROVEN')).toBe(false);

@@ -176,11 +176,14 @@ describe('accepted under STRICT', () => {
     expect((body as { schema: string }).schema).toBe(schema);
   });
 
-  it.each(ACCEPTED)('the descriptor of a text with %s holds what is known', async (_title, schema) => {
-    const stored = parseSchema('PROTOBUF', schema, { lenient: true });
-    const serialized = schemaText(stored, 'serialized');
-    expect(() => parseSchema('PROTOBUF', serialized)).not.toThrow();
-  });
+  it.each(ACCEPTED)(
+    'the descriptor of a text with %s contains all resolved types',
+    async (_title, schema) => {
+      const stored = parseSchema('PROTOBUF', schema, { lenient: true });
+      const serialized = schemaText(stored, 'serialized');
+      expect(() => parseSchema('PROTOBUF', serialized)).not.toThrow();
+    },
+  );
 
   it('a text that refers to a loosely imported text is accepted', async () => {
     const base = importing(

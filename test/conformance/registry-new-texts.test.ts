@@ -1,5 +1,5 @@
-/** New Avro texts that releases of the existing registries accept: always, or under STRICT, -wire=7
- *  and the setting. */
+/** New Avro texts that releases of the existing registries accept: always, or under STRICT, with
+ *  -wire=7 and with the setting. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { realClock } from '../wait.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
@@ -11,27 +11,27 @@ const union = (type: readonly unknown[], value: unknown): string =>
   record('R', field('a', type, { default: value }));
 const named = (namespace: string): object => ({ type: 'record', name: 'R', namespace, fields: [] });
 
-/** Accepted by Avro 1.12 as well. */
+/** Texts that Avro 1.12 accepts too. */
 const ANY_BRANCH: readonly Row[] = [
-  ['a string behind null', union(['null', 'string'], '')],
-  ['a number behind null', union(['null', 'int'], 0)],
-  ['null behind a string', union(['string', 'null'], null)],
-  ['null behind two types', union(['string', 'int', 'null'], null)],
-  ['a double behind an int', union(['int', 'double'], 1.5)],
-  ['a long that is no int', union(['int', 'long'], 3_000_000_000)],
-  ['a list behind null', union(['null', { type: 'array', items: 'int' }], [])],
+  ['a string after null', union(['null', 'string'], '')],
+  ['a number after null', union(['null', 'int'], 0)],
+  ['null after a string', union(['string', 'null'], null)],
+  ['null after two types', union(['string', 'int', 'null'], null)],
+  ['a double after an int', union(['int', 'double'], 1.5)],
+  ['a long beyond the range of int', union(['int', 'long'], 3_000_000_000)],
+  ['a list after null', union(['null', { type: 'array', items: 'int' }], [])],
   ['a list of a later branch inside a list', union([{ type: 'array', items: ['null', 'int'] }], [1, null])],
-  ['a map behind null', union(['null', { type: 'map', values: 'string' }], {})],
+  ['a map after null', union(['null', { type: 'map', values: 'string' }], {})],
   [
-    'a record behind null',
+    'a record after null',
     union(['null', { type: 'record', name: 'I', fields: [{ name: 'b', type: 'int' }] }], { b: 1 }),
   ],
-  ['a symbol behind null', union(['null', { type: 'enum', name: 'E', symbols: ['A'] }], 'A')],
-  ['a fixed behind null', union(['null', { type: 'fixed', name: 'F', size: 2 }], 'ab')],
-  ['a boolean behind a string', union(['string', 'boolean'], false)],
+  ['a symbol after null', union(['null', { type: 'enum', name: 'E', symbols: ['A'] }], 'A')],
+  ['a fixed after null', union(['null', { type: 'fixed', name: 'F', size: 2 }], 'ab')],
+  ['a boolean after a string', union(['string', 'boolean'], false)],
 ];
 
-/** Accepted up to release 7.9. */
+/** Texts that releases up to 7.9 accept. */
 const UNVALIDATED: readonly Row[] = [
   ['an int with a text as default', record('R', field('a', 'int', { default: 'x' }))],
   ['a string with null as default', record('R', field('a', 'string', { default: null }))],
@@ -44,7 +44,7 @@ const UNVALIDATED: readonly Row[] = [
   ],
   ['a map with a list as default', record('R', field('a', { type: 'map', values: 'int' }, { default: [] }))],
   [
-    'an enum with a default that is no symbol of its field',
+    'an enum whose field has a default that is not a symbol',
     record('R', field('a', { type: 'enum', name: 'E', symbols: ['A'] }, { default: 'B' })),
   ],
   [
@@ -67,14 +67,14 @@ const UNVALIDATED: readonly Row[] = [
   ],
 ];
 
-/** Accepted by no release. */
+/** Texts that no release accepts. */
 const REFUSED: readonly Row[] = [
   ['a dash in a name', record('R-1')],
   ['a dash in a field', record('R', field('a-b', 'int'))],
   ['a dash in a symbol', { type: 'enum', name: 'E', symbols: ['a-b'] }],
   ['a namespace that is a number', { type: 'record', name: 'R', namespace: 1, fields: [] }],
   ['a type that is not defined', record('R', field('a', 'com.my-company.Other'))],
-  ['an enum whose default is no symbol', { type: 'enum', name: 'E', symbols: ['A'], default: 'B' }],
+  ['an enum whose default is not a symbol', { type: 'enum', name: 'E', symbols: ['A'], default: 'B' }],
   ['a record without fields', { type: 'record', name: 'R' }],
 ];
 
@@ -149,7 +149,7 @@ describe('validated defaults and namespaces', () => {
     expect(await registered(own, schema, {})).toBe(422);
   });
   it.each(UNVALIDATED)(
-    'a subject with validateNewSchemas=true refuses a text that fails validation, whatever else is set: %s',
+    'a subject with validateNewSchemas=true refuses a text that fails validation, whatever the other settings: %s',
     async (_title, schema) => {
       expect(await registered(own, schema, { ...STRICT, validateNewSchemas: true })).toBe(422);
       expect(await registered(seven, schema, { validateNewSchemas: true })).toBe(422);
@@ -162,7 +162,7 @@ it.each(REFUSED)('no policy accepts %s', async (_title, schema) => {
   expect(await registered(seven, schema, {})).toBe(422);
 });
 
-it('the global setting applies where a subject sets none', async () => {
+it('the global setting applies if a subject has no setting', async () => {
   const [, schema] = UNVALIDATED[0] as Row;
   await own.call('PUT', '/config', { body: { validateNewSchemas: false } });
   expect(await registered(own, schema, {})).toBe(200);

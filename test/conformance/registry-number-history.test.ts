@@ -1,5 +1,5 @@
-/** Protobuf numbers that are used again, on a running registry: a removed number is accepted only
- *  for the same field. */
+/** Reuse of Protobuf numbers on a running registry: a removed number is accepted only for the same
+ *  field. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LEVELS, VERDICT_POLICIES } from '../../src/registry/compatibility/modes.ts';
 import { Conformance } from './registry-http-kit.ts';
@@ -16,10 +16,10 @@ const proto3 = (fields: string, more = ''): string =>
 const proto2 = (fields: string, more = ''): string =>
   `syntax = "proto2"; message Order { optional ${KEPT} ${fields} } ${more}`;
 
-type Removal = 'kept' | 'softly deleted' | 'deleted for good';
+type Removal = 'kept' | 'softly deleted' | 'permanently deleted';
 interface Case {
   readonly title: string;
-  /** Version that had the field. The next version lacks it. */
+  /** Version that had the field; the next version lacks it. */
   readonly had: string;
   readonly without?: string;
   readonly proposed: string;
@@ -40,7 +40,7 @@ const CASES: readonly Case[] = [
     status: 200,
   },
   {
-    title: 'the identical field beside a new one',
+    title: 'the identical field with an additional new field',
     had: proto3('string phone = 2;'),
     proposed: proto3('string phone = 2; string mail = 3;'),
     status: 200,
@@ -211,7 +211,7 @@ const CASES: readonly Case[] = [
     proposed: proto2('extensions 9;', 'extend Order { optional string memo = 9; }'),
     status: 409,
   },
-  ...(['softly deleted', 'deleted for good'] as const).flatMap((removal): Case[] => [
+  ...(['softly deleted', 'permanently deleted'] as const).flatMap((removal): Case[] => [
     {
       title: 'the identical field',
       had: proto3('string phone = 2;'),
@@ -232,7 +232,7 @@ const CASES: readonly Case[] = [
 const set = (subject: string, body: object): Promise<unknown> =>
   api.call('PUT', `/config/${subject}`, { body });
 
-/** Registers the field, then removes it, then deletes the version that had it. */
+/** Registers the field, removes it, and deletes the version that had it. */
 async function history(
   subject: string,
   { had, without = proto3(''), removal = 'kept' }: Case,
@@ -242,7 +242,7 @@ async function history(
   await api.register(subject, without, { schemaType: 'PROTOBUF' });
   if (removal === 'kept') return;
   await api.call('DELETE', `/subjects/${subject}/versions/1`);
-  if (removal === 'deleted for good')
+  if (removal === 'permanently deleted')
     await api.call('DELETE', `/subjects/${subject}/versions/1?permanent=true`);
 }
 

@@ -1,4 +1,4 @@
-/** Live decode of every row of the compatibility tables. An accepted pair reads all its events; a
+/** Live decode of every row of the compatibility tables. An accepted pair decodes all its events; a
  *  refused pair has an event that is refused, wrong or lost. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
@@ -86,7 +86,7 @@ describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: 
         const { finding, explanation, direction } = one;
         const { counterexample, reader, writer } = explanation;
         const refuses = finding.severity === 'fail' || finding.severity === 'lossy';
-        // Numbers of a message that is never written are kept too.
+        // The number history includes numbers of messages that are never written.
         if (direction !== 'HISTORY') {
           const wanted = finding.severity === 'lossy' ? 'LOSSY' : 'FAIL';
           const shown = counterexample?.outcome;

@@ -1,4 +1,4 @@
-/** Guids compared with those of the existing registries. */
+/** Compares guids with those of the existing registries. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import type { Json, Reference, SchemaContent } from '../../src/formats/content.ts';
@@ -33,7 +33,7 @@ describe('guid vectors', () => {
     }
   }
 
-  test('the vectors hold 24 different guids', () => {
+  test('the vectors contain 24 different guids', () => {
     const all = Object.values(vectors.guids).flatMap((guids) => Object.values(guids));
     expect(new Set(all).size).toBe(24);
   });

@@ -1,4 +1,4 @@
-/** Consumer of explicit partitions: positions, seeks, and its answers while it waits. */
+/** Consumer of explicit partitions: positions, seeks, and its replies while it waits. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { NO_OFFSET, OFFSET_BEGINNING, OFFSET_END } from '../../src/io/kafka/port.ts';
@@ -101,7 +101,7 @@ export function consumerContract(subject: BrokerSubject): void {
       }
     });
 
-    it('a consumer seeks back and forth, and delivers nothing after a seek that it read before', async () => {
+    it('a consumer seeks back and forth, and after a seek delivers no row that it read before the seek', async () => {
       const topic = await world.topic(1);
       await world.numbered(topic, 500);
       const consumer = await world.consumer();
@@ -122,7 +122,7 @@ export function consumerContract(subject: BrokerSubject): void {
       });
     });
 
-    it('the end of a partition is reported behind its last row, and again when it is reached again', async () => {
+    it('the end of a partition is reported after its last row, and again when it is reached again', async () => {
       const topic = await world.topic(1);
       await world.numbered(topic, 50);
       const consumer = await world.consumer({ partitionEof: true });
@@ -156,7 +156,7 @@ export function consumerContract(subject: BrokerSubject): void {
       take(
         await readUntil(consumer, (so) => new Set(so.ends.map((end) => end.partition)).size === 2, { into }),
       );
-      // The second pause comes when the client may know the positions better.
+      // At the second pause the client may know the positions better.
       for (let total = 40; total < 80; total += 20) {
         await consumer.pause(both);
         await consumer.resume(both);

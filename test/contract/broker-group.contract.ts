@@ -30,7 +30,7 @@ class Ledger {
   commits = 0;
   private readonly unanswered = new Map<number, bigint>();
 
-  take(member: string, partition: number, from: bigint, to: bigint): void {
+  recordCommit(member: string, partition: number, from: bigint, to: bigint): void {
     if (this.next[partition] !== from && this.unanswered.get(partition) !== from)
       this.faults.push(`${member} committed ${partition}/${from}..${to} after ${this.next[partition]}`);
     this.next[partition] = to;
@@ -40,7 +40,7 @@ class Ledger {
 
   /** Records a commit without an answer: the next owner begins at its offset if the group stored
    *  it. */
-  leave(partition: number, to: bigint): void {
+  recordUnanswered(partition: number, to: bigint): void {
     this.unanswered.set(partition, to);
   }
 
@@ -80,7 +80,7 @@ class Member {
         // The next owner reads uncommitted rows again.
         for (const partition of partitions) {
           const left = this.read.get(partition);
-          if (left !== undefined) this.ledger.leave(partition, left.to);
+          if (left !== undefined) this.ledger.recordUnanswered(partition, left.to);
           this.read.delete(partition);
         }
       },
@@ -106,7 +106,7 @@ class Member {
       taken.map((one) => ({ topic: this.topic, partition: one.partition, offset: one.to })),
     );
     for (const { partition, from, to } of taken) {
-      if (outcome === 'committed') this.ledger.take(this.name, partition, from, to);
+      if (outcome === 'committed') this.ledger.recordCommit(this.name, partition, from, to);
       else this.read.set(partition, { from, to: this.read.get(partition)?.to ?? to });
     }
   }
@@ -130,7 +130,8 @@ class Member {
   }
 }
 
-/** Commits like a member whose group answers late: after `not_now` it reads, and commits again. */
+/** Commits as a member does whose group replies late: it reads after `not_now` and commits
+ *  again. */
 async function committed(consumer: BatchConsumer, at: TopicPartitionOffset): Promise<void> {
   const into = RecordBatch.create(8, 1024);
   const outcome = await until('an answer of the group to a commit', async () => {

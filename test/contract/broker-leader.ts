@@ -1,5 +1,5 @@
-/** Group leader by hand: it assigns every partition to the other member, and can stop in the middle
- *  of a rebalance, as a suspended process does.
+/** Group leader on the wire level: it assigns every partition to the other member, and can stop in
+ *  the middle of a rebalance, as a suspended process does.
  *
  *  Requests with header version 1 (Source: Kafka protocol guide):
  *    size i32 | key i16 | version i16 | correlation i32 | client id str
@@ -89,13 +89,13 @@ export class SilentLeader implements SlowMember {
   /** Joins first, and so becomes the leader. */
   async enter(): Promise<void> {
     await this.join();
-    await this.deal();
+    await this.assign();
   }
 
   async gather(): Promise<void> {
     await until('another member of the group', async () => {
       await this.join();
-      return (await this.deal()) && this.others.length > 0;
+      return (await this.assign()) && this.others.length > 0;
     });
   }
 
@@ -106,11 +106,12 @@ export class SilentLeader implements SlowMember {
   }
 
   async complete(): Promise<void> {
-    while (!(await this.deal())) await this.join();
+    while (!(await this.assign())) await this.join();
   }
 
-  /** Sends the assignment. False: another member joined meanwhile, and the rebalance restarts. */
-  private async deal(): Promise<boolean> {
+  /** Sends the assignment.
+   *  @returns false if another member joined meanwhile and the rebalance restarts */
+  private async assign(): Promise<boolean> {
     const numbers = Array.from({ length: this.partitions }, (_, partition) => i32(partition));
     const everything = Buffer.concat([
       i16(0),

@@ -18,7 +18,7 @@ export function producerContract(subject: BrokerSubject): void {
   describe(`${subject.driver.name}: producer`, () => {
     const world = new World(subject);
 
-    it('an oversize row fails by its status, and the others of its call are delivered', async () => {
+    it('an oversized row fails with a status, and the other rows of its call are delivered', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer();
       const rows = [utf8.encode('a'), Buffer.alloc(2_000_000), utf8.encode('b')].map((value) => ({
@@ -56,7 +56,7 @@ export function producerContract(subject: BrokerSubject): void {
       }
     });
 
-    it('a producer waits where the queue of the client is full, and loses nothing', async () => {
+    it('a producer waits while the queue of the client is full, and loses nothing', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'queue.buffering.max.messages': 100 } });
       const rows = Array.from({ length: 3000 }, (_, i) => ({ partition: 0, value: utf8.encode(String(i)) }));

@@ -137,7 +137,7 @@ describe('a transaction on the simulated broker', () => {
     return { clock, cluster, link, writer, send, committed };
   }
 
-  it('a transaction whose end gets no reply was committed or not, and the next producer of the id finds it decided', async () => {
+  it('a transaction whose end gets no reply is committed or aborted, and final for the next producer of the id', async () => {
     const outcomes = new Set<number>();
     for (let seed = 1; seed <= 20; seed++) {
       const { clock, writer, send, committed } = await simulated(seed, { lostReply: 1 });
@@ -156,7 +156,7 @@ describe('a transaction on the simulated broker', () => {
     expect([...outcomes].sort()).toEqual([0, 1]);
   });
 
-  it('a transaction that is slow to commit takes virtual time, and is fenced where a newer producer comes first', async () => {
+  it('a slow commit takes virtual time, and is fenced if a newer producer initializes first', async () => {
     const { clock, writer, send, committed } = await simulated(5, { slow: 1 });
     const producer = await writer();
     await send(producer, 'a');
@@ -172,7 +172,7 @@ describe('a transaction on the simulated broker', () => {
     expect(await committed()).toEqual(['a']);
   });
 
-  it('a transaction waits out an outage of the broker, and is late where the outage is longer', async () => {
+  it('a transaction survives a short outage of the broker, and times out in a longer outage', async () => {
     const { clock, link, writer, send, committed } = await simulated(1);
     const producer = await writer();
     await send(producer, 'a');

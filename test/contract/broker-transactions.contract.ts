@@ -1,5 +1,5 @@
-/** Transactions: all of their rows or none, one writer of an id, and readers with a choice of
- *  isolation. */
+/** Transactions: all of their rows or none, one writer per transactional id, and both isolation
+ *  levels. */
 import { describe, expect, it } from 'vitest';
 import type { TransactionalOptions, TransactionalProducer } from '../../src/io/kafka/port.ts';
 import { allOf, type BrokerSubject, batchOf, fresh, readUntil, utf8, World } from './broker-world.ts';
@@ -36,7 +36,7 @@ export function transactionContract(subject: BrokerSubject): void {
       return rows.map(({ value }) => value);
     };
 
-    it('a reader of committed rows gets the committed ones, and another reader all of them', async () => {
+    it('a reader of committed rows gets only the committed rows, and another reader gets all rows', async () => {
       const topic = await world.topic(1);
       const producer = await writer(fresh('tx'));
       expect(await producer.begin()).toBeUndefined();
@@ -80,11 +80,11 @@ export function transactionContract(subject: BrokerSubject): void {
       await send(newer, topic, ['new']);
       expect(await newer.commit(STEP_MS)).toBeUndefined();
       expect(await valuesOf(topic, 'committed', 4n)).toEqual(['new']);
-      // No step of the fenced producer succeeds any more.
+      // No call of the fenced producer succeeds any more.
       expect(await older.begin()).toMatchObject({ kind: expect.stringMatching(/^(fenced|fatal)$/) });
     });
 
-    it('a transactional producer refuses steps out of turn by a value, and stays usable', async () => {
+    it('a transactional producer refuses calls in the wrong order by a return value, and stays usable', async () => {
       const topic = await world.topic(1);
       const producer = await writer(fresh('tx'));
       expect(await producer.commit(1000)).toMatchObject({ event: { name: '_STATE' } });

@@ -1,4 +1,5 @@
-/** Kit of the broker contract: a driver at an address, unique names, records in and out. */
+/** Kit of the broker contract: opens clients of a driver, makes unique names, and produces and
+ *  reads records. */
 import { randomBytes } from 'node:crypto';
 import { afterEach } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -21,12 +22,12 @@ import { until } from '../wait.ts';
 export interface SlowMember {
   /** Joins before the other member. */
   enter(): Promise<void>;
-  /** Resolves when both have joined and the other member has its partitions; it must read
-   *  meanwhile. */
+  /** Resolves when both members have joined and the other member has its partitions; the other
+   *  member must read meanwhile. */
   gather(): Promise<void>;
   /** Begins a rebalance; resolves in the middle of it. */
   stall(): Promise<void>;
-  /** Does this member's part of the rebalance, so that it can end. */
+  /** Does this member's part of the rebalance, so that the rebalance can end. */
   complete(): Promise<void>;
   close(): Promise<void>;
 }
@@ -54,7 +55,7 @@ export interface Row {
 
 const run = randomBytes(6).toString('hex');
 let names = 0;
-/** Name that no other test of any run has. */
+/** Returns a name that no other test of any run uses. */
 export const fresh = (what: string): string => `${what}-${run}-${names++}`;
 
 export const utf8 = new TextEncoder();

@@ -1,4 +1,5 @@
-/** Contract of the real and the simulated clock, then the additions of the simulated clock. */
+/** Contract of the real and the simulated clock, and the additional functions of the simulated
+ *  clock. */
 import { describe, expect, test } from 'vitest';
 import { randomUuid, sleep } from '../../src/core/clock.ts';
 import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
@@ -46,7 +47,7 @@ describe('virtual time', () => {
     expect(seen).toEqual(['worker', 'timer']);
   });
 
-  test('a stall runs the timers late, and an interval once however many calls it missed', async () => {
+  test('a stall runs the timers late, and an interval once for all calls that it missed', async () => {
     const clock = new VirtualClock(0);
     const seen: number[] = [];
     clock.every(10, () => seen.push(clock.monotonicMs()));
@@ -67,7 +68,7 @@ describe('virtual time', () => {
     expect([clock.wallNowMs(), called]).toEqual([509, false]);
   });
 
-  test('a wait for a state names the state and what was last seen when no timer is left', async () => {
+  test('a wait for a state fails with the state and the last value when no timer is left', async () => {
     const clock = new VirtualClock();
     await expect(clock.until('a leader', () => false)).rejects.toThrow(
       'a leader did not come about: no timer is set; last answer: false',
@@ -81,7 +82,7 @@ describe('the clock of a simulated process', () => {
     return { clock: new ProcessClock(world), pass: (work) => world.run(work) };
   });
 
-  test('a stopped process runs its timers late and in their order, while others run theirs in time', async () => {
+  test('a stopped process runs its timers late and in order, while other processes run theirs in time', async () => {
     const world = new VirtualClock(0);
     const [stopped, other] = [new ProcessClock(world), new ProcessClock(world)];
     const seen: string[] = [];

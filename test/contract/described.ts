@@ -8,7 +8,7 @@ export interface DescribedAnswer {
   readonly body: Buffer;
 }
 
-/** Headers of HTTP itself, which no description repeats. */
+/** Headers of HTTP itself, which the description does not list. */
 const ALWAYS = new Set(['content-type', 'content-length', 'date', 'connection', 'allow', 'keep-alive']);
 
 /** Checks an answer against the served description; an answer that it does not describe fails. */
@@ -40,7 +40,7 @@ export class Described {
       new RegExp(`^${pattern.replaceAll(/\{[^}]+\}/g, '[^/]+')}$`).test(path),
     );
     const operation = ['paths', name ?? '', method === 'HEAD' ? 'get' : method.toLowerCase()];
-    // Unknown paths and methods are described in words.
+    // The document describes unknown paths and methods in prose.
     if (this.at(...operation) === undefined) return;
     const response = [...operation, 'responses', String(answer.status)];
     expect(this.at(...response), `${method} ${path} ${answer.status}`).toBeDefined();

@@ -20,7 +20,7 @@ const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const text = (of: Uint8Array | undefined): string | undefined => of && new TextDecoder().decode(of);
 
 describe.each(DRIVERS)('disk over %s', (_, open) => {
-  it('a disk shows a file whole under its name and replaces it whole', async () => {
+  it('a disk shows only complete files and replaces a file atomically', async () => {
     const disk = await open();
     expect(await disk.read('a')).toBeUndefined();
     await disk.write('a', [bytes('one'), bytes(' two')]);

@@ -1,5 +1,5 @@
-/** Contract of the lock port over its drivers: flock(2) through the addon, and through flock(1).
- *  Processes run the compiled code. */
+/** Contract of the lock port over its drivers: flock(2) through the addon, and the flock(1)
+ *  program. The processes run the compiled code. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import type { NativeMode } from '../../src/addon/load.ts';
 import { identify, isAlive } from '../../src/devstack/process.ts';
 import { flockDriver } from '../../src/io/lock/flock.ts';
 import type { FolderLock, LockOutcome } from '../../src/io/lock/port.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'millrace-lock-'));
 const started: ChildProcess[] = [];
@@ -28,8 +28,8 @@ const MODES: readonly NativeMode[] = ['native', 'reference'];
 const OTHER: Readonly<Record<NativeMode, NativeMode>> = { native: 'reference', reference: 'native' };
 
 /** Command prefix for a separate PID namespace with the same host name. Where the machine forbids
- *  namespaces, a plain process: the test of a lock file that names no living process covers the
- *  same decision. */
+ *  namespaces it is a plain process; the test of a lock file that names no living process covers
+ *  the same decision. */
 const namespaced: readonly string[] = (() => {
   const user = process.getuid?.() === 0 ? [] : ['--map-root-user'];
   const prefix = ['unshare', ...user, '--pid', '--fork', '--kill-child', '--mount-proc'];
@@ -58,7 +58,7 @@ async function lockElsewhere(
 }
 
 function held(outcome: LockOutcome): FolderLock {
-  if ('holder' in outcome) throw new Error(`held by ${outcome.holder}`);
+  if ('holder' in outcome) throw new Error(`the folder is locked by ${outcome.holder}`);
   return outcome.lock;
 }
 
@@ -111,7 +111,7 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
     ['another host', JSON.stringify({ pid: 1, host: 'another-machine', start: '' })],
     ['an earlier release of the stack', '1 boot/1 abc\n'],
     ['a hostile process', `{"pid":1e9,"host":"${'x'.repeat(5000)}`],
-  ])('a folder lock is free where %s left a lock file', async (_who, text) => {
+  ])('a folder lock is free if %s left a lock file', async (_who, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
     held(await locks.tryLock(at)).release();
@@ -126,7 +126,7 @@ describe.each(MODES)('folder lock of mode %s', (mode) => {
 });
 
 describe('folder lock through flock(1)', () => {
-  it('a folder lock is held on the file in the folder, although the file was replaced while it was locked', async () => {
+  it('a folder lock applies to the file in the folder, although the file was replaced while it was locked', async () => {
     const at = folder();
     const program = join(root, 'late-flock');
     const first = join(root, 'first');

@@ -1,5 +1,6 @@
-// Locks a folder and reports the outcome on a line; then starts a child that outlives it, and
-// stays. node folder-lock.worker.mjs DIST MODE FOLDER
+// Locks a folder and reports the outcome on one line. Then starts a child process that outlives it,
+// and keeps running.
+//   node folder-lock.worker.mjs DIST MODE FOLDER
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -68,7 +68,8 @@ async function listenWith(driver: GrpcDriver, over: Over = {}): Promise<GrpcServ
 const sessionOf = (server: GrpcServer, settings?: Settings) =>
   bareSession(`${server.host}:${server.port}`, settings);
 
-/** Sends a call with these bytes and no end; returns its status, if any. */
+/** Sends a call with these bytes and no end.
+ *  @returns its status, if any */
 async function stall(
   session: ClientHttp2Session,
   bytes: Uint8Array,
@@ -223,7 +224,7 @@ describe('gRPC server', () => {
     expect(codes).toEqual(['DEADLINE_EXCEEDED']);
   });
 
-  it('calls that stay incomplete are ended, and the other calls of the connection are served', async () => {
+  it('the server ends calls that stay incomplete, and serves the other calls of the connection', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server);
@@ -235,7 +236,7 @@ describe('gRPC server', () => {
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
-  it('calls whose client never reads the answer are ended, and its other calls are served', async () => {
+  it('the server ends calls whose client never reads the answer, and serves its other calls', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server, { initialWindowSize: 0 });
@@ -257,7 +258,7 @@ describe('gRPC server', () => {
       heldBytesMax,
       onEnd: (why) => ends.push(why),
     });
-    // Each call counts its price and at least 40 KiB of a message of 60 KiB.
+    // Each call counts a base cost and at least 40 KiB of a message of 60 KiB.
     const part = framed(Buffer.alloc(60 * 1024)).subarray(0, 40 * 1024);
     const sessions = Array.from({ length: 3 }, () => sessionOf(server));
     const statuses: Array<string | undefined> = [];
@@ -334,7 +335,7 @@ describe('gRPC server', () => {
     });
   });
 
-  it('an endless reflection stream that is not read is ended', async () => {
+  it('the server ends an endless reflection stream that the client does not read', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ onEnd: (why) => ends.push(why) });
     const path = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
@@ -346,7 +347,7 @@ describe('gRPC server', () => {
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
-  it('a whole call whose handler takes longer than the request timeout is answered', async () => {
+  it('a complete call whose handler takes longer than the request timeout is answered', async () => {
     const door = gate();
     const server = await listen({
       requestTimeoutMs: 2000,

@@ -58,8 +58,8 @@ export class WireKit {
     return client.send(...parts);
   }
 
-  /** Makes calls wait until the returned gate opens. */
-  gate(): { readonly waiting: () => number; readonly open: () => void } {
+  /** Makes calls wait until the returned `open` is called. */
+  holdCalls(): { readonly waiting: () => number; readonly open: () => void } {
     const finish: Array<() => void> = [];
     this.answer = () =>
       new Promise((resolve) => {

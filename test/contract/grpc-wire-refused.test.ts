@@ -73,7 +73,7 @@ describe('connection errors', () => {
     ['GOAWAY on a stream', PROTOCOL, [PREFACE, frame(GOAWAY, 0, 1, Buffer.alloc(8))]],
     ['GOAWAY of seven bytes', FRAME_SIZE, [PREFACE, frame(GOAWAY, 0, 0, Buffer.alloc(7))]],
     ['WINDOW_UPDATE of three bytes', FRAME_SIZE, [PREFACE, frame(WINDOW_UPDATE, 0, 0, Buffer.alloc(3))]],
-    ['WINDOW_UPDATE of nothing', PROTOCOL, [PREFACE, frame(WINDOW_UPDATE, 0, 0, number(0))]],
+    ['WINDOW_UPDATE with increment 0', PROTOCOL, [PREFACE, frame(WINDOW_UPDATE, 0, 0, number(0))]],
     ['WINDOW_UPDATE beyond 2^31', FLOW_CONTROL, [PREFACE, frame(WINDOW_UPDATE, 0, 0, number(2 ** 31 - 1))]],
     ['WINDOW_UPDATE on an idle stream', PROTOCOL, [PREFACE, frame(WINDOW_UPDATE, 0, 1, number(1))]],
     ['RST_STREAM of three bytes', FRAME_SIZE, [PREFACE, frame(RST_STREAM, 0, 1, Buffer.alloc(3))]],
@@ -82,7 +82,7 @@ describe('connection errors', () => {
     ['PRIORITY on no stream', PROTOCOL, [PREFACE, frame(PRIORITY, 0, 0, Buffer.alloc(5))]],
     ['PRIORITY of four bytes', FRAME_SIZE, [PREFACE, frame(PRIORITY, 0, 1, Buffer.alloc(4))]],
     ['PUSH_PROMISE', PROTOCOL, [PREFACE, frame(PUSH_PROMISE, END_HEADERS, 1, Buffer.alloc(4))]],
-    ['CONTINUATION of nothing', PROTOCOL, [PREFACE, frame(CONTINUATION, END_HEADERS, 1, HEAD)]],
+    ['CONTINUATION without HEADERS', PROTOCOL, [PREFACE, frame(CONTINUATION, END_HEADERS, 1, HEAD)]],
     [
       'CONTINUATION of another stream',
       PROTOCOL,
@@ -131,12 +131,12 @@ describe('connection errors', () => {
       ],
     ],
     [
-      'HEADERS on a stream that was left out',
+      'HEADERS on a skipped stream',
       PROTOCOL,
       [PREFACE, callFrames(5, CALL, MESSAGE.subarray(0, 4)), frame(HEADERS, ENDED, 3, HEAD)],
     ],
     [
-      'HEADERS on a stream that is over',
+      'HEADERS on a closed stream',
       STREAM_CLOSED,
       [PREFACE, callFrames(1, CALL, NOTHING), frame(HEADERS, ENDED, 1, HEAD)],
     ],
@@ -195,7 +195,7 @@ describe('stream errors', () => {
     ['an upper-case name', PROTOCOL, having('X-Y', 'z')],
     ['a line feed in a value', PROTOCOL, having('x', 'a\nb')],
     ['a blank around a value', PROTOCOL, having('x', ' a')],
-    ['a pseudo-header behind a header', PROTOCOL, [...without(':path'), [':path', METHOD]]],
+    ['a pseudo-header after a header', PROTOCOL, [...without(':path'), [':path', METHOD]]],
     ['an unknown pseudo-header', PROTOCOL, [[':x', 'y'], ...CALL]],
     [':status', PROTOCOL, [[':status', '200'], ...CALL]],
     ['two paths', PROTOCOL, [[':path', METHOD], ...CALL]],
@@ -212,10 +212,10 @@ describe('stream errors', () => {
     ['transfer-encoding', PROTOCOL, having('transfer-encoding', 'chunked')],
     ['upgrade', PROTOCOL, having('upgrade', 'h2c')],
     ['te that is not trailers', PROTOCOL, having('te', 'trailers, gzip')],
-    ['a length that is none', PROTOCOL, having('content-length', '1x')],
+    ['an invalid length', PROTOCOL, having('content-length', '1x')],
     ['two lengths', PROTOCOL, [...having('content-length', '10'), ['content-length', '11']]],
-    ['a length above what came', PROTOCOL, having('content-length', '11')],
-    ['a length below what came', PROTOCOL, having('content-length', '9')],
+    ['a length above the received bytes', PROTOCOL, having('content-length', '11')],
+    ['a length below the received bytes', PROTOCOL, having('content-length', '9')],
   ])('only the stream is reset for %s with code %i', async (_what, code, fields) => {
     const client = await kit.open(PREFACE, callFrames(1, fields, MESSAGE), callFrames(3, CALL, MESSAGE));
     expect((await client.answer(1)).reset).toBe(code);
@@ -224,12 +224,12 @@ describe('stream errors', () => {
   });
 
   it.each<[string, number, readonly Uint8Array[]]>([
-    ['DATA behind its end', STREAM_CLOSED, [frame(DATA, 0, 1, MESSAGE)]],
-    ['HEADERS behind its end', STREAM_CLOSED, [frame(HEADERS, ENDED, 1, literal('x', 'y'))]],
-    ['WINDOW_UPDATE of nothing', PROTOCOL, [frame(WINDOW_UPDATE, 0, 1, number(0))]],
+    ['DATA after its end', STREAM_CLOSED, [frame(DATA, 0, 1, MESSAGE)]],
+    ['HEADERS after its end', STREAM_CLOSED, [frame(HEADERS, ENDED, 1, literal('x', 'y'))]],
+    ['WINDOW_UPDATE with increment 0', PROTOCOL, [frame(WINDOW_UPDATE, 0, 1, number(0))]],
     ['WINDOW_UPDATE beyond 2^31', FLOW_CONTROL, [frame(WINDOW_UPDATE, 0, 1, number(2 ** 31 - 1))]],
   ])('only the stream is reset for %s with code %i while its handler runs', async (_what, code, parts) => {
-    const gate = kit.gate();
+    const gate = kit.holdCalls();
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE), ...parts);
     expect((await client.answer(1)).reset).toBe(code);
     expect(kit.server.inFlight()).toBe(1);
@@ -255,7 +255,7 @@ describe('stream errors', () => {
   });
 
   it('only the stream is reset for a call above the limit, also while handlers of reset calls still run', async () => {
-    const gate = kit.gate();
+    const gate = kit.holdCalls();
     await kit.listen({ streamsMax: 3 });
     const client = await kit.open(PREFACE);
     for (let i = 0; i < 20; i++)
@@ -308,10 +308,10 @@ describe('refused calls', () => {
       having('grpc-encoding', 'gzip'),
       compressed,
     ],
-    ['a message that is compressed by nothing', { 'grpc-status': '13' }, CALL, compressed],
+    ['a compressed message without grpc-encoding', { 'grpc-status': '13' }, CALL, compressed],
     ['a message of another kind', { 'grpc-status': '13' }, CALL, unknown],
     ['two messages', { 'grpc-status': '12' }, CALL, Buffer.concat([MESSAGE, MESSAGE])],
-    ['one byte behind its message', { 'grpc-status': '12' }, CALL, Buffer.concat([MESSAGE, Buffer.of(0)])],
+    ['one byte after its message', { 'grpc-status': '12' }, CALL, Buffer.concat([MESSAGE, Buffer.of(0)])],
     ['no message', { 'grpc-status': '12' }, CALL, NOTHING],
     ['a part of a prefix', { 'grpc-status': '13' }, CALL, MESSAGE.subarray(0, 3)],
     ['a part of a message', { 'grpc-status': '13' }, CALL, MESSAGE.subarray(0, 8)],

@@ -56,7 +56,7 @@ describe('accepted frames', () => {
     expect(kit.handled).toEqual(['hello']);
   });
 
-  it('padding opens the flow-control window again, however long it continues', async () => {
+  it('padding reopens the flow-control window, however long it continues', async () => {
     const client = await kit.open(PREFACE, frame(HEADERS, END_HEADERS, 1, HEAD));
     const byte = (one: number): Buffer =>
       frame(DATA, PADDED, 1, Buffer.concat([Buffer.of(255, one), Buffer.alloc(255)]));
@@ -78,7 +78,7 @@ describe('accepted frames', () => {
     for (let at = 1; at < bytes.length; at++) {
       kit.handled = [];
       const client = await kit.open(bytes.subarray(0, at));
-      // The second part is sent in a later turn.
+      // The second part is sent in a later turn of the event loop.
       await client.next(SETTINGS, 0);
       client.send(bytes.subarray(at));
       const answers = [await client.answer(1), await client.answer(3)];
@@ -127,7 +127,7 @@ describe('flow control', () => {
     await kit.clean();
   });
 
-  it('the connection ends where SETTINGS open a window beyond 2^31', async () => {
+  it('the connection ends if SETTINGS open a window beyond 2^31', async () => {
     kit.answer = () => new Promise(() => {});
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     client.send(
@@ -176,7 +176,7 @@ describe('flow control', () => {
 
 describe('end of a connection', () => {
   it('a drain announces itself twice, serves calls in transit and refuses later calls', async () => {
-    const gate = kit.gate();
+    const gate = kit.holdCalls();
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     await until('the call', async () => (gate.waiting() === 1 ? true : undefined));
     const drained = kit.server.drain(20_000);
@@ -194,8 +194,8 @@ describe('end of a connection', () => {
     expect(kit.handled).toHaveLength(2);
   });
 
-  it('the connection of a client that says GOAWAY ends after the calls in flight', async () => {
-    const gate = kit.gate();
+  it('the connection of a client that sends GOAWAY ends after the calls in flight', async () => {
+    const gate = kit.holdCalls();
     const client = await kit.open(
       PREFACE,
       callFrames(1, CALL, MESSAGE),
@@ -253,7 +253,7 @@ describe('cheap floods', () => {
     expect(await client.goneAway()).toBe(CALM);
   });
 
-  it('a PING with each call is not counted, however many calls there are', async () => {
+  it('a PING with each call is not counted, for any number of calls', async () => {
     const client = await kit.open(PREFACE);
     const calls = 4000;
     const perChunk = 50;

@@ -1,5 +1,5 @@
-/** HTTP/2 by hand: arbitrary frames and header blocks, and a client that sends them and reads
- *  frames. */
+/** HTTP/2 on the frame level: encodes arbitrary frames and header blocks, and a client that sends
+ *  and reads frames. */
 import { connect, type Socket } from 'node:net';
 import {
   CONTINUATION,

@@ -83,7 +83,7 @@ describe('HTTP client', () => {
     expect(Buffer.from(reply.body).toString()).toBe('first POST /api/orders 10 {"a":"ß"}');
   });
 
-  test('the client speaks https only to a server whose authority it trusts', async () => {
+  test('the client uses https only with a server whose certificate authority it trusts', async () => {
     const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
     const own = certificate({ subject: [['CN', 'server']], issuer: authority, ips: ['127.0.0.1'] });
     const server = createTlsServer({ cert: own.cert, key: own.key }, (request, response) =>

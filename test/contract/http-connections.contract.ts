@@ -1,5 +1,5 @@
-/** Contract of every HTTP driver for connections: keep-alive, pipelining, clients that disconnect
- *  or stay slow. */
+/** Contract of every HTTP driver for connections: keep-alive, pipelining, and clients that
+ *  disconnect or are slow. */
 import { describe, expect, test } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { turns, until } from '../wait.ts';
@@ -26,7 +26,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       await old.closed();
     });
 
-    test('requests pipelined behind a waiting one are answered after it, or none is', async () => {
+    test('requests pipelined after a waiting request are answered after it, or none is', async () => {
       const seen: string[] = [];
       const door = gate();
       const server = await start([
@@ -65,7 +65,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('bytes behind Connection: close are neither handled nor answered', async () => {
+    test('bytes after Connection: close are neither handled nor answered', async () => {
       let handled = 0;
       const server = await start([
         {
@@ -120,7 +120,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       if (can('own_timeouts')) await client.closed();
     });
 
-    test('pipelined requests are answered in their order, however long each takes', async () => {
+    test('pipelined requests are answered in order, however long each handler takes', async () => {
       const waits = can('pipeline_waits') ? [20, 0, 10, 0] : [0, 0, 0, 0];
       const server = await start([
         {
@@ -140,7 +140,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(seen).toEqual(['0:body0', '1:body1', '2:body2', '3:body3']);
     });
 
-    test('garbage behind pipelined requests is refused after their answers, then the connection closes', async () => {
+    test('garbage after pipelined requests is refused after their answers, then the connection closes', async () => {
       const server = await start([
         {
           method: 'GET',
@@ -162,7 +162,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a thousand short requests behind a waiting one are all answered in order, or the connection closes', async () => {
+    test('a thousand short requests after a waiting request are all answered in order, or the connection closes', async () => {
       const asked = 1000;
       let handled = 0;
       const first = gate();
@@ -234,7 +234,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('the server stops reading a flood behind a slow request', async () => {
+    test('the server stops reading a flood after a slow request', async () => {
       const door = gate();
       const server = await start([
         {

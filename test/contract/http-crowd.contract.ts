@@ -1,5 +1,5 @@
 /** Contract of every HTTP driver with many simultaneous clients, some of them slow or hostile. The
- *  clients run in a process of their own. */
+ *  clients run in a separate process. */
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -179,7 +179,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
       const before = process.memoryUsage.rss();
       const crowd = come('deaf', server, { count: 20 });
       await crowd.next();
-      await until('a server that answers none of them any more', async () => {
+      await until('a server that answers none of the clients any more', async () => {
         const before = large;
         for (let round = 0; round < 20; round++) await barrier(server);
         return large > 0 && large === before;

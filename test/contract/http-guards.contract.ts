@@ -1,5 +1,5 @@
 /** Contract of every HTTP driver against clients that exhaust memory or connections, or send
- *  requests of another site. */
+ *  cross-site requests. */
 import { describe, expect, test } from 'vitest';
 import type { ConnectionLimit } from '../../src/core/connections.ts';
 import type { HttpAdmission, HttpDriver, HttpRequest, HttpRoute } from '../../src/io/http/port.ts';
@@ -24,8 +24,8 @@ const REFUSED: HttpAdmission = {
 export function httpGuardsContract(driver: HttpDriver): void {
   const { can, start, open, ask } = httpHarness(driver);
 
-  /** Most bytes that the server counted as held while `work` ran, and the growth of this process.
-   */
+  /** Returns the most bytes that the server held while `work` ran, and the growth of this
+   *  process. */
   async function watch(heldBytes: () => number, work: () => Promise<void>) {
     const before = process.memoryUsage.rss();
     let held = 0;
@@ -248,7 +248,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       }
     });
 
-    test('a client that disconnects during admission leaves nothing held', async () => {
+    test('a client that disconnects during admission leaves no memory allocated', async () => {
       const door = gate();
       const begun = gate();
       const server = await start(
@@ -380,7 +380,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
 
   describe('methods', () => {
     test.each(['QUERY', 'BREW', 'X-MADE_UP'])(
-      'the unlisted method %s is answered with 405 and Allow, or ends its connection where the backend cannot answer',
+      'the unlisted method %s is answered with 405 and Allow, or ends its connection if the backend cannot answer',
       async (method) => {
         const seen: string[] = [];
         const handler = (request: HttpRequest) => {

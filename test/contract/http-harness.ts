@@ -18,11 +18,10 @@ export const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\
 export const post = (path: string, body: string, more = ''): string =>
   `POST ${path} HTTP/1.1\r\n${HOST}Content-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
 
-/** Bytes that the kernel's buffers may hold of an unread connection; an unread flood stays below
- *  it. */
+/** Upper limit of the bytes that the kernel buffers for an unread connection. */
 export const KERNEL_BUFFERS_BYTES = 24 * 1024 * 1024;
 
-/** A promise and its resolver: a handler that waits for the test. */
+/** Promise with its resolver: a handler waits for it. */
 export function gate(): { readonly opened: Promise<void>; open(): void } {
   let open = (): void => {};
   const opened = new Promise<void>((resolve) => {

@@ -11,7 +11,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
 
   describe('hostile bytes', () => {
     const refused: ReadonlyArray<readonly [string, string | Uint8Array]> = [
-      ['no HTTP at all', '\x16\x03\x01\x02\x00\x01\x00\r\n\r\n'],
+      ['bytes that are not HTTP', '\x16\x03\x01\x02\x00\x01\x00\r\n\r\n'],
       ['a NUL in the path', 'GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n'],
       ['a NUL in a header', 'GET / HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n'],
       ['a control character in a header name', 'GET / HTTP/1.1\r\nHost: x\r\nX\x01A: a\r\n\r\n'],
@@ -26,7 +26,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       ['no Host', 'GET / HTTP/1.1\r\n\r\n'],
       ['two Hosts', 'GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n'],
       ['two lengths', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab`],
-      ['a length that is no number', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1x\r\n\r\na`],
+      ['a length that is not a number', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1x\r\n\r\na`],
       ['a negative length', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: -1\r\n\r\na`],
       ['a length with a sign', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: +1\r\n\r\na`],
       [
@@ -47,11 +47,11 @@ export function httpLimitsContract(driver: HttpDriver): void {
       ],
       ['an obscured chunked', `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n`],
       [
-        'a chunk size that is no number',
+        'a chunk size that is not a number',
         `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\na\r\n0\r\n\r\n`,
       ],
       ['another protocol', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
-      ['a version to come', 'GET / HTTP/3.7\r\nHost: x\r\n\r\n'],
+      ['a future version', 'GET / HTTP/3.7\r\nHost: x\r\n\r\n'],
       ['a version of another protocol', 'GET / HTTP/2.0\r\nHost: x\r\n\r\n'],
       ['a request line without a version', 'GET /\r\nHost: x\r\n\r\n'],
       ['a user name in the target', 'GET http://u@x/ HTTP/1.1\r\nHost: x\r\n\r\n'],

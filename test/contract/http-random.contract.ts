@@ -4,8 +4,8 @@ import { expect, test } from 'vitest';
 import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
 import { get, HOST, httpHarness, post } from './http-harness.ts';
 
-/** Routes of the test. @param waits true: one of the handlers answers in a later turn of the event
- *  loop */
+/** Routes of the test.
+ *  @param waits true: one of the handlers answers in a later turn of the event loop */
 const routesOf = (waits: boolean): readonly HttpRoute[] => [
   {
     method: 'GET',
@@ -78,7 +78,7 @@ export function httpRandomContract(driver: HttpDriver): void {
     await expect.poll(() => server.inFlight()).toBe(0);
   });
 
-  test('requests with spoiled bytes are answered or cut off, and never hurt the next client', async () => {
+  test('requests with corrupted bytes are answered or cut off, and never affect the next client', async () => {
     const server = await start(routes, { requestTimeoutMs: 150 });
     const spoil = fc.record({
       at: fc.nat(),

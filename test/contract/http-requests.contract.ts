@@ -23,7 +23,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       });
     });
 
-    test('a literal path part wins, and a named part is tried where the literal matches no route', async () => {
+    test('a literal path part takes precedence, and a named part is tried if the literal matches no route', async () => {
       const server = await start(ROUTES);
       expect((await ask(server, get('/subjects/latest'))).body.toString()).toBe('literal');
       expect((await ask(server, get('/subjects/latest/versions'))).body.toString()).toBe(
@@ -151,7 +151,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
         expect(json((await send(value)).body)['x']).toEqual(['caf']);
     });
 
-    test('a body arrives whole with a length, in chunks or byte by byte', async () => {
+    test('a body arrives complete with a length, in chunks or byte by byte', async () => {
       const server = await start(ROUTES);
       expect(json((await ask(server, post('/echo', 'hello'))).body)['body']).toBe('hello');
       const chunked = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n`;
@@ -183,7 +183,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       }
     });
 
-    test('bytes behind a body in malformed chunks are never treated as a request', async () => {
+    test('bytes after a body in malformed chunks are never treated as a request', async () => {
       let smuggled = 0;
       const server = await start([
         { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: 'read' }) },
@@ -210,7 +210,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(smuggled).toBe(0);
     });
 
-    test('bytes behind a body in chunks are the next request, or are never handled', async () => {
+    test('bytes after a body in chunks are the next request, or are never handled', async () => {
       let handled = 0;
       const server = await start([
         { method: 'POST', path: '/now', handler: () => ({ status: 200, body: 'read' }) },
@@ -263,7 +263,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a client that sends all of a refused body first still gets a clean answer', async () => {
+    test('a client that first sends all of a refused body still gets a complete answer', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       client.socket.pause();

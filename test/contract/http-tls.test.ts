@@ -1,4 +1,4 @@
-/** TLS and client certificates, over real sockets with certificates made here. */
+/** TLS and client certificates, over real sockets with generated certificates. */
 import { connect as connectPlain } from 'node:net';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -201,10 +201,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
         'of an authority by name only',
         certificate({ subject: relay.subject, issuer: { ...otherAuthority, subject: authority.subject } }),
       ],
-      [
-        'issued by a certificate that is no authority',
-        certificate({ subject: [['CN', 'x']], issuer: relay }),
-      ],
+      ['issued by a certificate without CA rights', certificate({ subject: [['CN', 'x']], issuer: relay })],
     ];
 
     test.each(bad)(
@@ -217,7 +214,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       },
     );
 
-    test('a client without a certificate is refused where one is required, and served without a peer elsewhere', async () => {
+    test('a client without a certificate is refused if a certificate is required, and served without a peer otherwise', async () => {
       expect(await ask(await start(mtls))).not.toContain('HTTP/1.1 200');
       expect(bodyOf(await ask(await start({ ...mtls, clientCertificateRequired: false })))).toBe(null);
     });
@@ -241,7 +238,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       ['an invalid certificate', { cert: 'garbage' }, 'TLS cert'],
       ['an invalid key', { key: own.cert }, 'TLS key'],
       ['the key of another certificate', { key: relay.key }, 'not the key of the certificate'],
-      ['an authority that is none', { clientCa: '' }, 'TLS clientCa'],
+      ['an invalid authority', { clientCa: '' }, 'TLS clientCa'],
       ['a broken authority', { clientCa: own.cert.replace(/MII/, 'MXX') }, 'TLS clientCa'],
     ])('the server refuses %s before it takes the port', async (_what, tls, why) => {
       const refused = await start(tls).catch((thrown: unknown) => findMillraceError(thrown));

@@ -13,8 +13,8 @@ import { RawClient } from './raw-client.ts';
 describe(uwsDriver.name, () => {
   if (uwsLoads) {
     httpContract(uwsDriver);
-    // Its C++ knows nine methods and routes no other, so the driver has no way to answer 405. A
-    // release that does answer ends the exception: then `rare_forms` no longer names methods.
+    // The backend knows nine methods and routes no other, so the driver cannot answer 405. When a
+    // release does answer, remove the exception: `rare_forms` then no longer includes methods.
     test('uWebSockets.js itself closes the connection of a method that it does not know, before any callback', async () => {
       const uws = loadUws();
       const seen: string[] = [];
@@ -42,7 +42,7 @@ describe(uwsDriver.name, () => {
       }
     });
   } else
-    test('the uWebSockets.js driver names an alternative where it has no binary for this machine and Node', async () => {
+    test('the uWebSockets.js driver names an alternative if it has no binary for this machine and Node.js', async () => {
       const options: HttpServerOptions = {
         host: '127.0.0.1',
         port: 0,

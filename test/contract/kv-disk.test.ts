@@ -1,4 +1,5 @@
-/** Store on a disk: killed during writes, damaged, locked, without space, and bounded in memory. */
+/** Store on a disk: killed during writes, damaged, locked, out of space, and with bounded
+ *  memory. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -26,10 +27,11 @@ import { ALL, code, MIB, OPTIONS, pair, records, scanned, spans, text } from './
 const root = mkdtempSync(join(tmpdir(), 'kv-disk-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 let count = 0;
-const fresh = (): string => join(root, `store-${count++}`);
+const newFolder = (): string => join(root, `store-${count++}`);
 const child = fileURLToPath(new URL('./kv.child.mjs', import.meta.url));
 
-/** Runs a case; `onLine` may end it. Returns the lines of its output. */
+/** Runs a case; `onLine` may end it.
+ *  @returns the lines of its output */
 async function run(
   name: string,
   folder: string,
@@ -52,9 +54,10 @@ async function run(
 
 const tables = (folder: string): string[] => readdirSync(folder).filter((name) => name.endsWith('.sst'));
 
-/** Writes a store with a run of several blocks and closes it; returns the path of its only file. */
+/** Writes a store with a run of several blocks and closes it.
+ *  @returns the folder and its only file */
 async function written(): Promise<readonly [folder: string, file: string]> {
-  const folder = fresh();
+  const folder = newFolder();
   const store = await rocksdbDriver.open(folder, OPTIONS);
   const one = store.openRun('runs');
   await one.append(
@@ -82,7 +85,7 @@ describe('killed process', () => {
   it.each(['page 1 3', 'page 2 9', 'last 2', 'run 3'])(
     'a process killed at "%s" leaves only whole runs',
     async (moment) => {
-      const folder = fresh();
+      const folder = newFolder();
       const lines = await run('runs', folder, (line, kill) => {
         if (line === moment) kill();
       });
@@ -101,7 +104,7 @@ describe('killed process', () => {
   );
 
   it('a killed process keeps what a log or a flush made durable', async () => {
-    const folder = fresh();
+    const folder = newFolder();
     await run('logs', folder, (_, kill) => kill());
     const store = await rocksdbDriver.open(folder, OPTIONS);
     const keys = async (family: string): Promise<string> =>
@@ -111,7 +114,7 @@ describe('killed process', () => {
   });
 
   it('a running process locks other processes out of its store', async () => {
-    const folder = fresh();
+    const folder = newFolder();
     const lines: string[] = [];
     let refused: unknown;
     let files: readonly string[] = [];
@@ -138,26 +141,26 @@ describe('killed process', () => {
 });
 
 describe('damaged file', () => {
-  it('a file that lost its end is named when the store is opened', async () => {
+  it('opening a store with a truncated file fails and names the file', async () => {
     const [folder, file] = await written();
     truncateSync(file, statSync(file).size - 100);
     await expect(readWhole(folder)).rejects.toThrow(code('kv_corrupt'));
     await expect(readWhole(folder)).rejects.toThrow(file.slice(folder.length));
   });
 
-  it('a missing file is named when the store is opened', async () => {
+  it('opening a store with a missing file fails and names the file', async () => {
     const [folder, file] = await written();
     unlinkSync(file);
     await expect(readWhole(folder)).rejects.toThrow(code('kv_corrupt'));
     await expect(readWhole(folder)).rejects.toThrow(file.slice(folder.length));
   });
 
-  it('a file with one flipped bit is named by the scan that reads it, wherever the bit is', async () => {
+  it('a scan of a file with one flipped bit fails and names the file, wherever the bit is', async () => {
     const [folder, file] = await written();
     const bytes = readFileSync(file);
     const places = [10, bytes.length >> 2, bytes.length >> 1, bytes.length - 5];
     for (const at of places) {
-      const copy = fresh();
+      const copy = newFolder();
       cpSync(folder, copy, { recursive: true });
       const spoilt = Buffer.from(bytes);
       spoilt[at] = (spoilt[at] as number) ^ 0x10;
@@ -195,7 +198,7 @@ describe('store folder', () => {
   });
 
   it('a folder that cannot be created is reported as not writable', async () => {
-    const file = fresh();
+    const file = newFolder();
     writeFileSync(file, 'a file');
     await expect(rocksdbDriver.open(join(file, 'store'), OPTIONS)).rejects.toThrow(code('not_writable'));
   });
@@ -212,7 +215,7 @@ describe('store folder', () => {
 it('a checkpoint shares its files with the store and outlives the store', async () => {
   const [folder, file] = await written();
   const store = await rocksdbDriver.open(folder, OPTIONS);
-  const copy = fresh();
+  const copy = newFolder();
   const files = await store.checkpoint(copy);
   const name = file.slice(folder.length + 1);
   expect(files.find((one) => one.name === name)?.bytes).toBe(statSync(file).size);
@@ -226,12 +229,12 @@ it('a checkpoint shares its files with the store and outlives the store', async 
 it('a full disk is an error of its own, for runs and for puts', {
   timeout: 300_000,
 }, async () => {
-  const lines = await run('full', fresh(), () => {}, 400);
+  const lines = await run('full', newFolder(), () => {}, 400);
   expect(lines).toEqual(['run kv_full', 'put kv_full']);
 });
 
 itFull('memory stays under the budget while many times as much is written and read', async () => {
-  const [line] = await run('budget', fresh(), () => {});
+  const [line] = await run('budget', newFolder(), () => {});
   const { before, after, written: out, read, files, stats } = JSON.parse(line as string);
   const budget = 32 * MIB;
   expect(out).toBeGreaterThan(10 * budget);
@@ -241,13 +244,13 @@ itFull('memory stays under the budget while many times as much is written and re
   expect(files).toBe(8);
   expect(stats.cacheBytes + stats.memtableBytes).toBeLessThanOrEqual(budget);
   expect(stats.tableReaderBytes).toBeLessThan(MIB);
-  // Memory beside the budget: a file that is being written, read-ahead of the compaction, and the
-  // allocator's reserve.
+  // Memory in addition to the budget: a file that is being written, read-ahead of the compaction,
+  // and the allocator's reserve.
   expect(after.peak - before.rss).toBeLessThan(budget + 64 * MIB);
 });
 
 it('a scan waits for a put and reads it from the files too', async () => {
-  const folder = fresh();
+  const folder = newFolder();
   const store = await rocksdbDriver.open(folder, { ...OPTIONS, budgetBytes: KV_BUDGET_MIN_BYTES });
   // More rows than the memtables hold, so that files and memory both have rows.
   const value = new Uint8Array(1000).map((_, i) => (i * 31) ^ (i >> 3));

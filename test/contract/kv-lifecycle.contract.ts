@@ -149,7 +149,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       await more.close();
     });
 
-    it('concurrent opens of a held folder are refused, and one succeeds after the close', async () => {
+    it('concurrent opens of a locked folder are refused, and an open succeeds after the close', async () => {
       const folder = world.folder();
       const store = await driver.open(folder, OPTIONS);
       const another = (): Promise<KvStore> => driver.open(folder, OPTIONS);
@@ -168,7 +168,7 @@ export function kvLifecycleContract(world: KvWorld): void {
     it.each([
       ['too small a budget', { ...OPTIONS, budgetBytes: KV_BUDGET_MIN_BYTES - 1 }],
       ['no family', { ...OPTIONS, families: {} }],
-      ['a name that is none', { ...OPTIONS, families: { 'a/b': 'rows' } }],
+      ['an invalid name', { ...OPTIONS, families: { 'a/b': 'rows' } }],
       ['the name of the base', { ...OPTIONS, families: { default: 'rows' } }],
     ] as const)('a store refuses to open with %s', async (_, options) => {
       await expect(driver.open(world.folder(), options)).rejects.toThrow(code('out_of_range'));
@@ -216,12 +216,12 @@ export function kvLifecycleContract(world: KvWorld): void {
     it.each([
       ['a value beyond the buffer', { ...good, ends: Uint32Array.of(1, 2, 3, 5) }],
       ['an empty key', { ...good, ends: Uint32Array.of(0, 2, 3, 4) }],
-      ['ends that go back', { ...good, ends: Uint32Array.of(1, 2, 3, 2) }],
+      ['descending ends', { ...good, ends: Uint32Array.of(1, 2, 3, 2) }],
       ['too few ends', { ...good, ends: Uint32Array.of(1, 2, 3) }],
       ['a key too long', spans([[new Uint8Array(4097), text('v')]])],
       ['too few bytes', { ...fixed, count: 3 }],
-      ['a count that is none', { ...fixed, count: -1 }],
-      ['a key of nothing', { ...fixed, keyBytes: 0 }],
+      ['an invalid count', { ...fixed, count: -1 }],
+      ['a key without bytes', { ...fixed, keyBytes: 0 }],
       ['a word outside the record', { ...made, wordAt: 57 }],
       ['too few records', { ...made, count: 3 }],
       ['no records in a value', { ...made, perValue: 0 }],

@@ -1,7 +1,6 @@
-// Process that holds a store, for tests that kill it, lock it out, or measure its memory:
-//   node kv.child.mjs CASE FOLDER
-// It reports on stdout, a line each. It runs the compiled driver directly, so that a signal hits
-// the driver's process.
+// Process that holds a store, for tests that kill it, contend for its lock, or measure its memory:
+//   node kv.child.mjs CASE FOLDER It reports on stdout, one line per event. It runs the compiled
+// driver directly, so that a signal hits the driver's process.
 import { readFileSync } from 'node:fs';
 import { rocksdbDriver } from '../../dist/src/io/rocksdb/addon.js';
 

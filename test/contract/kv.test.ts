@@ -1,4 +1,5 @@
-/** Contract of the key-value drivers; the driver in memory keeps it through crashes too. */
+/** Contract of the key-value drivers. The driver in memory also keeps the contract through
+ *  crashes. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -41,7 +42,7 @@ it('a crash of the in-memory store keeps what a log, a run or a flush made durab
   await after.close();
 });
 
-it('a store opens through the requested driver, and a folder only by the driver that created it', async () => {
+it('a store opens through the requested driver, and a folder opens only with the driver that created it', async () => {
   expect([await openKv(), await openKv('on'), await openKv('off')]).toEqual([
     rocksdbDriver,
     rocksdbDriver,
@@ -59,7 +60,7 @@ it('a store opens through the requested driver, and a folder only by the driver 
   }
 });
 
-it('the package rocksdb is refused where it would abort the process', async () => {
+it('the package rocksdb is refused if it would abort the process', async () => {
   expect(npmObstacle('20.19.0')).toBeUndefined();
   expect(npmObstacle('22.23.2')).toBe('it aborts the process on Node.js 22.23.2');
   if (npmObstacle() === undefined) return;

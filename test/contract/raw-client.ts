@@ -1,5 +1,5 @@
-/** Client that sends raw bytes and reads answers one by one, beyond what an HTTP library permits.
- */
+/** Client that sends raw bytes and reads answers one by one, including bytes that an HTTP library
+ *  would not send. */
 import { connect, type Socket } from 'node:net';
 import { arrival } from '../wait.ts';
 
@@ -54,7 +54,7 @@ export class RawClient {
     return this;
   }
 
-  /** Sends as fast as the connection accepts bytes, until it is closed. */
+  /** Sends as fast as the connection accepts bytes, until the connection is closed. */
   feed(chunk: Uint8Array): void {
     const more = (): void => {
       while (!this.socket.destroyed && this.socket.writable && this.socket.write(chunk));
@@ -82,13 +82,13 @@ export class RawClient {
     return this.ended;
   }
 
-  /** Resolves to the first result of `look`, which is called again after each change of the
+  /** Resolves to the first result of `look`, which is called after each change of the
    *  connection. */
-  private next<T>(what: string, look: () => T | undefined): Promise<T> {
+  private next<T>(what: string, find: () => T | undefined): Promise<T> {
     const found = new Promise<T>((resolve, reject) => {
       const attempt = (): void => {
         try {
-          const answer = look();
+          const answer = find();
           if (answer === undefined) return;
           resolve(answer);
         } catch (thrown) {
@@ -123,7 +123,8 @@ export class RawClient {
     return { status, headers, body };
   }
 
-  /** Next answer; `head` for an answer without a body. 100 Continue counts as an answer. */
+  /** Returns the next answer; `head` for an answer without a body. 100 Continue counts as an
+   *  answer. */
   answer(options: { readonly head?: boolean } = {}): Promise<RawAnswer> {
     return this.next('answer', () => {
       const answer = this.takeAnswer(options.head === true);
@@ -135,7 +136,7 @@ export class RawClient {
     });
   }
 
-  /** Next answer, or 'ended' when the connection ends without one. */
+  /** Returns the next answer, or 'ended' if the connection ends first. */
   outcome(): Promise<RawAnswer | 'ended'> {
     return this.next<RawAnswer | 'ended'>(
       'answer and no end of the connection',
@@ -143,7 +144,7 @@ export class RawClient {
     );
   }
 
-  /** Next answer if it has arrived, otherwise the state of the connection. */
+  /** Returns the next answer if it has arrived, otherwise the state of the connection. */
   outcomeSoFar(): RawAnswer | 'ended' | 'silent' {
     return this.takeAnswer(false) ?? (this.ended ? 'ended' : 'silent');
   }

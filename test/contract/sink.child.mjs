@@ -1,7 +1,6 @@
-// Process that writes the same windows to a sink repeatedly until it is killed: node sink.child.mjs
-// JSON
-// It reports on stdout, a line each. It runs the compiled sinks directly, so that a signal hits
-// their process.
+// Process that repeatedly writes the same windows to a sink until it is killed:
+//   node sink.child.mjs JSON It reports on stdout, one line per write. It runs the compiled sinks
+// directly, so that a signal hits their process.
 import { readFileSync } from 'node:fs';
 import { openBroker, openKv, openSql } from '../../dist/src/drivers.js';
 import {
@@ -35,7 +34,7 @@ const SINKS = {
   },
   async kafka({ brokers, topic }) {
     const driver = await openBroker();
-    const scratch = () => Promise.reject(new Error('nothing is read here'));
+    const scratch = () => Promise.reject(new Error('this process does not read'));
     return new KafkaSink({ driver, brokers, topic, partitions: 3, replicationFactor: 1, scratch });
   },
 };

@@ -1,10 +1,11 @@
-/** TCP relay before a database that can become silent: connections stay open, and no byte passes in
+/** TCP proxy before a database that can become silent: connections stay open, and no byte passes in
  *  either direction. */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
 export interface SilentGate {
   readonly url: string;
-  /** Silences all connections, also new ones; the current connections stay silent permanently. */
+  /** Silences all connections, including new ones. The current connections stay silent
+   *  permanently. */
   silence(): void;
   /** Silences only the connection on which the client sends this text, from that moment on. */
   silenceOn(text: string | undefined): void;

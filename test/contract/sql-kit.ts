@@ -14,7 +14,7 @@ export async function failure(work: Promise<unknown>): Promise<MillraceError> {
     expect(thrown).toBeInstanceOf(MillraceError);
     return thrown as MillraceError;
   }
-  throw new Error('it did not fail');
+  throw new Error('the call did not fail');
 }
 
 export interface HeldLock {
@@ -69,7 +69,7 @@ export async function cuttingProxy(target: URL) {
       if (cutOn !== undefined && chunk.includes(cutOn)) cutting = true;
     });
     outer.on('data', (chunk) => {
-      // The server has answered, and the client does not receive the answer.
+      // The server has answered, but the client does not receive the answer.
       if (cutting) inner.destroy();
       else inner.write(chunk);
     });

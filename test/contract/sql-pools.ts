@@ -1,5 +1,5 @@
-/** Contract of pools through both SQL ports, SqlPool and TextPool: their errors, and the fate of
- *  the rows. */
+/** Contract of pools through both SQL ports, SqlPool and TextPool: their errors, and which rows are
+ *  committed. */
 import { expect, it } from 'vitest';
 import { cuttingProxy, failure } from './sql-kit.ts';
 

@@ -59,7 +59,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it('pg does not reuse a connection that owes the answer to a ROLLBACK', async () => {
+    it('pg does not reuse a connection whose ROLLBACK got no answer', async () => {
       const pool = await pgDriver.connect(options());
       try {
         gate.silenceOn('ROLLBACK');

@@ -84,7 +84,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       await Promise.all(
         Array.from({ length: 9 }, () =>
           pool.transaction(async (session) => {
-            // The first three wait for each other, so none of their connections serves the others.
+            // The first three transactions wait for each other, so they need three connections.
             if (++begun === 3) together.open();
             await together.opened;
             await session.execute(one, [], count);
@@ -140,7 +140,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(back === big).toBe(true);
     });
 
-    it('a statement is prepared once a connection, and again where the server forgot it', async () => {
+    it('a statement is prepared once per connection, and again if the server dropped it', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
       try {
         const seen = statement('SELECT count(*) FROM pg_prepared_statements');
@@ -164,12 +164,12 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(await pool.execute(statement('SELECT 2'), [], table)).toEqual([['2']]);
     });
 
-    it('a parameter that the protocol would cut is refused', async () => {
+    it('a parameter that the protocol would truncate is refused', async () => {
       const error = await failure(pool.execute(statement('SELECT $1', 1), ['a\0b'], table));
       expect(error.code).toBe('bad_value');
     });
 
-    it('a pool replaces lost connections, and its errors tell lost before, lost in flight and killed apart', async () => {
+    it('a pool replaces lost connections, and its errors distinguish a loss before the statement, a loss in flight and a killed session', async () => {
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
       const lock = await heldLock(plain);

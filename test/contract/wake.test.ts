@@ -1,5 +1,5 @@
 /** Wake-ups over Unix sockets: every relay gets a hint of a commit, whichever side started first;
- *  calls coalesce; no call fails. */
+ *  calls are coalesced; no call fails. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
@@ -69,7 +69,7 @@ it('a waker finds a relay that starts later, and one that starts again after it 
   await second.close();
 });
 
-it('the wake-ups of one turn become one message', async () => {
+it('wake-ups of one turn are coalesced into one message', async () => {
   const scope = fresh();
   let heard = 0;
   const listener = await driver.listen(scope, () => heard++);

@@ -1,5 +1,5 @@
-/** Contract of every sink: each bit of a result and every key exactly once, through repeated,
- *  interrupted and refused writes. */
+/** Contract of every sink: it stores each bit of a result and every key exactly once, through
+ *  repeated, interrupted and refused writes. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -36,7 +36,7 @@ export interface SinkWorld {
   readonly name: string;
   /** Opens a target by name; the same name is the same target. */
   open(place: string): Promise<OpenSink>;
-  /** Parameters with which sink.child.mjs opens it. */
+  /** Parameters with which sink.child.mjs opens the target. */
   child(place: string): Readonly<Record<string, string>>;
 }
 
@@ -44,7 +44,7 @@ const U64_MAX = (1n << 64n) - 1n;
 const I64_MIN = -(1n << 63n);
 const LARGE = 120_000;
 const CHILD = fileURLToPath(new URL('./sink.child.mjs', import.meta.url));
-/** Rows of every other window, and of the windows between. */
+/** Rows of the windows with even and with odd numbers. */
 const CHILD_ROWS = [40_000, 5_000] as const;
 const CHILD_WINDOWS = 6;
 
@@ -120,7 +120,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(await read(sink))).toEqual(sorted(textsOf([page])));
     });
 
-    it('results that are written again, in other cuts too, change nothing', {
+    it('results that are rewritten, also in other pages, change nothing', {
       timeout: 300_000,
     }, async () => {
       const { sink } = await open();
@@ -131,7 +131,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(await read(sink)).toEqual(before);
     });
 
-    it('the value that was written last replaces a result', { timeout: 300_000 }, async () => {
+    it('the last written value replaces a result', { timeout: 300_000 }, async () => {
       const { sink } = await open();
       await sink.write([pageOf(windowBounds(0, 10), [{ accountId: 1n }, { accountId: 2n }])]);
       const later = pageOf(windowBounds(0, 10), [{ accountId: 2n, count: 7n, sum: 70n, last: 8n }]);
@@ -176,7 +176,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(rows)).toEqual(sorted(textsOf([page])));
     });
 
-    it('a sink whose writer was killed in the middle of a write accepts everything again and holds it once', async () => {
+    it('a sink whose writer was killed in the middle of a write accepts all rows again and stores them once', async () => {
       const at = place();
       await (await world.open(at)).close();
       const dir = mkdtempSync(join(tmpdir(), 'sink-kill-'));
@@ -208,12 +208,12 @@ export function sinkContract(world: SinkWorld): void {
       // Every row that was reported durable exists, and no row that was never written.
       for (const text of textsOf(pages.slice(0, 3))) if (!left.has(text)) throw new Error(`lost: ${text}`);
       const known = new Set(textsOf(pages));
-      for (const text of left) if (!known.has(text)) throw new Error(`made up: ${text}`);
+      for (const text of left) if (!known.has(text)) throw new Error(`never written: ${text}`);
       for (const page of pages) await sink.write([page]);
       expect(sorted(await read(sink))).toEqual(sorted([...known]));
     });
 
-    it('a sink that was away gets everything that fired meanwhile', async () => {
+    it('a sink that was unreachable gets everything that fired meanwhile', async () => {
       const { sink, away, back } = await open();
       const written: number[] = [];
       const writer = new SinkWriter({

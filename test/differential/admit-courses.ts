@@ -1,11 +1,11 @@
-/** Sequences of batches for admission: any rows of any partitions, cut anywhere, with invalid rows,
- *  limits and idle decisions. */
+/** Sequences of batches for admission: any rows of any partitions in batches of any size, with
+ *  invalid rows, limits and idle decisions. */
 import fc from 'fast-check';
 import { type EventRow, I64_MAX, I64_MIN } from './window-kit.ts';
 
 export interface Course {
   readonly partitions: number;
-  /** True: sessions, so there are no slices. */
+  /** True for sessions, which have no slices. */
   readonly isSession: boolean;
   readonly mode: 'global' | 'partition';
   readonly slideMs: number;
@@ -17,7 +17,7 @@ export interface Course {
   readonly rows: readonly EventRow[];
   readonly cuts: readonly number[];
   readonly limits: readonly number[];
-  /** Partitions that are marked idle before a batch. */
+  /** Partitions that become idle, each with the number of the batch before which it does. */
   readonly idle: ReadonlyArray<readonly [batch: number, partition: number]>;
 }
 

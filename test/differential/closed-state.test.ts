@@ -1,4 +1,4 @@
-/** Both keyed states on both sides: refused values, and calls after `close`. */
+/** Both keyed states in both implementations: refused values, and calls after `close`. */
 import { describe, expect, it } from 'vitest';
 import type { RowRun, SessionState, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
@@ -21,7 +21,7 @@ interface State {
 const page = (): ArrayBuffer => new ArrayBuffer(ROW_BYTES);
 const cursor = (): Float64Array => new Float64Array(1);
 
-/** Calls that both states have with the same arguments. */
+/** Calls that both states support with the same arguments. */
 const shared = (state: WindowState | SessionState): State['calls'] => [
   () => state.accumulate(EventBatch.create(1), AdmittedBatch.create(1)),
   () => state.deltaBytesMax(),

@@ -1,11 +1,11 @@
-/** Event decode: the addon writes the same bytes as the reference implementation for any batch, and
- *  both match the specification. */
+/** Event decoding: the addon writes the same bytes as the reference implementation for any batch,
+ *  and both match the specification. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { batchOf, batchPlans, both, native, reference, soil } from './kernel-kit.ts';
+import { batchOf, batchPlans, both, fillWithPattern, native, reference } from './kernel-kit.ts';
 
 const event = fc
   .tuple(fc.bigInt(0n, 2n ** 64n - 1n), fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n), fc.nat(255))
@@ -28,7 +28,10 @@ describe('decodeEvents', () => {
     fc.assert(
       fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {
         const [fromReference, addon] = both(
-          () => ({ records: batchOf(plan), into: soil(EventBatch.create(rows, plan.shared), pattern) }),
+          () => ({
+            records: batchOf(plan),
+            into: fillWithPattern(EventBatch.create(rows, plan.shared), pattern),
+          }),
           (kernels, { records, into }) => kernels.decodeEvents(records, into),
           ({ records, into }) => [records, into],
         );
@@ -42,7 +45,7 @@ describe('decodeEvents', () => {
     fc.assert(
       fc.property(fc.array(fc.option(values, { freq: 5 }), { minLength: 1, maxLength: 20 }), (rows) => {
         const records = RecordBatch.create(rows.length, rows.length * 300);
-        // One byte before the first value misaligns all values.
+        // An offset of one byte misaligns all values.
         records.arenaUsed = 1;
         for (const value of rows) expect(records.append({ value })).toBe(true);
         const into = EventBatch.create(rows.length);
@@ -76,7 +79,7 @@ describe('decodeEvents', () => {
     (kernels) => {
       const records = RecordBatch.create(3, 10);
       for (let i = 0; i < 3; i++) records.append({ value: Uint8Array.of(1) });
-      const into = soil(EventBatch.create(2), 7);
+      const into = fillWithPattern(EventBatch.create(2), 7);
       const before = Buffer.from(new Uint8Array(into.buffer)).toString('hex');
       expect(() => kernels.decodeEvents(records, into)).toThrow(
         expect.objectContaining({ code: 'out_of_range' }),

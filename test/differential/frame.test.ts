@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { FRAME_STATUS, SPAN } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { batchOf, batchPlans, both, native, outcome, reference, soil } from './kernel-kit.ts';
+import { batchOf, batchPlans, both, fillWithPattern, native, outcome, reference } from './kernel-kit.ts';
 
 const { OK, BAD_MAGIC, TRUNCATED, BAD_MESSAGE_INDEX, NULL_VALUE } = FRAME_STATUS;
 
@@ -52,7 +52,7 @@ function scanOne(kernels: typeof native, value: Uint8Array | null, protobuf: boo
   const records = RecordBatch.create(1, (value?.length ?? 0) + 3);
   records.arenaUsed = 3;
   records.append({ value });
-  const into = soil(FrameBatch.create(1), 9);
+  const into = fillWithPattern(FrameBatch.create(1), 9);
   const framed = kernels.scanFrames(records, protobuf, into);
   const c = into.columns;
   return {
@@ -69,7 +69,7 @@ function scanOne(kernels: typeof native, value: Uint8Array | null, protobuf: boo
 const hex = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex'));
 
 /** Bytes that resemble frames, sometimes cut or corrupted. */
-const frameish = fc
+const frameLike = fc
   .record({
     magic: fc.oneof({ weight: 12, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(255) }),
     id: fc.uint8Array({ minLength: 4, maxLength: 4 }),
@@ -136,7 +136,7 @@ describe('scanFrames', () => {
 
     it(`scanFrames reads any bytes as the grammar defines: ${kernels.name}`, () => {
       fc.assert(
-        fc.property(fc.option(frameish, { freq: 20 }), fc.boolean(), (value, protobuf) => {
+        fc.property(fc.option(frameLike, { freq: 20 }), fc.boolean(), (value, protobuf) => {
           const read = readFrame(value, protobuf);
           const good = read.status === OK;
           expect(scanOne(kernels, value, protobuf)).toEqual({
@@ -157,13 +157,13 @@ describe('scanFrames', () => {
   it('scanFrames writes the same bytes in both kernels, for any spans and headers', () => {
     fc.assert(
       fc.property(
-        batchPlans(frameish),
+        batchPlans(frameLike),
         fc.integer({ min: 1, max: 16 }),
         fc.boolean(),
         fc.nat(255),
         (plan, rows, protobuf, pattern) => {
           const [fromReference, addon] = both(
-            () => ({ records: batchOf(plan), into: soil(FrameBatch.create(rows), pattern) }),
+            () => ({ records: batchOf(plan), into: fillWithPattern(FrameBatch.create(rows), pattern) }),
             (kernels, { records, into }) => kernels.scanFrames(records, protobuf, into),
             ({ records, into }) => [records, into],
           );
@@ -222,7 +222,7 @@ describe('writeFrames', () => {
       fc.assert(
         fc.property(payloadLists, fc.integer({ min: 0, max: 0xffff_ffff }), paths, (list, schemaId, path) => {
           const { bytes, start, length } = joined(list);
-          const into = soil(RecordBatch.create(16, 3000), 5);
+          const into = fillWithPattern(RecordBatch.create(16, 3000), 5);
           into.clear();
           into.append({ key: Uint8Array.of(1), value: Uint8Array.of(2) });
           const indexes = path === null ? null : Int32Array.from(path);
@@ -299,7 +299,10 @@ describe('writeFrames', () => {
           const indexes = plan.path === null ? null : Int32Array.from(plan.path);
           const [fromReference, addon] = both(
             () => {
-              const into = soil(RecordBatch.create(plan.rows, plan.arena, plan.shared), plan.pattern);
+              const into = fillWithPattern(
+                RecordBatch.create(plan.rows, plan.arena, plan.shared),
+                plan.pattern,
+              );
               into.rowCount = Math.min(plan.filled, plan.rows);
               into.arenaUsed = Math.min(plan.used, plan.arena);
               if (plan.lie !== null) into.columns.header[plan.lie.word] = plan.lie.value;
@@ -325,13 +328,13 @@ describe('writeFrames', () => {
   });
 
   it.each([reference, native])(
-    'writeFrames accepts whole payloads that fit and no part of the next: $name',
+    'writeFrames accepts complete payloads that fit and no part of the next payload: $name',
     (kernels) => {
       const { bytes, start, length } = joined([new Uint8Array(10), new Uint8Array(10), new Uint8Array(10)]);
       const write = (into: RecordBatch): number =>
         kernels.writeFrames(bytes, start, length, 3, 1, null, into);
       expect(write(RecordBatch.create(3, 45))).toBe(3);
-      const tight = soil(RecordBatch.create(3, 44), 1);
+      const tight = fillWithPattern(RecordBatch.create(3, 44), 1);
       const before = tight.columns.arena.slice(30);
       expect(write(tight)).toBe(2);
       expect([tight.rowCount, tight.arenaUsed]).toEqual([2, 30]);
@@ -344,7 +347,7 @@ describe('writeFrames', () => {
   );
 
   it.each([reference, native])(
-    'writeFrames frames payloads that already lie in the arena: $name',
+    'writeFrames frames payloads that are already in the arena: $name',
     (kernels) => {
       const into = RecordBatch.create(4, 100);
       into.append({ value: Uint8Array.of(9, 8, 7) });

@@ -1,6 +1,5 @@
-/** Both generators compared with vectors of an independent program that follows
- *  docs/reference/generator.md.
- */
+/** Compares both generators with vectors of an independent program that follows
+ *  docs/reference/generator.md. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';

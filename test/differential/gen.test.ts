@@ -71,7 +71,7 @@ describe('generators of both kernels', () => {
     );
   });
 
-  test('both generators keep the same arrival queue, byte for byte, however it is stepped', () => {
+  test('both generators keep the same arrival queue, byte for byte, for any step sizes', () => {
     fc.assert(
       fc.property(
         optionsArbitrary,
@@ -245,7 +245,7 @@ describe('broken queue or table', () => {
       ),
       { numRuns: 150 },
     );
-    // The state claims that empty lists hold waiting events.
+    // The state claims that empty lists contain waiting events.
     const empty = new ArrivalQueue(16);
     empty.state[ARRIVAL_STATE.PENDING / 8] = 5;
     empty.state[ARRIVAL_STATE.NEXT_SEQ / 8] = 2 ** 53;

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SHARD_HASH_SEED } from '../../src/addon/surface.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
-import { both, native, outcome, reference, soil } from './kernel-kit.ts';
+import { both, fillWithPattern, native, outcome, reference } from './kernel-kit.ts';
 
 interface Vector {
   readonly account_id: string;
@@ -129,7 +129,7 @@ describe('shard hash', () => {
             () => {
               const events = eventsOf(accountIds);
               if (lie !== null) events.columns.header[lie.at] = lie.value;
-              return { events, out: soil({ buffer: new ArrayBuffer(64 + room * 4) }, 3) };
+              return { events, out: fillWithPattern({ buffer: new ArrayBuffer(64 + room * 4) }, 3) };
             },
             (kernels, { events, out }) => {
               kernels.shardOf(events, shards, new Int32Array(out.buffer, 64));

@@ -1,4 +1,4 @@
-/** Hostile batches, and a comparison of two kernels over every byte. */
+/** Hostile batches, and a comparison of two kernels byte by byte. */
 import fc from 'fast-check';
 import { loadKernels } from '../../src/addon/load.ts';
 import type { Kernels } from '../../src/addon/surface.ts';
@@ -18,7 +18,7 @@ export interface BatchPlan {
   readonly rows: readonly Row[];
   readonly arena: Uint8Array;
   readonly arenaUsed: number;
-  /** Header word that is overwritten, and its new value. */
+  /** Header word that is overwritten, and its wrong value. */
   readonly lie: { readonly word: number; readonly value: number } | null;
   readonly shared: boolean;
 }
@@ -28,8 +28,8 @@ const u32 = fc.oneof(
   fc.constantFrom(0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fffb, 0xffff_ffff),
 );
 
-/** Batches whose values are mostly cut from `values`, sometimes with wrong spans, rarely with wrong
- *  headers. */
+/** Batches whose values are mostly slices of `values`, sometimes with wrong spans, rarely with
+ *  wrong headers. */
 export function batchPlans(values: fc.Arbitrary<Uint8Array>): fc.Arbitrary<BatchPlan> {
   return fc
     .record({
@@ -88,9 +88,12 @@ export function batchOf(plan: BatchPlan): RecordBatch {
   return batch;
 }
 
-/** Fills everything behind the header with a pattern, which reveals writes to bytes that a kernel
- *  must not touch. */
-export function soil<B extends { readonly buffer: ArrayBufferLike }>(batch: B, pattern: number): B {
+/** Fills everything after the header with a pattern, which reveals writes to bytes that a kernel
+ *  must not change. */
+export function fillWithPattern<B extends { readonly buffer: ArrayBufferLike }>(
+  batch: B,
+  pattern: number,
+): B {
   const bytes = new Uint8Array(batch.buffer, BATCH_HEADER.BYTES);
   for (let i = 0; i < bytes.length; i++) bytes[i] = (pattern + i * 31) & 0xff;
   return batch;

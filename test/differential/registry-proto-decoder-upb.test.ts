@@ -1,4 +1,5 @@
-/** Protobuf decoder compared with upb's recorded answers for the same bytes, whole and damaged. */
+/** Compares the Protobuf decoder with upb's recorded answers for the same bytes, complete and
+ *  damaged. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +10,7 @@ import { messageOf } from '../property/registry-proto-decoder-kit.ts';
 
 interface Vector {
   readonly schema: string;
-  /** Null if protobuf refuses the bytes. */
+  /** Recorded value; null if protobuf refuses the bytes. */
   readonly payloads: ReadonlyArray<readonly [hex: string, answer: unknown]>;
 }
 
@@ -31,7 +32,7 @@ function recorded(value: unknown): unknown {
 }
 
 describe('recorded payloads', () => {
-  it('the recording holds hundreds of payloads, nearly half of them refused', () => {
+  it('the recording contains hundreds of payloads, nearly half of them refused', () => {
     const answers = vectors.flatMap(({ payloads }) => payloads.map(([, answer]) => answer));
     expect(answers.length).toBeGreaterThan(400);
     expect(answers.filter((answer) => answer === null).length).toBeGreaterThan(answers.length * 0.4);

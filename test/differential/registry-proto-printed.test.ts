@@ -1,7 +1,7 @@
-/** Stored layout compared with the output of the printer of the existing registries.
+/** Compares the stored layout with the output of the printer of the existing registries.
  *
- *  That printer starts its text with two comments, keeps other comments, and sets blank lines in
- *  its own way. The other lines are compared byte for byte. registry-proto-text.test.ts tests the
+ *  That printer starts its text with two comments, keeps other comments, and sets blank lines by
+ *  its own rules. The other lines are compared byte for byte. registry-proto-text.test.ts tests the
  *  blank lines. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ const lines = (text: string): string[] =>
   text.split('\n').filter((line) => line.trim() !== '' && !line.trim().startsWith('// '));
 
 describe('printed texts', () => {
-  it('the recording holds at least 40 sources', () => {
+  it('the recording contains at least 40 sources', () => {
     expect(vectors.length).toBeGreaterThanOrEqual(40);
   });
 

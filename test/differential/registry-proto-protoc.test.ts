@@ -1,4 +1,4 @@
-/** Protobuf parser and its descriptors compared with the messages and output of protoc. */
+/** Compares the Protobuf parser and its descriptors with the messages and output of protoc. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -41,7 +41,7 @@ function referencesOf(source: string, made = new Map<string, ResolvedReference>(
 }
 
 describe('descriptors', () => {
-  it('the recording holds at least 40 files', () => {
+  it('the recording contains at least 40 files', () => {
     expect(files.length).toBeGreaterThanOrEqual(40);
   });
 
@@ -155,7 +155,7 @@ function optionBytesOf(fields: readonly WireField[]): Record<string, string[]> {
   return out;
 }
 
-/** Returns the fields of bytes that may be a message, else the bytes themselves. */
+/** Returns the fields of bytes that may be a message, otherwise the bytes themselves. */
 function partsOf(bytes: Buffer): string[] {
   const fields = readFields(bytes);
   if (fields === undefined || fields.length === 0) return [bytes.toString('hex')];
@@ -171,8 +171,8 @@ interface Verdict {
   readonly says: string;
 }
 
-/** Texts on which the registry decides otherwise, with the reason. */
-const OTHERWISE: ReadonlyMap<string, string> = new Map([
+/** Texts for which the registry's verdict differs, with the reason. */
+const DIFFERENT_VERDICTS: ReadonlyMap<string, string> = new Map([
   ['enum E { option allow_alias = true; A = 0; B = 1; }', 'a superfluous option has no effect'],
   ['message M { reserved 536870912; }', 'no field can have that number'],
   ['message M { reserved "1x"; }', 'no field can have that name'],
@@ -183,7 +183,7 @@ const OTHERWISE: ReadonlyMap<string, string> = new Map([
   ['', 'a schema declares something'],
   [
     'import "google/protobuf/any.proto"; import "google/protobuf/any.proto"; message M {}',
-    'existing registries take an import twice',
+    'existing registries accept a repeated import',
   ],
 ]);
 
@@ -207,13 +207,13 @@ describe('verdicts', () => {
         expect(refusal.message).toMatch(/^invalid Protobuf schema: ./);
       }
       const body = source.replace(/^[^\n]*\n/, '');
-      if ((refusal === undefined) !== accepted && !OTHERWISE.has(body))
+      if ((refusal === undefined) !== accepted && !DIFFERENT_VERDICTS.has(body))
         differing.push(`${source} | ${says} | ${refusal?.message}`);
     }
     expect(differing).toEqual([]);
   });
 
-  it('our parser names the line that protoc names', () => {
+  it('our parser reports the same line as protoc', () => {
     const elsewhere: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       const line = /^(\d+):\d+:/.exec(says)?.[1];
@@ -223,7 +223,7 @@ describe('verdicts', () => {
         protoLink(source);
       } catch (thrown) {
         const { details, message } = thrown as { details: { line?: number }; message: string };
-        // Error without a place: the file declares nothing.
+        // An error without a line: the file declares nothing.
         if (details.line !== undefined && String(details.line) !== line)
           elsewhere.push(`${source} | ${says} | ${message}`);
       }

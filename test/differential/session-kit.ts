@@ -1,5 +1,5 @@
-/** Kit for session states: batches admitted at any time, a model of intervals for each key, and the
- *  observable state. */
+/** Kit for session states: batches admitted without a time check, a model of intervals for each
+ *  key, and the observable state. */
 
 import type { RowRun, SessionState } from '../../src/addon/window-surface.ts';
 import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
@@ -123,7 +123,7 @@ export function readOut(run: RowRun, pageRows = 7): Uint8Array {
   return rows;
 }
 
-/** Returns everything that a state reports without changing. */
+/** Returns all counters and sizes of a state. */
 export const scalarsOf = (state: SessionState): readonly number[] => [
   state.sessionCount(),
   state.mergedCount(),

@@ -1,5 +1,5 @@
 /** Open sessions extracted in parts and merged again: the addon and the reference implementation
- *  write the same bytes, and both equal the rule applied to all events together. */
+ *  write the same bytes, and both equal the rule applied to all events. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/addon/window-surface.ts';
@@ -30,7 +30,7 @@ type Event = typeof events extends fc.Arbitrary<ReadonlyArray<infer E>> ? E : ne
 const order = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
 const timeOf = ({ at }: Event, gapMs: number): bigint => (at * BigInt(gapMs)) / 16n;
 
-/** Model: the events of a key in the order of their times; a step of the gap or more starts a
+/** Model: the events of a key in event-time order; a distance of the gap or more starts a
  *  session. */
 function byTheRule(all: readonly Event[], gapMs: number): Session[] {
   const sessions: Session[] = [];
@@ -180,7 +180,7 @@ describe('session merge', () => {
     );
   });
 
-  it('the session merge joins a session across page ends, however many pages it has', () => {
+  it('the session merge joins a session across any number of pages', () => {
     const one = (start: bigint, last: bigint, key = 7n): Session => ({
       ...{ key, start, last },
       ...{ count: 1n, sum: 1n, min: 1n, max: 1n },

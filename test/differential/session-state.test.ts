@@ -1,4 +1,4 @@
-/** Open sessions: the addon and the reference implementation hold, write and release the same
+/** Open sessions: the addon and the reference implementation store, write and release the same
  *  bytes, and both equal a list of intervals for each key. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -70,7 +70,7 @@ function filled(state: SessionState, batches: readonly (readonly EventRow[])[]):
 }
 
 describe('session state', () => {
-  it('the session state holds, reports, encodes and fires the same on both sides, as the rules demand', async () => {
+  it('the session state stores, reports, encodes and fires the same on both sides, as the rules demand', async () => {
     await fc.assert(
       fc.asyncProperty(courses, gaps, bases, shardCounts, async (course, gapMs, base, shards) => {
         const states = SIDES.map((kernels) => kernels.openSessions(gapMs, shards));
@@ -131,7 +131,7 @@ describe('session state', () => {
     );
   });
 
-  it('the session state does not depend on where batches are cut, nor on the order of loads', async () => {
+  it('the session state depends neither on the batch sizes nor on the order of loads', async () => {
     await fc.assert(
       fc.asyncProperty(
         courses,
@@ -175,7 +175,8 @@ describe('session state', () => {
       state.load(rowsOfSessions(starts.map((start) => one(start, start))), 20);
       expect([state.sessionCount(), state.mergedCount()]).toEqual([20, 0]);
       state.load(rowsOfSessions([one(90n, 310n)]), 1);
-      // One gap from both ends: 80 and 320 stay, 100 to 300 are one session.
+      // At a distance of one gap from both ends: 80 and 320 stay separate, 100 to 300 become one
+      // session.
       expect([state.sessionCount(), state.mergedCount()]).toEqual([10, 10]);
       expect(sessionsOf(found(state, 7n)).map(({ start, last }) => [start, last])).toEqual([
         ...[0n, 20n, 40n, 60n, 80n].map((at) => [at, at]),
@@ -294,8 +295,8 @@ describe('decoder of partial sessions', () => {
     const one = { accountId: 0x1234n, value: -3n, eventTs: -1n };
     const head = (length: number, least: string): string =>
       `4d53443102000000${hexOf(Uint8Array.of(length).buffer)}000000010000003c00000000000000${least}`;
-    // Lengths and integers of account, start, count - 1 and value. Sessions of more events add
-    // nothing here.
+    // Lengths, then the integers of account, start, count - 1 and value. Sessions of several events
+    // would add more columns.
     const columns = '023412' + '00' + '00' + '0105';
     const minusOne = 'ffffffffffffffff';
     for (const kernels of SIDES) {

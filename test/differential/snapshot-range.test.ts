@@ -1,4 +1,4 @@
-/** Snapshots during ingestion: ranges are copied between batches, in pages, and later changes are
+/** Snapshots during ingestion: ranges are copied in pages between batches, and later changes are
  *  applied from the deltas. The result equals the state, on both sides and across them. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -23,8 +23,8 @@ import {
 
 const SLICE_MS = 1000;
 
-/** Common interface of both states, by slice if there are slices. */
-interface Held {
+/** Common interface of both states; sessions count as one slice. */
+interface StateUnderTest {
   take(batch: Batches): Uint8Array;
   parts(): readonly number[];
   copyRange(part: number, range: number, cursor: Float64Array, into: RowBytes): number;
@@ -33,7 +33,7 @@ interface Held {
   rest(): Promise<unknown>;
 }
 
-function windows(kernels: WindowKernels, shards: number): Held {
+function windows(kernels: WindowKernels, shards: number): StateUnderTest {
   const state = kernels.open(SLICE_MS, shards);
   return {
     take(batch) {
@@ -53,7 +53,7 @@ function windows(kernels: WindowKernels, shards: number): Held {
   };
 }
 
-function sessions(kernels: WindowKernels, shards: number): Held {
+function sessions(kernels: WindowKernels, shards: number): StateUnderTest {
   const state = kernels.openSessions(300, shards);
   return {
     take(batch) {
@@ -76,7 +76,7 @@ const draws = (seed: number): ((below: number) => number) => {
   };
 };
 
-/** Few keys and many keys, so that a table grows while it is copied. */
+/** Batches over few or many keys, so that a table grows while it is copied. */
 function batchOf(draw: (below: number) => number, keyCount: number): EventRow[] {
   return Array.from({ length: 1 + draw(120) }, () => ({
     accountId: BigInt(draw(keyCount)) * 0x9e37_79b9n,

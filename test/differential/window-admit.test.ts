@@ -33,8 +33,8 @@ const NEXT_END = WINDOW_CLOCK.NEXT_END / 8;
 const FRONTIER = WINDOW_CLOCK.FRONTIER / 8;
 const cell = (at: number): number => at / 8;
 
-/** Runs a sequence and returns every byte of output. Moving the clock past the due time fires
- *  windows. */
+/** Runs a sequence and returns every output byte. When the watermark passes the next due end, it
+ *  moves that end on, as a firing does. */
 function run(
   kernels: WindowKernels,
   course: Course,
@@ -58,8 +58,8 @@ function run(
     for (let from = 0; from < rows.length; ) {
       const { records, events, admitted, refused } = batches;
       // Every second batch passes no buffer for refusals.
-      const asked = batch % 2 === 0 ? refused : undefined;
-      const taken = kernels.admit(clock, progress, records, events, from, admitted, asked);
+      const refusals = batch % 2 === 0 ? refused : undefined;
+      const taken = kernels.admit(clock, progress, records, events, from, admitted, refusals);
       from += taken;
       const buffers = [clock.buffer, progress.buffer, admitted.buffer, refused.buffer];
       log.push([taken, ...buffers.map(hexOf)]);
@@ -101,7 +101,7 @@ describe('admission', () => {
     );
   });
 
-  it('admission refuses the same cells and headers on both sides and leaves the same bytes', () => {
+  it('both sides refuse the same cells and headers and leave the same bytes', () => {
     const numbers = fc.oneof(
       fc.constantFrom(Number.NaN, Infinity, -Infinity, -1, 0.5, 2 ** 53, 2 ** 60, -(2 ** 60), 1e300, 3),
       fc.double({ noNaN: false }).filter((value) => !Object.is(value, -0)),
@@ -256,7 +256,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     }
   });
 
-  it('a partition that returns behind the watermark has its rows dropped, however many arrive together', () => {
+  it('rows of a partition that returns behind the watermark are dropped, however many arrive together', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     progress[PROGRESS_CELLS + cell(PARTITION_PROGRESS.IDLE)] = 1;
@@ -371,7 +371,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     expect(field(progress, 1, PARTITION_PROGRESS.DROPPED_LATE)).toBe(1);
   });
 
-  it('an idle partition holds nothing back and returns behind the watermark, which does not fall', () => {
+  it('an idle partition does not hold the watermark back, and the watermark does not fall when the partition returns behind it', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     progress[PROGRESS_CELLS + cell(PARTITION_PROGRESS.IDLE)] = 1;

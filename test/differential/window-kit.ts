@@ -1,4 +1,5 @@
-/** Kit for window kernels: both sides, batches made from plain rows, and the observable state. */
+/** Kit for window kernels: both implementations, batches made from plain rows, and the observable
+ *  state. */
 import fc from 'fast-check';
 import type { SortedRun, WindowKernels, WindowState } from '../../src/addon/window-surface.ts';
 import { loadWindowKernels } from '../../src/addon/windows.ts';
@@ -54,7 +55,7 @@ export function batchesOf(rows: readonly EventRow[], shared = false): Batches {
   return { records, events, admitted, refused: RefusedBatch.create(capacity, shared) };
 }
 
-/** Admits every row to its slice, at any time. */
+/** Admits every row to its slice without a time check. */
 export function admitAll(batches: Batches, sliceMs: bigint): void {
   const { events, admitted } = batches;
   for (let row = 0; row < events.rowCount; row++) {
@@ -100,7 +101,7 @@ export function rowsOf(run: SortedRun, pageRows: number): Uint8Array {
   return rows;
 }
 
-/** Removes and returns everything that a state holds, slice by slice. */
+/** Removes and returns everything that a state contains, slice by slice. */
 export async function emptied(state: WindowState, pageRows = 7): Promise<ReadonlyArray<readonly unknown[]>> {
   const found: Array<readonly unknown[]> = [];
   for (const start of slicesOf(state)) {

@@ -1,12 +1,12 @@
-/** Space reserved before a load: rows in the order of their ranges give the same rows, in a table
- *  that does not grow. */
+/** Space reserved before a load: rows loaded in the order of their ranges give the same state, in a
+ *  table that does not grow. */
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../src/addon/window-surface.ts';
 import { admitAll, batchesOf, deltasOf, emptied, outcome, ROW_BYTES, SIDES } from './window-kit.ts';
 
 const KEYS = 2700;
 
-describe.each(SIDES)('reserved room of $name', (kernels) => {
+describe.each(SIDES)('reserved space of $name', (kernels) => {
   const rowsOf = (): { readonly rows: Uint8Array; readonly count: number } => {
     const state = kernels.open(10, 1);
     const batches = batchesOf(
@@ -27,7 +27,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     return { rows, count };
   };
 
-  it('reserved room changes only the places of rows', async () => {
+  it('reserved space changes only the positions of rows', async () => {
     const { rows, count } = rowsOf();
     expect(count).toBe(KEYS);
     const plain = kernels.open(10, 3);
@@ -45,7 +45,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     expect(await contents(roomy)).toEqual(await contents(plain));
   });
 
-  it('reserved room is allocated immediately, however many rows are announced', () => {
+  it('reserved space is allocated immediately, however many rows are announced', () => {
     const rows = 1_000_000;
     const state = kernels.open(10, 2);
     state.reserve(0, rows);
@@ -57,7 +57,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     sessions.close();
   });
 
-  it('unused reserved room is not treated as rows', async () => {
+  it('unused reserved space is not treated as rows', async () => {
     const keys = 300_000;
     const state = kernels.open(10, 1);
     const row = new BigInt64Array(keys * (ROW_BYTES / 8));
@@ -77,7 +77,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     state.close();
   });
 
-  it('session states reserve room in the same way', async () => {
+  it('session states reserve space in the same way', async () => {
     const sessions = kernels.openSessions(5, 2);
     sessions.reserve(5000);
     const bytes = sessions.bytes();
@@ -92,7 +92,7 @@ describe.each(SIDES)('reserved room of $name', (kernels) => {
     expect(run.rowCount).toBe(count);
   });
 
-  it('reserved room without a slice is refused', () => {
+  it('reserved space without a slice is refused', () => {
     const state = kernels.open(10, 1);
     expect(outcome(() => state.reserve(5, 1))).toBe('out_of_range');
     expect(outcome(() => state.reserve(10, -1))).toBe('out_of_range');

@@ -1,5 +1,5 @@
-/** Keyed state, sorted runs, merges and deltas: the addon and the reference implementation hold and
- *  write the same bytes, and both equal a plain map. */
+/** Keyed state, sorted runs, merges and deltas: the addon and the reference implementation store
+ *  and write the same bytes, and both equal a plain map. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ENTRY_BYTES } from '../../src/addon/reference/window/table.ts';
@@ -64,7 +64,7 @@ function filled(
 
 const scalarsOf = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
 
-/** Expected content by a map of BigInts, in the form of `emptied`, without the bytes of memory. */
+/** Expected content of a state, by a map of BigInts, in the form of `emptied` without the sizes. */
 function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]): unknown {
   const slices = new Map<bigint, Map<bigint, bigint[]>>();
   const width = BigInt(sliceMs);
@@ -95,7 +95,7 @@ function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]):
 }
 
 describe('keyed state', () => {
-  it('the keyed state holds, reports and encodes the same on both sides, whatever the batches', async () => {
+  it('the keyed state stores, reports and encodes the same on both sides for any batches', async () => {
     await fc.assert(
       fc.asyncProperty(
         batchLists,
@@ -148,7 +148,7 @@ describe('keyed state', () => {
     );
   });
 
-  it('the keyed state grows equally on both sides and expects as many keys in the next slice as in the last', async () => {
+  it('the keyed state grows equally on both sides and reserves for the next slice as many keys as the last one had', async () => {
     const many = (start: bigint, count: number): EventRow[] =>
       Array.from({ length: count }, (_, i) => ({
         accountId: BigInt(i) * 0x9e37n,
@@ -160,7 +160,7 @@ describe('keyed state', () => {
         const { state } = filled(kernels, 10, 3, [many(0n, 5000)]);
         const sizes = [state.bytes()];
         (await state.seal(0)).close();
-        // The following slice, one far ahead, one behind, and another slice that follows the first.
+        // The next slice, a slice far ahead, a slice far back, and another slice after the first.
         for (const start of [10n, 10_000n, -50n, 20n]) {
           const batch = batchesOf(many(start, 1));
           admitAll(batch, 10n);

@@ -1,5 +1,5 @@
-/** The broker bench in its smoke form: it runs, both sides sum the same bytes, and it compares what
- *  it should. */
+/** Smoke run of the broker bench: both sides read the same bytes, and the results have the expected
+ *  metrics and goals. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/broker.ts';
 import { sharedStack } from '../fixtures/stack.ts';

@@ -1,5 +1,5 @@
-/** The broker client's handles: closed twice, used after close, confused, forgotten, and left open
- *  by dying workers. */
+/** Handles of the native broker client: closed twice, used after close, of the wrong kind,
+ *  garbage-collected, and left open by workers that end. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -20,7 +20,7 @@ const consumer = (properties: readonly string[] = NOWHERE) => addon.brokerConsum
 const producer = (properties: readonly string[] = NOWHERE.slice(0, 2)) =>
   addon.brokerProducerOpen(properties);
 
-async function topicOfOne(): Promise<string> {
+async function topicOfThreeRecords(): Promise<string> {
   const topic = fresh('handles');
   const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'handles', connectTimeoutMs: 60_000 });
   await admin.createTopics([{ topic, partitions: 1 }]);
@@ -58,9 +58,9 @@ describe('broker handles', () => {
   it('a broker call refuses a handle of another kind and every imitation of a handle', () => {
     const one = consumer();
     const two = producer();
-    for (const stranger of [two, {}, null, undefined, 1, 'consumer', Object.create(one)]) {
-      expect(() => addon.brokerConsumerPositions(stranger as never)).toThrow(TypeError);
-      expect(() => addon.brokerConsumerClose(stranger as never)).toThrow(TypeError);
+    for (const imposter of [two, {}, null, undefined, 1, 'consumer', Object.create(one)]) {
+      expect(() => addon.brokerConsumerPositions(imposter as never)).toThrow(TypeError);
+      expect(() => addon.brokerConsumerClose(imposter as never)).toThrow(TypeError);
     }
     expect(() => addon.brokerProducerFlush(one as never, 1)).toThrow(TypeError);
     addon.brokerConsumerClose(one);
@@ -100,7 +100,7 @@ describe('broker handles', () => {
   });
 
   it('a producer refuses a span outside the arena and sends nothing', async () => {
-    const topic = await topicOfOne();
+    const topic = await topicOfThreeRecords();
     const handle = producer(['metadata.broker.list', brokers]);
     const batch = RecordBatch.create(2, 16);
     batch.append({ partition: 0, value: Uint8Array.of(1) });
@@ -137,7 +137,7 @@ describe('broker handles', () => {
   });
 
   it('broker handles end with a worker that exits or is terminated in the middle of its calls', async () => {
-    const topic = await topicOfOne();
+    const topic = await topicOfThreeRecords();
     const ends = [true, false, true, false].map(async (exits) => {
       const batch = RecordBatch.create(16, 1024).buffer as ArrayBuffer;
       const worker = new Worker(new URL('./broker-handles.worker.mjs', import.meta.url), {

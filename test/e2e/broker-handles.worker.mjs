@@ -1,4 +1,5 @@
-// A worker that leaves its clients open, in the middle of calls, when it is told or by itself.
+// Worker that leaves its clients open in the middle of calls. It exits by itself if `exits` is set;
+// otherwise the test terminates it.
 import { pathToFileURL } from 'node:url';
 import { parentPort, workerData } from 'node:worker_threads';
 

@@ -1,5 +1,5 @@
-/** A broker that is killed in mid-stream and started again: nothing lost, nothing twice, order
- *  kept, errors as values. */
+/** A broker is killed in the middle of a stream and started again: no record is lost, duplicated or
+ *  reordered, and errors are reported as values. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
@@ -23,7 +23,8 @@ beforeAll(async () => {
 }, START_TIMEOUT_MS);
 afterAll(() => own.close());
 
-/** Numbers read, by partition, until `total` rows came. */
+/** Returns the numbers read, by partition, and the names of the events seen, once `total` rows
+ *  arrived. */
 async function readAll(
   consumer: BatchConsumer,
   total: number,
@@ -48,7 +49,7 @@ async function readAll(
 }
 
 for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
-  it(`${driver.name} streams through the death of the broker`, async () => {
+  it(`${driver.name} continues streaming after the broker was killed and restarted`, async () => {
     const common = { brokers, clientId: 'restart', connectTimeoutMs: 60_000 };
     const topic = fresh('restart');
     const admin = await driver.admin(common);

@@ -1,6 +1,6 @@
-/** docs/how-to/gate.md is true: the scripts of its recipes are run in a git repository of their own
- *  against a registry. They pass on main, and fail on a change that breaks readers, which the
- *  registry refuses as well. */
+/** Verifies docs/how-to/gate.md: runs the scripts of its recipes in a new git repository against a
+ *  registry. They pass on main and fail on a change that breaks readers, which the registry refuses
+ *  too. */
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -146,8 +146,8 @@ describe('gate recipes', () => {
     const script = scriptOf(offline);
     const env = { BASE: 'origin/main', MILLRACE_REGISTRY: 'http://127.0.0.1:9' };
     expect(await shell(script, dir, env)).toMatchObject({ code: 0 });
-    // A number that is removed on main and used again in the change: only the history of the file
-    // reveals it.
+    // A number that main removed and the change uses again: only the history of the file reveals
+    // it.
     const without = GOOD['refunds.proto'].replace(/.*cents.*\n/, '');
     write(dir, { 'refunds.proto': without });
     await shell('git commit -q -am second && git update-ref refs/remotes/origin/main main', dir);
@@ -179,7 +179,7 @@ describe('gate recipes', () => {
     expect(existsSync(path)).toBe(true);
     write(dir, { 'orders.avsc': BAD['orders.avsc'] });
     expect((await shell('git add . && git commit -q -m broken', dir)).code).not.toBe(0);
-    // The staged files are the ones that would be committed.
+    // The hook checks the staged files, not the working tree.
     write(dir, GOOD);
     expect((await shell('git commit -q -m broken', dir)).code).not.toBe(0);
     write(dir, { 'orders.avsc': `${GOOD['orders.avsc']}\n` });
@@ -197,14 +197,14 @@ it('compat-check finds files and folders of a git revision from any working dire
     expect(code).toBe(1);
     expect(stdout).toContain('AVRO_READER_FIELD_WITHOUT_DEFAULT');
   }
-  // In a folder every file is a version, and the last one by name has another format.
+  // In a folder every file is a version; the last one by name has another format.
   const folder = await ask('git:HEAD:schemas', 'schemas');
   expect(folder.stdout).toContain('compared with HEAD:schemas/refunds.proto');
   expect((await ask('git:HEAD:schemas/none.avsc', 'schemas')).code).toBe(4);
 });
 
 describe('registry behind the gate', () => {
-  it('the registry refuses what the gate refuses', async () => {
+  it('the registry refuses the schemas that the gate refuses', async () => {
     expect((await post('orders-value', BAD['orders.avsc'], 'AVRO')).status).toBe(409);
     expect((await post('refunds-value', BAD['refunds.proto'], 'PROTOBUF')).status).toBe(409);
   });

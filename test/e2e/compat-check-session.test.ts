@@ -1,6 +1,6 @@
-/** docs/tutorials/compat-check.md is true: its commands are run and give the output that it shows.
- *  With MILLRACE_RECORD=1 the output of this run replaces the page's. Read the diff before a
- *  commit. */
+/** Verifies docs/tutorials/compat-check.md: runs its commands and compares their output with the
+ *  page. With MILLRACE_RECORD=1 this run's output replaces the output in the page; read the diff
+ *  before a commit. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';

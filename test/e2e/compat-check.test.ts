@@ -1,4 +1,4 @@
-/** compat-check against a registry of its own, and against servers with wrong answers. */
+/** compat-check against a real registry process and against stub servers with wrong answers. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -36,7 +36,7 @@ function file(name: string, text: string): string {
 }
 
 afterEach(() => {
-  // The command sets the exit code of the test's process.
+  // The command sets process.exitCode of the test runner.
   process.exitCode = undefined;
 });
 afterAll(() => {
@@ -68,7 +68,7 @@ async function register(
   expect(await call('POST', `/subjects/${subject}/versions`, { schema, schemaType, references })).toBe(200);
 }
 
-/** Registry that answers from a table, and 404 40401 for anything else. */
+/** Starts a stub registry that answers from a table, and with 404 40401 for anything else. */
 async function stub(answers: Readonly<Record<string, unknown>>, status = 200): Promise<string> {
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?')[0] as string;
@@ -103,7 +103,7 @@ describe('exit codes', () => {
     const path = file('order.avsc', record(NOTE));
     const { code, stdout } = await ask('orders-value', path);
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^orders-value: INCOMPATIBLE under BACKWARD: 1 finding stands against it$/m);
+    expect(stdout).toMatch(/^orders-value: INCOMPATIBLE under BACKWARD: 1 refusing finding$/m);
     expect(stdout).toContain(`1. ${path}:9:5: field "note" has no default`);
     expect(stdout).toContain('rule     AVRO_READER_FIELD_WITHOUT_DEFAULT at Order.note');
     expect(stdout).toMatch(/bytes +[0-9a-f]+ \(\d+ bytes?; decoding breaks at byte \d+\)/);
@@ -114,13 +114,17 @@ describe('exit codes', () => {
   it.each([
     ['no file is named', ['-subject=s'], 'usage'],
     ['no subject is named', ['-proposed=x'], 'usage'],
-    ['the file is not there', ['-subject=s', '-proposed=nowhere.avsc'], 'bad_file'],
-    ['a mode is none', ['-subject=s', '-proposed=x', '-mode=SIDEWAYS'], 'bad_value'],
-    ['a reference is no pair', ['-subject=s', '-proposed=x', '-reference=file'], 'bad_value'],
-    ['a patch is asked as a report', ['-subject=s', '-proposed=x', '-fix', '-output=junit'], 'usage'],
-    ['a revision is a flag', ['-proposed=knip.json', '-against=git:--help:x', '-format=json'], 'bad_value'],
-    ['a revision is not there', ['-proposed=knip.json', '-against=git:nope:x', '-format=json'], 'bad_file'],
-    ['a rule is none', ['-explain=AVRO_NOTHING'], 'bad_value'],
+    ['the file does not exist', ['-subject=s', '-proposed=nowhere.avsc'], 'bad_file'],
+    ['a mode is unknown', ['-subject=s', '-proposed=x', '-mode=SIDEWAYS'], 'bad_value'],
+    ['a reference has no equals sign', ['-subject=s', '-proposed=x', '-reference=file'], 'bad_value'],
+    ['a patch is requested as a report', ['-subject=s', '-proposed=x', '-fix', '-output=junit'], 'usage'],
+    [
+      'a revision looks like a flag',
+      ['-proposed=knip.json', '-against=git:--help:x', '-format=json'],
+      'bad_value',
+    ],
+    ['a revision does not exist', ['-proposed=knip.json', '-against=git:nope:x', '-format=json'], 'bad_file'],
+    ['a rule is unknown', ['-explain=AVRO_NOTHING'], 'bad_value'],
   ])('compat-check exits 2 where %s', async (_why, argv, error) => {
     const { code, stdout, stderr } = await gate(...argv);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
@@ -205,7 +209,7 @@ describe('comparison', () => {
     expect((await ask('steps-value', path, '-mode=NONE')).code).toBe(0);
   });
 
-  it('compat-check compares with field numbers of deleted versions', async () => {
+  it('compat-check compares with the field numbers of deleted versions', async () => {
     await register('gone-value', proto('  string phone = 2;\n'), 'PROTOBUF');
     await register('gone-value', proto(''), 'PROTOBUF');
     const path = file('order.proto', proto('  string region = 2;\n'));
@@ -386,7 +390,7 @@ describe('disagreeing registry', () => {
     const argv = [`-registry=${url}`, '-subject=s', `-proposed=${file('order.avsc', record(NOTE))}`];
     const { code, stdout } = await gate(...argv);
     expect(code).toBe(1);
-    expect(stdout).toContain('The registry would take it; what is judged here counts.');
+    expect(stdout).toContain('The registry would accept it; the verdict of this check counts.');
   });
 
   it('an unreadable stored schema fails compat-check although the registry agrees', async () => {

@@ -1,4 +1,4 @@
-/** Member of a consumer group that commits each batch while others join, leave, and delay a
+/** A member of a consumer group commits each batch while other members join, leave, and delay a
  *  rebalance. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
@@ -24,7 +24,7 @@ const producer = await driver.producer({
   clientId: 'consumer-rebalance',
   connectTimeoutMs: 60_000,
 });
-/** A second passes in a millisecond, so every batch is followed by a commit. */
+/** Runs 1000 times as fast as real time, so that every batch is followed by a commit. */
 const clock = { ...realClock, monotonicMs: () => realClock.monotonicMs() * 1000 };
 const READER = parseSchema('AVRO', '{"type":"record","name":"R","fields":[]}');
 const closing: Array<() => Promise<unknown>> = [() => producer.close()];
@@ -32,7 +32,7 @@ afterAll(async () => {
   for (const close of closing.reverse()) await close();
 });
 
-/** Tombstones are read without a registry. */
+/** Tombstones, which are decoded without a registry. */
 const records = (count: number) =>
   Array.from({ length: count }, (_, i) => ({
     partition: i % PARTITIONS,
@@ -46,8 +46,8 @@ async function topicOf(name: string): Promise<string> {
   return topic;
 }
 
-/** Starts a member of the group with the topic's name, and returns the positions of the records
- *  that it wrote. */
+/** Starts a member of the group that has the topic's name. `seen` holds the positions of the
+ *  records that the member wrote to its sink. */
 function start(topic: string) {
   const drain = new AbortController();
   const metrics = new Metrics();
@@ -130,7 +130,7 @@ it('a consumer continues to read in the middle of a rebalance, and commits after
   await reads(20);
   await gathered;
   await other.stall();
-  // The rebalance ends only below: a commit that waits for it would block these reads forever.
+  // The rebalance ends only below: a commit that waits for the rebalance would block these reads.
   for (let round = 0; round < 3; round++) await reads(4);
   await other.complete();
   await reads(4);
@@ -139,7 +139,7 @@ it('a consumer continues to read in the middle of a rebalance, and commits after
   expect(new Set(one.seen).size).toBe(36);
 });
 
-it('a consumer shares with a joining member, and takes its partitions back without a gap', async () => {
+it('a consumer shares with a joining member, and gets its partitions back without a gap', async () => {
   const topic = await topicOf('joined');
   const first = start(topic);
   let sent = 0;

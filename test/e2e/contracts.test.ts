@@ -1,4 +1,4 @@
-/** registry, producer and consumer on a real broker, as a user runs them: kills, an unavailable
+/** registry, producer and consumer as real processes on a real broker: kills, an unavailable
  *  registry, bad input. */
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -115,18 +115,20 @@ describe('consumer groups', () => {
       const subject = name('drain-value');
       const count = 5000;
       expect(await produce(subject, count)).toMatchObject({ code: 0 });
-      // The records of an evicted member would be read again.
-      const patient = '-session-timeout=45s';
+      // A member that misses its session timeout would be evicted, and its records read again.
+      const sessionTimeout = '-session-timeout=45s';
       const first = startConsumer(
         own,
-        consumer(subject, 'drained.jsonl', '-batch-rows=100', patient),
+        consumer(subject, 'drained.jsonl', '-batch-rows=100', sessionTimeout),
         'drained',
       );
       await until('the first lines', async () =>
         (await lines('drained.jsonl')).length > 300 ? true : undefined,
       );
       await first.drain();
-      expect((await runConsumer(own, consumer(subject, 'rest.jsonl', '-exit-at-end', patient))).code).toBe(0);
+      expect(
+        (await runConsumer(own, consumer(subject, 'rest.jsonl', '-exit-at-end', sessionTimeout))).code,
+      ).toBe(0);
       const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
       expect(all).toHaveLength(count);
       expect(ids(all)).toEqual(wanted(count));
@@ -174,12 +176,12 @@ describe('registry process', () => {
   });
 
   itFull(
-    'an unreachable registry pauses the consumer, which quarantines nothing and reads everything afterwards',
+    'an unreachable registry pauses the consumer, which quarantines nothing and reads all records afterwards',
     async () => {
       const subject = name('away-value');
       const store = `file:${join(own.dir, 'away')}`;
-      // A fixed port: the system could give a random port to another test while the registry is
-      // down.
+      // A fixed port: while the registry is down, the system could give a random port to another
+      // test.
       const first = await serve(store, `-listen=127.0.0.1:${await freePort()}`);
       const at = (base: string): readonly string[] => [
         `-brokers=${stack.brokers}`,
@@ -193,7 +195,7 @@ describe('registry process', () => {
       for (const version of [1, 2] as const) {
         await registerOrder(first.url, subject, version);
       }
-      // The consumer has loaded its reader schema, version 2, and not yet the writer's.
+      // The consumer has loaded its reader schema, version 2, but not yet the writer schema.
       const reading = startConsumer(own, [...at(first.url), `-out=file:${out}`], 'away');
       const address = await reading.address();
       const metric = async (line: RegExp): Promise<number> =>
@@ -201,8 +203,7 @@ describe('registry process', () => {
       await until('the consumer to be ready', async () =>
         (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
       );
-      // Version 1 is registered, so the producer gets its id from another instance that is still
-      // running.
+      // The subject has version 1, so the producer can get its id from another running registry.
       const other = await serve('memory');
       await registerOrder(other.url, subject, 1);
       await first.child.die();
@@ -212,16 +213,16 @@ describe('registry process', () => {
       await until('the pause', async () =>
         (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
       );
-      // Listens at the registry's address and closes each connection.
+      // Accepts connections at the registry's address and closes each of them.
       let attempts = 0;
-      const hangingUp = createServer((socket) => {
+      const closingServer = createServer((socket) => {
         attempts++;
         socket.on('error', () => {}).destroy();
       });
-      hangingUp.listen(Number(new URL(first.url).port), '127.0.0.1');
+      closingServer.listen(Number(new URL(first.url).port), '127.0.0.1');
       await until('three attempts to reach the registry', () => attempts >= 3);
-      hangingUp.close();
-      await once(hangingUp, 'close');
+      closingServer.close();
+      await once(closingServer, 'close');
       expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
       await serve(store, `-listen=${new URL(first.url).host}`);
       await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
@@ -233,7 +234,7 @@ describe('registry process', () => {
 });
 
 describe('records above one megabyte', () => {
-  it('large records are quarantined untouched or decoded, into topics that are created large enough', async () => {
+  it('large records are quarantined untouched or decoded, and the topics are created with a sufficient record size limit', async () => {
     const subject = name('large-value');
     const topic = subject.replace(/-value$/, '');
     const out = name('large-decoded');
@@ -269,18 +270,18 @@ describe('records above one megabyte', () => {
   });
 });
 
-/** Returns the partitions of each member, from the log of their process. */
+/** Returns the partitions that each member holds, from the log of their process. */
 function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
   const held = new Map<number, Set<number>>();
   for (const line of log.split('\n')) {
     if (!line.startsWith('{') || !line.endsWith('}')) continue;
-    const said = JSON.parse(line) as Record<string, unknown>;
-    if (said['msg'] !== 'rebalance') continue;
-    const own = held.get(said['member'] as number) ?? new Set();
-    for (const partition of said['partitions'] as readonly number[])
-      if (said['kind'] === 'assigned') own.add(partition);
+    const entry = JSON.parse(line) as Record<string, unknown>;
+    if (entry['msg'] !== 'rebalance') continue;
+    const own = held.get(entry['member'] as number) ?? new Set();
+    for (const partition of entry['partitions'] as readonly number[])
+      if (entry['kind'] === 'assigned') own.add(partition);
       else own.delete(partition);
-    held.set(said['member'] as number, own);
+    held.set(entry['member'] as number, own);
   }
   return [...held.values()];
 }
@@ -297,10 +298,10 @@ describeFull('cold start', () => {
     const address = await reading.address();
     const metrics = async (): Promise<string> => scrape(address);
     const consumed = (count: number): Promise<true> =>
-      until(`${count} records`, async () =>
+      until(`${count} consumed records`, async () =>
         new RegExp(`^consumed_records_total ${count}$`, 'm').test(await metrics()) ? true : undefined,
       );
-    // Partitions that move meanwhile would be read twice, or late.
+    // Partitions that move during the test would be read twice or late.
     await until('both members to have partitions', async () =>
       heldBy(reading.log())
         .map((held) => held.size > 0)
@@ -311,7 +312,7 @@ describeFull('cold start', () => {
     expect(await produce(subject, 2000)).toMatchObject({ code: 0 });
     await consumed(2000);
     const topic = subject.replace(/-value$/, '');
-    // In one batch: an unknown id is cached for seconds only.
+    // One batch: an unknown id is cached for a few seconds only.
     await append(
       stack.brokers,
       topic,
@@ -323,8 +324,8 @@ describeFull('cold start', () => {
     );
     await consumed(2020);
     const text = await metrics();
-    // Two requests: its own reader version, and one unknown id; the writer's id is the reader's
-    // here.
+    // Two requests: one for the reader version and one for the unknown id. The writer's id equals
+    // the reader's.
     expect(
       /^registry_client_requests_total\{operation="schema_by_id",status="404"\} (\d+)$/m.exec(text)?.[1],
     ).toBe('1');
@@ -401,7 +402,7 @@ describe('bad input', () => {
       /the registry at http:\/\/127\.0\.0\.1:9 cannot be reached/,
     ],
     [
-      'producer: something else where the registry should be',
+      'producer: an invalid registry address',
       () => ['producer', ...base({ registry: 'nowhere' }), `-schema=${schemaFile(1)}`],
       2,
       /-registry=nowhere is not an address/,
@@ -455,7 +456,7 @@ describe('bad input', () => {
       /is AVRO, not PROTOBUF/,
     ],
     [
-      'consumer: an output that is none',
+      'consumer: an unknown kind of output',
       () => ['consumer', ...base({ subject: name('known') }), '-out=somewhere'],
       2,
       /-out=somewhere is not an output/,
@@ -477,13 +478,13 @@ describe('bad input', () => {
       /in use|busy/,
     ],
     [
-      'registry: a store that is none',
+      'registry: an unknown kind of store',
       () => ['registry', '-store=floppy', '-listen=127.0.0.1:0'],
       2,
       /-store=floppy is not a store/,
     ],
     [
-      'registry: a folder that cannot be made',
+      'registry: a folder that cannot be created',
       () => ['registry', `-store=file:${join(own.dir, 'plain-file', 'sub')}`, '-listen=127.0.0.1:0'],
       2,
       /cannot be a registry store: one of the folders above it is a file/,
@@ -491,8 +492,8 @@ describe('bad input', () => {
   ])('bad input ends a command with one error line: %s', async (_what, args, code, words) => {
     await registerOrder(url, name('known'), 1);
     const result = await own.run([...args(), '-log-level=silent']);
-    const said = result.stderr.split('\n').filter((line) => line.startsWith('error: '));
-    expect({ code: result.code, said }).toEqual({ code, said: [expect.stringMatching(words)] });
+    const errors = result.stderr.split('\n').filter((line) => line.startsWith('error: '));
+    expect({ code: result.code, errors }).toEqual({ code, errors: [expect.stringMatching(words)] });
   });
 
   it('a producer with a breaking schema exits with 1 and names the field', async () => {

@@ -1,7 +1,7 @@
-/** Kills of real processes under load that are known to have interrupted something: at a crash
- *  point, whose log line says how much was unfinished, or at a random moment, where the process is
- *  stopped first and the database is asked what it holds open. A kill that interrupted nothing does
- *  not count and is repeated. */
+/** Kills real processes under load and records what each kill interrupted. A kill happens at a
+ *  crash point, whose log line has the amount of unfinished work, or at a random moment. For a
+ *  random kill the process is stopped first and its open work is read from the database. A kill
+ *  that interrupted nothing does not count and is repeated. */
 import { readFileSync } from 'node:fs';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { Running } from '../fixtures/process.ts';
@@ -10,33 +10,33 @@ import { pause, realClock, until } from '../wait.ts';
 export interface Kill {
   readonly process: string;
   readonly point: string;
-  /** What the death left undone, counted in the unit of `evidence`. */
+  /** Amount of work that the kill interrupted, in the unit of `evidence`. */
   readonly unfinished: number;
   readonly evidence: string;
-  /** When it was dead, seconds since this process started. */
+  /** Time of death, in seconds since this process started. */
   readonly atSeconds: number;
-  /** Kills or looks that interrupted nothing before this one. */
+  /** Number of preceding kills or checks that interrupted nothing. */
   readonly repeated: number;
 }
 
-/** A process of the line, and what it leaves undone when it dies now. */
+/** Process that is killed, and the query for its unfinished work. */
 export interface Victim {
   readonly name: 'orders' | 'relay' | 'payments';
-  /** @param more flags after those of the line
-   *  @param name of its log */
+  /** @param more flags after the default flags
+   *  @param name name of the log file */
   readonly start: (more: readonly string[], name?: string) => Running;
-  /** Asked while the process stands still. */
+  /** Returns the unfinished work; called while the process is stopped. */
   readonly unfinished: () => Promise<{ readonly unfinished: number; readonly evidence: string } | undefined>;
 }
 
 export const now = (): number => Math.round(realClock.monotonicMs() / 100) / 10;
 
-/** Relay and payments die of rows, which come when orders is back. */
+/** Relay and payments reach their crash point only with rows, which arrive once orders is back. */
 const DIES_WITHIN_MS = 180_000;
 const ATTEMPTS_MAX = 400;
 const REPEATS_MAX = 5;
 
-/** The log line of a crash point. */
+/** Returns the log entry of a crash point. */
 function crashLine(logPath: string): { readonly point: string; readonly unfinished: number } | undefined {
   for (const line of readFileSync(logPath, 'utf8').split('\n')) {
     if (!line.includes('"crash point reached"')) continue;
@@ -46,35 +46,35 @@ function crashLine(logPath: string): { readonly point: string; readonly unfinish
   return undefined;
 }
 
-/** Runs the process until it kills itself at the point. */
+/** Starts the process until it kills itself at the crash point with unfinished work. */
 export async function killAtPoint(victim: Victim, point: string, after: number): Promise<Kill> {
   for (let repeated = 0; ; repeated++) {
     const name = `${victim.name}-${point}`;
     const one = victim.start([`-crash-point=${point}`, `-crash-after=${after}`], name);
-    let over: { readonly code: number | null; readonly signal: string | null } | undefined;
+    let exit: { readonly code: number | null; readonly signal: string | null } | undefined;
     void one.ended.then((how) => {
-      over = how;
+      exit = how;
     });
-    const how = await until(`the death of ${name}`, async () => over, DIES_WITHIN_MS);
-    const said = crashLine(one.logPath);
-    if (how.signal !== 'SIGKILL' || said?.point !== point)
+    const how = await until(`the death of ${name}`, async () => exit, DIES_WITHIN_MS);
+    const crash = crashLine(one.logPath);
+    if (how.signal !== 'SIGKILL' || crash?.point !== point)
       throw new Error(`${name} ended by itself: ${one.log().slice(-2000)}`);
-    if (said.unfinished > 0) {
+    if (crash.unfinished > 0) {
       const evidence = `log line of the crash point ${point}`;
       return {
         process: victim.name,
         point,
-        unfinished: said.unfinished,
+        unfinished: crash.unfinished,
         evidence,
         atSeconds: now(),
         repeated,
       };
     }
-    if (repeated >= REPEATS_MAX) throw new Error(`${name} never interrupted anything`);
+    if (repeated >= REPEATS_MAX) throw new Error(`${name} interrupted no work`);
   }
 }
 
-/** Stops the process at random moments until it stands amid something, then kills it. */
+/** Stops the process at random moments until it has unfinished work, then kills it. */
 export async function killAtRandom(victim: Victim, one: Running, random: () => number): Promise<Kill> {
   for (let repeated = 0; repeated < ATTEMPTS_MAX; repeated++) {
     await pause(20 + random() * 150);
@@ -86,11 +86,11 @@ export async function killAtRandom(victim: Victim, one: Running, random: () => n
     }
     one.kill('SIGCONT');
   }
-  throw new Error(`${victim.name} was never amid anything`);
+  throw new Error(`${victim.name} had no unfinished work at any of the random moments`);
 }
 
-/** Transactions that the processes of this name hold open, with their locks for writing, of one
- *  table where it is given. */
+/** Counts the open transactions of the processes with this name, and their row-exclusive locks (on
+ *  `table` if given). */
 export async function openTransactions(
   pool: SqlPool,
   applicationName: string,

@@ -1,10 +1,9 @@
-/** The crash matrix: under a steady load every process is killed once at each of its crash points
- *  and once at a random moment, then PostgreSQL and the broker are. In the end intents = orders =
- *  charges, row by row.
+/** Crash matrix: under a steady load, each process is killed at each of its crash points and at a
+ *  random moment; then PostgreSQL and the broker are killed. At the end intents, orders and charges
+ *  are equal, row by row.
  *
- *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1),
- *  MILLRACE_CRASH_RATE sets its requests a second.
- */
+ *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1);
+ *  MILLRACE_CRASH_RATE sets the load's requests per second. */
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -52,8 +51,8 @@ const EXPECTED = [
 ];
 const ROUND_MS = 90_000;
 const DRAINED_WITHIN_MS = 120_000;
-/** Of each log, for whoever reads a failure. */
-const TOLD_LINES = 12;
+/** Number of last log lines of each process that a failure shows. */
+const LOG_TAIL_LINES = 12;
 
 const own = launcher();
 const servers = ownStack('crash');
@@ -65,7 +64,8 @@ afterAll(async () => {
   await servers.close();
 });
 
-/** Deterministic, so that a seed names a run; the moments depend on the machine all the same. */
+/** Deterministic pseudo-random numbers, so that a seed identifies a run. The timing still depends
+ *  on the machine. */
 function randomOf(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -78,17 +78,17 @@ const PENDING = 'outbox WHERE published_at IS NULL';
 const UNCHARGED = `outbox x WHERE x.published_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM charges c WHERE c.order_id = x.aggregate_id)`;
 
-interface Line {
+interface Victims {
   readonly orders: Victim;
   readonly relays: Readonly<Record<'poll' | 'wal', Victim>>;
   readonly payments: Victim;
 }
 
-function lineOf(
+function victimsOf(
   db: SqlPool,
   at: { readonly brokers: string; readonly postgres: string },
   port: number,
-): Line {
+): Victims {
   const postgres = `-postgres=${at.postgres}`;
   const rowsOr = async (sql: string, evidence: string, applicationName: string) => {
     const open = await openTransactions(db, applicationName);
@@ -131,7 +131,7 @@ function lineOf(
   };
 }
 
-/** What runs now, so that it can be drained in the end. */
+/** Processes that run now and are drained at the end, by name. */
 const running = new Map<string, Running>();
 
 async function start(victim: Victim): Promise<Running> {
@@ -147,8 +147,8 @@ async function drain(name: string): Promise<void> {
   await one?.drain();
 }
 
-/** Kills the process at each point and at a random moment, and leaves a healthy one. */
-async function through(
+/** Kills the process at each point and at a random moment, and leaves a healthy process running. */
+async function killAtEach(
   victim: Victim,
   points: ReadonlyArray<readonly [point: string, after: number]>,
   random: () => number,
@@ -161,7 +161,7 @@ async function through(
   return kills;
 }
 
-/** Kills the server while the process stands amid something that needs it. */
+/** Kills a server while the process has unfinished work that needs the server. */
 async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim: Victim): Promise<Kill> {
   const one = running.get(victim.name) as Running;
   for (let repeated = 0; ; repeated++) {
@@ -181,17 +181,17 @@ async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim
 }
 
 it(
-  'SIGKILL of each process at each crash point and of the servers loses no effect and doubles none',
+  'SIGKILL of each process at each crash point and of the servers neither loses nor doubles an effect',
   () =>
-    explained(async () => {
+    withLogTails(async () => {
       const stack = await servers.start(undefined);
       const db = await connectPool(stack.postgres, { connections: 4, name: 'crash test' });
       pool = db;
       const port = await freePort();
-      const line = lineOf(db, stack, port);
+      const victims = victimsOf(db, stack, port);
       mkdirSync(own.dir, { recursive: true });
       const ledger = join(own.dir, 'ledger.jsonl');
-      for (const victim of [line.orders, line.relays.poll, line.payments]) await start(victim);
+      for (const victim of [victims.orders, victims.relays.poll, victims.payments]) await start(victim);
       const load = startTool(own, 'load', [
         `-target=http://127.0.0.1:${port}`,
         `-rate=${RATE}`,
@@ -218,16 +218,16 @@ it(
           const all: Kill[] = [];
           for (const mode of RELAY_MODES) {
             if (running.has('relay')) await drain('relay');
-            const some = await through(line.relays[mode], RELAY_POINTS, random);
+            const some = await killAtEach(victims.relays[mode], RELAY_POINTS, random);
             all.push(...some.map((kill) => ({ ...kill, process: `relay ${mode}` })));
           }
           return all;
         };
         const killed = await Promise.all([
-          through(line.orders, [['respond', 20]], random),
+          killAtEach(victims.orders, [['respond', 20]], random),
           relays(),
-          through(
-            line.payments,
+          killAtEach(
+            victims.payments,
             [
               ['effect', 1],
               ['offset', 1],
@@ -236,10 +236,10 @@ it(
           ),
         ]);
         kills.push(...killed.flat());
-        kills.push(await killServer(stack.folder, 'postgres', line.orders));
-        await grows(db, 'orders');
-        kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(line)));
-        await grows(db, 'charges');
+        kills.push(await killServer(stack.folder, 'postgres', victims.orders));
+        await waitForMoreRows(db, 'orders');
+        kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(victims)));
+        await waitForMoreRows(db, 'charges');
       }
 
       await load.drain();
@@ -272,8 +272,8 @@ it(
           .flat()
           .sort(),
       );
-      // What died between the acknowledgement and the mark, or between the charge and its offset,
-      // came again and was absorbed.
+      // Messages interrupted between acknowledgement and mark, or between charge and offset, were
+      // redelivered and suppressed.
       expect(
         await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
       ).toBeGreaterThan(0);
@@ -281,23 +281,23 @@ it(
   ROUNDS * ROUND_MS + 400_000,
 );
 
-const lastRelay = ({ relays }: Line): Victim => relays[RELAY_MODES.at(-1) as 'poll' | 'wal'];
+const lastRelay = ({ relays }: Victims): Victim => relays[RELAY_MODES.at(-1) as 'poll' | 'wal'];
 
-/** The ends of the logs of what runs, under the failure. */
-async function explained(work: () => Promise<void>): Promise<void> {
+/** Appends the last log lines of the running processes to the error of a failure. */
+async function withLogTails(work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (thrown) {
     const logs = [...running].map(([name, { logPath }]) => {
       const lines = readFileSync(logPath, 'utf8').trim().split('\n');
-      return `${name}:\n${lines.slice(-TOLD_LINES).join('\n')}`;
+      return `${name}:\n${lines.slice(-LOG_TAIL_LINES).join('\n')}`;
     });
     throw new Error(`${(thrown as Error).message}\n${logs.join('\n')}`, { cause: thrown });
   }
 }
 
-/** Waits until rows are added, which needs every server. */
-async function grows(db: SqlPool, table: string): Promise<void> {
+/** Waits until the table has more rows, which needs every server. */
+async function waitForMoreRows(db: SqlPool, table: string): Promise<void> {
   let before: number | undefined;
   await until(
     `more rows of ${table}`,

@@ -1,5 +1,5 @@
-/** Every slice of the demo on the reference implementation: its processes run, and its facts hold.
- *  contracts-demo, effects-demo and windows-demo test how each fact fails. */
+/** Runs each slice of the demo on the reference implementation: its processes run and its facts
+ *  hold. contracts-demo, effects-demo and windows-demo test how each fact fails. */
 import { expect, it } from 'vitest';
 import { contractsSlice } from '../../src/demo/contracts/slice.ts';
 import { effectsSlice } from '../../src/demo/effects/slice.ts';

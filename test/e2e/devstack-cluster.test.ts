@@ -1,5 +1,5 @@
-/** A cluster of three: what it was made for (one broker may die), what it must refuse (two are
- *  gone), and that it is never mistaken for a single broker. */
+/** Cluster of three brokers: it tolerates one dead broker, refuses writes with two dead, and is
+ *  never treated as a single broker. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,10 +23,10 @@ const world = worlds(() => ({ folder, brokers, postgres }), own.suffix);
 const TOPIC = 'kept';
 const PARTITIONS = 3;
 const ROWS = 30;
-/** Elections and sessions of a busy machine. */
+/** Limit for leader elections and session timeouts on a busy machine, in ms. */
 const SURVIVAL_MS = 60_000;
 const REFUSAL_MS = 3_000;
-/** For a relay that finds its brokers again, perhaps in more than one try. */
+/** Limit for a relay that reconnects to its brokers, perhaps after several attempts, in ms. */
 const BACK_MS = 200_000;
 
 const millrace = (...args: readonly string[]): Promise<Outcome> => own.run([...args, '-log-level=warn']);
@@ -51,7 +51,7 @@ async function kill(...names: readonly string[]): Promise<void> {
   ).toBe(true);
 }
 
-/** How many of ROWS were acknowledged by all replicas in sync. */
+/** Sends ROWS records and returns how many of them all in-sync replicas acknowledged. */
 async function produce(brokers: string, from: number, timeoutMs: number): Promise<number> {
   const producer = await driver.producer({
     brokers,
@@ -76,7 +76,7 @@ async function produce(brokers: string, from: number, timeoutMs: number): Promis
   }
 }
 
-/** Every number that can be read, once it holds `wanted` of them. */
+/** Returns all numbers that can be read, once there are at least `wanted`. */
 async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<number>> {
   const consumer = await driver.consumer({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
   try {
@@ -100,7 +100,7 @@ async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<nu
   }
 }
 
-/** By partition. */
+/** Leader of each partition of the topic. */
 function leadersOf(topic: string): Promise<readonly number[]> {
   const client = new Kafka.Producer({ 'metadata.broker.list': brokers });
   return new Promise<readonly number[]>((resolve, reject) => {
@@ -115,7 +115,8 @@ function leadersOf(topic: string): Promise<readonly number[]> {
   }).finally(() => client.disconnect());
 }
 
-/** What each log of the topic says of whose it is. */
+/** Topic id in the metadata file of each log of the topic; an empty string where the file is
+ *  missing. */
 function logIds(topic: string): readonly string[] {
   const copies = [1, 2, 3].flatMap((n) =>
     Array.from({ length: PARTITIONS }, (_, partition) => join(folder, `kafka-${n}`, `${topic}-${partition}`)),
@@ -129,8 +130,8 @@ function logIds(topic: string): readonly string[] {
   });
 }
 
-/** Deletes the topic and makes it at once again; settles when its logs are new ones. */
-async function remake(topic: string): Promise<void> {
+/** Deletes the topic and recreates it immediately. Resolves when all its logs are new. */
+async function recreate(topic: string): Promise<void> {
   const old = new Set(['', ...logIds(topic)]);
   const admin = await driver.admin({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
   try {
@@ -140,7 +141,7 @@ async function remake(topic: string): Promise<void> {
   } finally {
     await admin.close();
   }
-  await until('its logs', async () => (logIds(topic).some((id) => old.has(id)) ? undefined : true));
+  await until('its new logs', async () => (logIds(topic).some((id) => old.has(id)) ? undefined : true));
 }
 
 let brokers: string;
@@ -174,7 +175,7 @@ describe('cluster of three brokers', () => {
     timeout: 600_000,
   }, async () => {
     const admin = await driver.admin({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
-    // Three copies, as nobody says how many: one would be fewer than must be in sync.
+    // The topic has three replicas by default; a single replica would be below min.insync.replicas.
     await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS }]);
     await admin.close();
     expect(await produce(brokers, 0, SURVIVAL_MS)).toBe(ROWS);
@@ -187,7 +188,7 @@ describe('cluster of three brokers', () => {
     ]);
     expect(await produce(brokers, ROWS, SURVIVAL_MS)).toBe(ROWS);
 
-    // Only the dead are started; the others never stop serving.
+    // `up` starts only the dead servers; the others never stop serving.
     await kill('postgres');
     const others = runningServers(folder).map((server) => server.process.pid);
     expect(await up()).toBe(brokers);
@@ -209,15 +210,15 @@ describe('relay on a cluster', () => {
     timeout: 600_000,
   }, async () => {
     const { pool, args, topic, ...rest } = await world();
-    // Long enough for the pause below: a client that was opened after it would ask again soon, and
-    // know.
+    // The delivery timeout exceeds the pause below. A client created after the pause would soon
+    // request the metadata again and learn the new leaders.
     const relay = startRelay(own, [...args, '-delivery-timeout=10s']);
     const address = await relay.address();
     const before = new Sent(pool, 30);
     await before.round();
     await drained(pool, BACK_MS);
     const first = await leadersOf(topic);
-    // The client learns of a second leader: of one that is not the first of its partition.
+    // While kafka-2 is paused, the client learns of another leader for its partitions.
     const paused = runningServers(folder).find(({ name }) => name === 'kafka-2') as ServerState;
     signalProcess(paused.process, 'SIGSTOP');
     await before.round();
@@ -230,7 +231,7 @@ describe('relay on a cluster', () => {
     const moved = known.flatMap((leader, partition) => (leader === first[partition] ? [] : partition));
     let now: readonly number[];
     do {
-      await remake(topic);
+      await recreate(topic);
       now = await leadersOf(topic);
     } while (moved.every((partition) => now[partition] === known[partition]));
     const sent = new Sent(pool, 30);

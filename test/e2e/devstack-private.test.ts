@@ -1,5 +1,5 @@
 /** A clone below a folder that only its owner may enter: PostgreSQL runs as another user and must
- *  still get there. */
+ *  still reach its files. */
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';

@@ -1,4 +1,4 @@
-/** The embedded stack from the outside: the commands run as a user runs them, judged by the servers
+/** The embedded stack as a black box: the tests run the real commands and check the servers
  *  themselves. */
 import {
   existsSync,
@@ -25,7 +25,8 @@ import { until } from '../wait.ts';
 
 const own = launcher();
 const DEATH_BOUND_MS = 60_000;
-/** Commas, quotes and spaces: Kafka splits its folders at commas, shells split at the others. */
+/** Path with commas, quotes and spaces: Kafka splits its folders at commas, shells at quotes and
+ *  spaces. */
 const base = mkdtempSync(join(tmpdir(), "millrace up, o'clock "));
 const folderOf = (name: string) => join(base, name);
 
@@ -66,7 +67,7 @@ describe('persistent stack', () => {
   let clusterId: string | undefined;
 
   beforeAll(async () => {
-    // Two at once: one starts it, the other waits and finds it.
+    // Two concurrent calls: the first starts the stack, the second waits and finds it.
     const [a, b] = await Promise.all([up(folder), up(folder)]);
     expect(b).toEqual(a);
     first = a;
@@ -81,8 +82,8 @@ describe('persistent stack', () => {
   });
 
   itFull('the database refuses a wrong password', async () => {
-    const stranger = first.postgres.replace(/:[0-9a-f]+@/, ':wrong@');
-    await expect(query(stranger, 'select 1')).rejects.toThrow(/password authentication failed/);
+    const wrongUrl = first.postgres.replace(/:[0-9a-f]+@/, ':wrong@');
+    await expect(query(wrongUrl, 'select 1')).rejects.toThrow(/password authentication failed/);
   });
 
   it('a second up finds the running stack at the same addresses', async () => {
@@ -158,7 +159,7 @@ describe('persistent stack', () => {
       }
       expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
       expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
-      // The folder knows all of them: the next looks find a whole stack, and can end it.
+      // The folder records all servers: `up` finds a complete stack, and `down` can end it.
       expect((await millrace('up', `-dir=${folder}`)).stdout).toContain('already running');
       expect(
         readState(folder)
@@ -173,16 +174,16 @@ describe('persistent stack', () => {
     process.kill(postgres.process.pid, 'SIGKILL');
     expect(await waitForEnd([postgres.process], DEATH_BOUND_MS)).toBe(true);
     const port = Number(new URL(first.postgres).port);
-    const stranger = createServer();
+    const foreignServer = createServer();
     await new Promise<void>((resolve, reject) => {
-      stranger.once('error', reject).listen(port, '127.0.0.1', resolve);
+      foreignServer.once('error', reject).listen(port, '127.0.0.1', resolve);
     });
     try {
       const moved = await up(folder);
       expect(moved.postgres).not.toBe(first.postgres);
       expect(await query(moved.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
     } finally {
-      await new Promise((resolve) => stranger.close(resolve));
+      await new Promise((resolve) => foreignServer.close(resolve));
     }
   });
 
@@ -194,8 +195,8 @@ describe('persistent stack', () => {
   });
 
   itFull('up refuses a foreign database in the place of its own before it writes', async () => {
-    // The recorded identity is swapped while nothing runs: the freshly started servers are the
-    // strangers.
+    // The recorded identity is swapped while nothing runs, so the freshly started servers do not
+    // match it.
     const path = join(folder, 'identity.json');
     const recorded = readFileSync(path, 'utf8');
     writeFileSync(path, JSON.stringify({ ...JSON.parse(recorded), postgresSystemId: '2' }));
@@ -251,8 +252,8 @@ describeFull('interrupted start', () => {
     for (let turn = 1, isReady = true; isReady; turn++) {
       folder = folderOf(`cut-${turn}`);
       const child = startUp(own, [`-dir=${folder}`]);
-      // As soon as the broker's process is there, long before it is ready; unless this process
-      // stands still meanwhile.
+      // The kill comes when the broker's process exists, long before it is ready, unless this test
+      // stalls in between. In that case the loop tries again.
       await until('the process of the broker', () => existsSync(join(folder, 'run', 'kafka-1.pid')), 240_000);
       servers = runningServers(folder);
       child.kill('SIGKILL');

@@ -1,5 +1,5 @@
-/** Every metric that the dashboards and alert rules of docker/ name is served by the command they
- *  expect it from: real processes on the shared stack, scraped as Prometheus scrapes them. */
+/** Checks that the commands serve every metric that the dashboards and alert rules of docker/ name.
+ *  Runs real processes on the shared stack and scrapes them as Prometheus does. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
@@ -13,19 +13,20 @@ import { startRegistry } from '../fixtures/registry.ts';
 import { startRelay } from '../fixtures/relay.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { startTool } from '../fixtures/tool.ts';
-import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
-import { repositoryFiles } from '../house/root.ts';
+import { everyExpression, registeredLabels, served, usesOf } from '../repository/monitoring.ts';
+import { repositoryFiles } from '../repository/root.ts';
 import { until } from '../wait.ts';
 
 const own = launcher();
 const stack = await sharedStack();
 const id = own.suffix;
 const slot = `docker_metrics_${id}`;
-/** Prometheus adds these to every sample. */
+/** Labels that Prometheus adds to every sample. */
 const ADDED = new Set(['job', 'instance']);
-/** Prometheus's own. */
+/** Metrics of Prometheus itself. */
 const OWN_METRICS = new Set(['up']);
-/** A logical slot is there when every transaction that was open on the shared server has ended. */
+/** Limit in ms. A logical slot is created only after every transaction that was open on the shared
+ *  server has ended. */
 const COVERED_WITHIN_MS = 180_000;
 
 const ORDER_SCHEMA = {
@@ -38,16 +39,17 @@ const ORDER_SCHEMA = {
   ],
 };
 
-const asked = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression) }));
+const queries = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression) }));
 
-/** Expositions by job, of all processes of the job together. */
+/** Metrics text by job; the texts of all processes of a job are concatenated. */
 const scraped = new Map<string, string>();
 const processes: Array<readonly [job: string, child: Running]> = [];
 
-/** What is asked of a job and not served by it; of any where no job is asked. */
+/** Lists metrics that a query names and its job does not serve; without a job, that no job
+ *  serves. */
 function missing(): readonly string[] {
   const byJob = new Map([...scraped].map(([job, text]) => [job, served(text)] as const));
-  return asked.flatMap(({ where, uses }) =>
+  return queries.flatMap(({ where, uses }) =>
     uses
       .filter(({ metric }) => !OWN_METRICS.has(metric))
       .filter(({ metric, matched }) => {
@@ -63,7 +65,7 @@ async function scrape(): Promise<void> {
   const texts = new Map<string, string>();
   for (const [job, child] of processes) {
     const answer = await fetch(`http://${await child.address()}/metrics`).catch((cause: unknown) => {
-      throw new Error(`${job} is not there any more: ${child.log()}`, { cause });
+      throw new Error(`${job} has ended: ${child.log()}`, { cause });
     });
     texts.set(job, `${texts.get(job) ?? ''}${await answer.text()}\n`);
   }
@@ -97,7 +99,7 @@ beforeAll(async () => {
   ];
   const schema = join(own.dir, 'order.avsc');
   writeFileSync(schema, JSON.stringify(ORDER_SCHEMA));
-  // The consumer ends where its subject is not there yet.
+  // The consumer exits if its subject does not exist.
   const registered = await fetch(`http://${await registry.address()}/subjects/docker-${id}/versions`, {
     method: 'POST',
     headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
@@ -107,7 +109,7 @@ beforeAll(async () => {
   scraping(startTool(own, 'producer', [...records, `-schema=${schema}`, '-count=1000000', '-rate=20']));
   scraping(startConsumer(own, [...records, '-out=file:/dev/null']));
   const orders = scraping(startOrders(own, [...database]));
-  // Whose migration makes the outbox that the relays read.
+  // The relays read the outbox that the migration of orders creates.
   await orders.ready();
   scraping(startRelay(own, [...database, brokers, events]));
   scraping(startRelay(own, [...database, brokers, events, '-relay=wal', `-slot=${slot}`]));
@@ -138,7 +140,7 @@ afterAll(async () => {
   await Promise.all(processes.map(([, child]) => child.ended));
   const client = new pg.Client({ connectionString: stack.postgres });
   await client.connect();
-  // Nobody reads it any more; left there it would keep the log of the whole test run.
+  // An abandoned slot would keep the write-ahead log of the whole test run.
   await until('the end of the slot', async () => {
     const { rows } = await client.query(
       'SELECT active, pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active',
@@ -153,7 +155,7 @@ afterAll(async () => {
 });
 
 it('the dashboards and alert rules use many metrics of every product', () => {
-  const names = new Set(asked.flatMap(({ uses }) => uses.map(({ metric }) => metric)));
+  const names = new Set(queries.flatMap(({ uses }) => uses.map(({ metric }) => metric)));
   expect(names.size).toBeGreaterThan(80);
   for (const name of [
     'registry_is_writable',
@@ -176,7 +178,7 @@ it('the dashboards and alert rules name only labels that those metrics have', ()
   const registered = registeredLabels(repositoryFiles().filter((path) => /^src\/.*\.ts$/.test(path)));
   const has = (metric: string, label: string): boolean =>
     ADDED.has(label) || seen.get(metric)?.has(label) === true || registered.get(metric)?.has(label) === true;
-  const strange = asked.flatMap(({ where, uses, grouped }) => [
+  const unserved = queries.flatMap(({ where, uses, grouped }) => [
     ...uses.flatMap(({ metric, matched }) =>
       OWN_METRICS.has(metric)
         ? []
@@ -188,7 +190,7 @@ it('the dashboards and alert rules name only labels that those metrics have', ()
       .filter((label) => !uses.every(({ metric }) => has(metric, label)))
       .map((label) => `${where}: by (${label})`),
   ]);
-  expect(strange).toEqual([]);
+  expect(unserved).toEqual([]);
 });
 
 it('the check detects a metric that no command serves and a label that no series has', () => {

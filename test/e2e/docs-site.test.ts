@@ -1,5 +1,4 @@
-/** The documentation site, built from the documents and the doc comments as `npm run docs` builds
- *  it. */
+/** The documentation site, built from the documents and the doc comments by `npm run docs`. */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -52,7 +51,7 @@ describe('npm run docs', () => {
       expect(page(`reference/library/${entry}.html`).length).toBeGreaterThan(10_000);
   });
 
-  it('the search index knows the text of the pages', () => {
+  it('the search index contains the text of the pages', () => {
     const chunks = readdirSync(join(built, 'assets'), { recursive: true }).map(String);
     const index = chunks.find((name) => /localSearchIndex.*\.js$/.test(name));
     expect(readFileSync(join(built, 'assets', index ?? ''), 'utf8')).toContain('safe-id horizon');

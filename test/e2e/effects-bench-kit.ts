@@ -1,9 +1,9 @@
-/** What the smoke runs of the benches of the effects share. */
+/** Shared by the smoke runs of the effects benches. */
 import type { Bench, BenchResult } from '../../bench/harness.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 
-/** All parts of a bench, once each, on the shared stack. */
+/** Runs all parts of a bench once on the shared stack. */
 export async function smoke(
   bench: Bench,
   more: {
@@ -24,6 +24,6 @@ export async function smoke(
   );
 }
 
-/** Metrics without the numbers that depend on the machine, with their goals. */
+/** Metrics that have a goal, with the goal. Leaves out the values, which depend on the machine. */
 export const goalsOf = (results: readonly BenchResult[]): ReadonlyArray<readonly [string, string | null]> =>
   results.filter(({ goal }) => goal !== null).map(({ metric, goal }) => [metric, goal]);

@@ -1,5 +1,5 @@
-/** The effects slice of the demo, small: every fact holds in an honest run, and each fact fails
- *  when the test breaks it. */
+/** The effects slice of the demo at a small scale: every fact holds in an unmodified run, and each
+ *  fact fails when the test corrupts its data. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -28,10 +28,10 @@ afterAll(async () => {
   await pool?.close();
 });
 
-/** A word of each claim. */
+/** Words that identify each claim. */
 const SETS = 'as sets';
 const AMOUNTS = 'has the amount';
-const RECONCILER = 'the reconciler says';
+const RECONCILER = 'the reconciler reports';
 const REPLIES = 'byte for byte';
 const KILLED = 'killed in the middle';
 const OFFSETS = 'two offsets';
@@ -40,38 +40,38 @@ const ORDER = 'in the order they were written';
 const SUPPRESSED = 'was suppressed';
 const ALL = [SETS, AMOUNTS, RECONCILER, REPLIES, KILLED, OFFSETS, ARRIVED, ORDER, SUPPRESSED];
 
-/** The words of the claims that do not hold. */
-async function crosses(judged: EffectsRun = run): Promise<string[]> {
+/** Returns the identifying words of the claims whose fact does not hold. */
+async function failedClaims(judged: EffectsRun = run): Promise<string[]> {
   const facts = await effectsSlice.judge(context, judged);
   return facts
     .filter((fact) => !fact.holds)
     .map((fact) => ALL.find((word) => fact.claim.includes(word)) ?? fact.claim);
 }
 
-/** Breaks a fact in the tables, looks, and puts it back. */
-async function broken(breakIt: readonly string[], mend: readonly string[]): Promise<string[]> {
-  for (const sql of breakIt) await pool.query(sql);
+/** Corrupts the tables, judges the run, and restores the tables. */
+async function judgedAfter(corrupt: readonly string[], restore: readonly string[]): Promise<string[]> {
+  for (const sql of corrupt) await pool.query(sql);
   try {
-    return await crosses();
+    return await failedClaims();
   } finally {
-    for (const sql of mend) await pool.query(sql);
+    for (const sql of restore) await pool.query(sql);
   }
 }
 
-/** Takes rows out of a table, looks, and puts them back. */
+/** Deletes rows from a table, judges the run, and inserts the rows again. */
 const without = (table: string, where: string): Promise<string[]> =>
-  broken(
+  judgedAfter(
     [`CREATE TABLE kept AS SELECT * FROM ${table} WHERE ${where}`, `DELETE FROM ${table} WHERE ${where}`],
     [`INSERT INTO ${table} SELECT * FROM kept`, 'DROP TABLE kept'],
   );
 
-/** Does and undoes one change to the order that came last: no further events follow it. */
+/** Changes the last order and undoes the change. No further events follow that order. */
 const LAST = '(SELECT order_id FROM idempotency_keys ORDER BY order_id DESC LIMIT 1)';
 const changed = (table: string, set: string, back: string, where: string): Promise<string[]> =>
-  broken([`UPDATE ${table} SET ${set} WHERE ${where}`], [`UPDATE ${table} SET ${back} WHERE ${where}`]);
+  judgedAfter([`UPDATE ${table} SET ${set} WHERE ${where}`], [`UPDATE ${table} SET ${back} WHERE ${where}`]);
 
 describe('effects slice', () => {
-  it('the effects demo confirms every fact of an honest run', async () => {
+  it('the effects demo confirms every fact of an unmodified run', async () => {
     const facts = await effectsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(ALL.length);
@@ -85,7 +85,7 @@ describe('effects slice', () => {
     });
 
     it('the effects demo detects a charge without an order', async () => {
-      const found = await broken(
+      const found = await judgedAfter(
         ["INSERT INTO charges VALUES (gen_random_uuid(), '00000000-0000-7000-8000-000000000001', 5)"],
         ["DELETE FROM charges WHERE order_id = '00000000-0000-7000-8000-000000000001'"],
       );
@@ -93,7 +93,7 @@ describe('effects slice', () => {
     });
 
     it('the effects demo detects a second charge of one order', async () => {
-      const found = await broken(
+      const found = await judgedAfter(
         [
           'ALTER TABLE charges DROP CONSTRAINT charges_order_id_key',
           `INSERT INTO charges SELECT '00000000-0000-7000-8000-000000000002', order_id, amount_cents FROM charges WHERE order_id = ${LAST}`,
@@ -108,7 +108,7 @@ describe('effects slice', () => {
 
     it('the effects demo detects a missing order, and an order without an intent', async () => {
       expect(await without('orders', `order_id = ${LAST}`)).toEqual([SETS, RECONCILER]);
-      const found = await broken(
+      const found = await judgedAfter(
         ["INSERT INTO orders VALUES ('00000000-0000-7000-8000-000000000003', 1, 1, 'created')"],
         ["DELETE FROM orders WHERE order_id = '00000000-0000-7000-8000-000000000003'"],
       );
@@ -129,7 +129,7 @@ describe('effects slice', () => {
       expect(found).toEqual([AMOUNTS, RECONCILER]);
     });
 
-    it('the effects demo detects a stored answer that differs from the sent one by a blank', async () => {
+    it('the effects demo detects a stored response that differs from the sent response by a space', async () => {
       const found = await changed(
         'idempotency_keys',
         "response_body = (response_body::text || ' ')::json",
@@ -142,7 +142,7 @@ describe('effects slice', () => {
     it('the effects demo detects a pending row', async () => {
       const where = `aggregate_id = ${LAST}`;
       await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${where}`);
-      const found = await broken(
+      const found = await judgedAfter(
         [`UPDATE outbox SET published_at = NULL WHERE ${where}`],
         [
           'UPDATE outbox SET published_at = marked.published_at FROM marked WHERE marked.id = outbox.id',
@@ -164,7 +164,7 @@ describe('effects slice', () => {
       ]);
       expect(await without('payments_suppressed', 'NOT injected')).toEqual([SUPPRESSED]);
       const most = 'id > (SELECT min(id) + 2 FROM payments_suppressed)';
-      const found = await broken(
+      const found = await judgedAfter(
         [
           `CREATE TABLE kept AS SELECT * FROM payments_suppressed WHERE ${most}`,
           'CREATE TABLE batches AS SELECT * FROM payments_batches',
@@ -185,7 +185,7 @@ describe('effects slice', () => {
       const at = run.kills[0]?.at as string;
       const rows = `created_at < '${at}' AND published_at > '${at}'`;
       await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${rows}`);
-      const found = await broken(
+      const found = await judgedAfter(
         [`UPDATE outbox SET published_at = created_at WHERE ${rows}`],
         [
           'UPDATE outbox SET published_at = marked.published_at FROM marked WHERE marked.id = outbox.id',
@@ -209,11 +209,11 @@ describe('effects slice', () => {
       [{ ...first, at: await edge("min(created_at) + interval '1 ms'") }, second],
       [first, { ...second, at: await edge("max(created_at) + interval '1 ms'") }],
     ])
-      expect(await crosses({ ...run, kills })).toEqual([KILLED]);
+      expect(await failedClaims({ ...run, kills })).toEqual([KILLED]);
   });
 
   describe('ledger', () => {
-    /** Rewrites the ledger, looks, and puts it back. */
+    /** Rewrites the ledger, judges the run, and restores the ledger. */
     async function rewritten(change: (entries: LedgerEntry[]) => LedgerEntry[]): Promise<string[]> {
       const clean = await readFile(run.ledgerPath, 'utf8');
       const entries = clean
@@ -223,7 +223,7 @@ describe('effects slice', () => {
       const lines = change(entries).map((entry) => `${JSON.stringify(entry)}\n`);
       await writeFile(run.ledgerPath, lines.join(''));
       try {
-        return await crosses();
+        return await failedClaims();
       } finally {
         await writeFile(run.ledgerPath, clean);
       }
@@ -236,7 +236,7 @@ describe('effects slice', () => {
     };
     const other = '0'.repeat(64);
 
-    it('the effects demo detects a missing intent, whose order has no intent then', async () => {
+    it('the effects demo detects a missing intent, which leaves an order without an intent', async () => {
       const found = await rewritten((entries) => entries.filter((entry) => !isOf(entry, 3)));
       expect(found).toEqual([SETS, RECONCILER]);
     });
@@ -244,7 +244,7 @@ describe('effects slice', () => {
     it('the effects demo detects an extra intent that was acknowledged and never ordered', async () => {
       const found = await rewritten((entries) => [
         ...entries,
-        { type: 'intent', intent: 10_000_000, key: 'nobody', account_id: 1, amount_cents: 1, due_ms: 0 },
+        { type: 'intent', intent: 10_000_000, key: 'no-order', account_id: 1, amount_cents: 1, due_ms: 0 },
         {
           type: 'reply',
           intent: 10_000_000,
@@ -306,13 +306,13 @@ describe('effects slice', () => {
       await reader.close();
     });
 
-    /** Judges the run by a topic with other records. */
+    /** Judges the run by a copy of the topic with other records. */
     async function replaced(changedRecords: readonly Copy[]): Promise<string[]> {
       const topic = `${run.topic}-copy-${copies++}`;
       await createTopics(stack.brokers, [{ topic, partitions: 4 }]);
       for (let at = 0; at < changedRecords.length; at += 500)
         await append(stack.brokers, topic, changedRecords.slice(at, at + 500));
-      return crosses({ ...run, topic });
+      return failedClaims({ ...run, topic });
     }
     const idOf = (record: Copy): string =>
       (JSON.parse(Buffer.from(record.value).toString()) as { msg_id: string }).msg_id;
@@ -358,6 +358,6 @@ describe('effects slice', () => {
   });
 
   it('the test has restored everything that it changed', async () => {
-    expect(await crosses()).toEqual([]);
+    expect(await failedClaims()).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
-/** The bench of the whole engine in its smoke form: every part runs on real processes, every side
- *  gives the same answer, and each goal has its figure. */
+/** Smoke run of the engine bench: every part runs on real processes, all sides compute the same
+ *  answer, and each goal has its figure. */
 import { expect, it } from 'vitest';
 import { hasDiskState } from '../../bench/engine/drains.ts';
 import { bench } from '../../bench/engine.ts';

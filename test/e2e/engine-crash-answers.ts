@@ -1,12 +1,12 @@
-/** What an engine that has read everything answers over HTTP, beside the oracle: every window of
- *  every account, which of them are final, and the count of what came too late. */
+/** Compares the HTTP answers of an engine that has read the whole topic with the oracle: every
+ *  window of every account, whether each is final, and the number of late events. */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { until } from '../wait.ts';
 
 const WITHIN_MS = 180_000;
-const ASKED_AT_ONCE = 8;
-/** Rows a page, so that most answers have several. */
+const CONCURRENT_REQUESTS = 8;
+/** Rows per page; small, so that most answers have several pages. */
 const LIMIT = 25;
 
 async function get(address: string, path: string): Promise<Response> {
@@ -15,7 +15,7 @@ async function get(address: string, path: string): Promise<Response> {
   return answer;
 }
 
-/** Lines of rowText, each with whether it is final. */
+/** Windows of an account as lines of `rowText`, each followed by whether it is final. */
 async function windowsOf(address: string, accountId: bigint): Promise<string[]> {
   const lines: string[] = [];
   for (
@@ -29,31 +29,31 @@ async function windowsOf(address: string, accountId: bigint): Promise<string[]> 
   return lines.sort();
 }
 
-/** The first account whose answer differs; empty where there is none. */
+/** Describes the first account whose answer differs; an empty string if all agree. */
 async function windowsText(
   address: string,
   expected: ReadonlyMap<bigint, readonly string[]>,
 ): Promise<string> {
   const accounts = [...expected.keys()];
-  const partings: string[] = [];
+  const differences: string[] = [];
   const ask = async (): Promise<void> => {
-    for (let id = accounts.pop(); id !== undefined && partings.length === 0; id = accounts.pop()) {
+    for (let id = accounts.pop(); id !== undefined && differences.length === 0; id = accounts.pop()) {
       const wanted = expected.get(id) ?? [];
       const found = await windowsOf(address, id);
       const at = found.findIndex((line, i) => line !== wanted[i]);
       if (at < 0 && found.length === wanted.length) continue;
       const place = at < 0 ? found.length : at;
-      partings.push(
+      differences.push(
         `GET /windows/${id}: ${found.length} rows, ${wanted.length} expected; found ${found[place] ?? 'no more'}, expected ${wanted[place] ?? 'no more'}`,
       );
     }
   };
-  await Promise.all(Array.from({ length: ASKED_AT_ONCE }, ask));
-  return partings[0] ?? '';
+  await Promise.all(Array.from({ length: CONCURRENT_REQUESTS }, ask));
+  return differences[0] ?? '';
 }
 
-/** Asks until the answers are those of the oracle, which has read the whole topic, or says how they
- *  part. */
+/** Polls until the answers equal those of the oracle, which has read the whole topic. Returns an
+ *  empty string, or a description of the difference after WITHIN_MS. */
 export async function answersText(address: string, oracle: Oracle): Promise<string> {
   const finals = new Set([...oracle.rows(true)].map(rowText));
   const expected = new Map<bigint, string[]>();
@@ -65,7 +65,7 @@ export async function answersText(address: string, oracle: Oracle): Promise<stri
   for (const lines of expected.values()) lines.sort();
   const dropped = Number(oracle.droppedLate.reduce((a, b) => a + b, 0n));
   const consumed = oracle.consumed.map(Number);
-  const look = async (): Promise<string> => {
+  const check = async (): Promise<string> => {
     const answer = (await (await get(address, '/watermark?partitions=true')).json()) as {
       readonly dropped_late: number;
       readonly partitions: readonly { readonly consumed: number }[];
@@ -76,11 +76,11 @@ export async function answersText(address: string, oracle: Oracle): Promise<stri
       return `GET /watermark: dropped_late ${answer.dropped_late}, expected ${dropped}`;
     return windowsText(address, expected);
   };
-  let parting = '';
+  let difference = '';
   const agrees = async (): Promise<boolean> => {
-    parting = await look().catch(String);
-    return parting === '';
+    difference = await check().catch(String);
+    return difference === '';
   };
   await until('answers that agree with the oracle', agrees, WITHIN_MS).catch(() => {});
-  return parting;
+  return difference;
 }

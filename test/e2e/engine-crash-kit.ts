@@ -1,12 +1,11 @@
-/** The crash loop of the window engine: the real process on a real broker, killed again and again
- *  while events arrive, and in the end its sink and its answers beside the oracle's reading of the
- *  topic.
+/** Crash loop of the window engine: kills the real process again and again while events arrive. At
+ *  the end it compares the sink and the HTTP answers with the oracle's reading of the topic.
  *
- *  A kill counts when the dead process had consumed events that no checkpoint of its own held:
- *  those are replayed from its changelog or read again, and nothing must show it. How far it had
- *  come is what it said itself (its metrics, the fault that it was told to die of, or the changelog
- *  that the next process takes up), so it is never too much; what was saved is what stands on disk.
- */
+ *  A kill counts if the process had consumed events that none of its checkpoints held. Those events
+ *  are replayed from the changelog or read again, and the results must not show it. The number of
+ *  consumed events comes from the process itself: its metrics, its fault setting, or the changelog
+ *  that the next process loads. It is therefore a lower bound. The number of checkpointed events is
+ *  read from disk. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type OrderEntry, replay } from '../../bench/peers/oracle/arrival-order.ts';
@@ -23,23 +22,23 @@ import { pause, realClock, until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';
 
-/** What is run, and what it must come to. */
+/** Job of the engine, and the rules that its results must follow. */
 export interface CrashCase {
   readonly name: string;
   readonly rules: OracleRules;
-  /** Everything that makes the engine compute these rules. */
+  /** All flags that make the engine compute these rules. */
   readonly flags: readonly string[];
-  /** The sink, for the engine and for the export alike. */
+  /** Flags of the sink, for the engine and for the export. */
   readonly sink: readonly string[];
-  /** Steps of -chaos, and kill-after: two kills of three are at the one that had the fewest, the
-   *  rest at random moments. */
+  /** Steps of -chaos, and kill-after. Two kills of three are at the step with the fewest kills so
+   *  far, the rest at random moments. */
   readonly steps: readonly string[];
   readonly snapshotAfter?: string;
-  /** Where results depend on the order of arrival: reads it from what the engine logged. */
+  /** Set if results depend on the order of arrival: reads the order from the engine's changelog. */
   readonly order?: (stateDir: string) => Promise<readonly OrderEntry[]>;
 }
 
-export interface CrashWorld {
+export interface CrashEnvironment {
   readonly own: Launcher;
   readonly brokers: string;
   readonly kills: number;
@@ -50,19 +49,20 @@ const PARTITIONS = 3;
 const EVENTS_PER_SECOND = 4000;
 const DIES_WITHIN_MS = 180_000;
 const RANDOM_MS_MAX = 200;
-/** Share of the random kills that wait for a checkpoint of that life; the others may come before
- *  there is one. */
+/** Share of the random kills that wait for a checkpoint of the same process. Other kills may
+ *  precede the first checkpoint. */
 const AFTER_CHECKPOINT = 0.75;
-/** Lives that may end without a kill that counts, for each that must. */
+/** Limit of processes whose kill does not count, per required kill. */
 const TRIES_PER_KILL = 4;
-/** Events after which `kill-after` kills, at most this many more than one. */
+/** Maximum of the random number of events after which `kill-after` kills. */
 const KILL_AFTER_MAX = 1500;
-/** Small, so that whole copies of the state are under way at any moment. */
+/** Small, so that a snapshot of the state is usually being written. */
 const SNAPSHOT_AFTER = '16KiB';
-/** A step kills the first time or the second. */
-const TIMES_MAX = 2;
+/** A step kills at its first or second occurrence. */
+const OCCURRENCE_MAX = 2;
 
-/** Deterministic, so that a seed names a run; the moments depend on the machine all the same. */
+/** Deterministic pseudo-random numbers, so that a seed identifies a run. The timing still depends
+ *  on the machine. */
 function randomOf(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -77,7 +77,7 @@ interface Restored {
   readonly restoreMs: number;
 }
 
-/** What the engine's log says of its start. */
+/** Returns the log entry of the engine's start, if it is written. */
 function restoredIn(logPath: string): Restored | undefined {
   for (const line of readFileSync(logPath, 'utf8').split('\n')) {
     if (!line.includes('"restored from a checkpoint"') && !line.includes('"no checkpoint: starting'))
@@ -92,23 +92,25 @@ function restoredIn(logPath: string): Restored | undefined {
   return undefined;
 }
 
-/** @throws with its log when it ends, or does not come back */
+/** @throws with the end of the log if the process ends or does not finish its restore */
 async function restoredBy(one: Running): Promise<Restored> {
-  const end: { isThere?: boolean } = {};
+  const exit: { hasEnded?: boolean } = {};
   void one.ended.then(() => {
-    end.isThere = true;
+    exit.hasEnded = true;
   });
-  const come = async (): Promise<Restored | 'ended' | undefined> =>
-    restoredIn(one.logPath) ?? (end.isThere === true ? 'ended' : undefined);
-  const found = await until('the restore', come, DIES_WITHIN_MS).catch((late: Error) => late.message);
-  if (typeof found === 'string') throw new Error(`it did not come back (${found}): ${tailOf(one)}`);
+  const outcome = async (): Promise<Restored | 'ended' | undefined> =>
+    restoredIn(one.logPath) ?? (exit.hasEnded === true ? 'ended' : undefined);
+  const found = await until('the restore', outcome, DIES_WITHIN_MS).catch((late: Error) => late.message);
+  if (typeof found === 'string')
+    throw new Error(`the engine did not finish its restore (${found}): ${tailOf(one)}`);
   return found;
 }
 
-/** One life of the engine. */
+/** One run of the engine process. */
 interface Life {
   readonly at: Pick<Kill, 'step' | 'at'>;
-  /** What it took up, and what it had consumed at its end, at least. */
+  /** Events that the process restored, and a lower bound of the events it had consumed at its
+   *  end. */
   readonly restored: number;
   readonly consumed: number;
   readonly backMs: number;
@@ -116,53 +118,55 @@ interface Life {
 }
 
 export class CrashLoop {
-  private readonly world: CrashWorld;
+  private readonly env: CrashEnvironment;
   private readonly job: CrashCase;
   private readonly random: () => number;
   private readonly topic: string;
   private readonly stateDir: string;
   private lives = 0;
-  /** Lives that were to die at each step. */
+  /** Number of attempts to kill at each step. */
   private readonly tries = new Map<string, number>();
-  /** How the answers of the life that was asked part from the oracle. */
-  private asked = '';
-  /** What the sink held in the end. */
+  /** Difference between the HTTP answers and the oracle; empty if they agree. */
+  private answersDifference = '';
+  /** Rows of the sink after the last run. */
   private rows: readonly OracleRow[] | undefined;
 
-  constructor(world: CrashWorld, job: CrashCase) {
-    this.world = world;
+  constructor(env: CrashEnvironment, job: CrashCase) {
+    this.env = env;
     this.job = job;
-    this.random = randomOf(world.seed);
-    const id = `${job.name.replace(/\W+/g, '-')}-${world.own.suffix}`;
+    this.random = randomOf(env.seed);
+    const id = `${job.name.replace(/\W+/g, '-')}-${env.own.suffix}`;
     this.topic = `crash-${id}`;
-    this.stateDir = join(world.own.dir, `state-${id}`);
+    this.stateDir = join(env.own.dir, `state-${id}`);
   }
 
   async run(): Promise<CrashReport> {
     const gen = await this.generate();
     const kills: Kill[] = [];
     let uncounted = 0;
-    /** The last life and its checkpoint; the next life shows how far it had come, and the recovery.
-     */
+    /** The last life and its checkpoint. The next life shows how much the last one had consumed,
+     *  and how long the recovery took. */
     let last: { readonly life: Life; readonly checkpointed: number } | undefined;
     for (;;) {
       const isPending = last !== undefined && last.life.consumed > last.checkpointed;
-      const left = this.world.kills - kills.length - (isPending ? 1 : 0);
-      // The life before may count after all, and one that was to die behind a checkpoint may not.
+      const left = this.env.kills - kills.length - (isPending ? 1 : 0);
+      // The next life decides whether the pending kill counts, with or without a checkpoint.
       const resumed =
         kills.some(({ checkpointed }) => checkpointed > 0) || (isPending && (last?.checkpointed ?? 0) > 0);
-      // So with those at random moments, of which there may have been one only.
+      // The same holds for the kills at random moments: at least one must count.
       const atRandom =
         kills.some(({ step }) => step === 'random') || (isPending && last?.life.at.step === 'random');
       const isEnough = left <= 0 && resumed && atRandom;
       const life = isEnough ? await this.askedLife(gen) : await this.killedLife(kills, left <= 1);
-      // It died before it was back: what it was to recover from still stands.
+      // The process died before its restore finished: the next process restores the same state.
       if (life === undefined) uncounted++;
       else {
         if (last !== undefined) {
           const { checkpointed } = last;
           if (life.restored < checkpointed)
-            throw new Error(`it took up ${life.restored} events, the checkpoint before held ${checkpointed}`);
+            throw new Error(
+              `the engine restored ${life.restored} events, the previous checkpoint held ${checkpointed}`,
+            );
           const past = Math.max(last.life.consumed, life.restored) - checkpointed;
           const { backMs, restoreMs } = life;
           if (past > 0) kills.push({ ...last.life.at, checkpointed, past, backMs, restoreMs });
@@ -172,28 +176,28 @@ export class CrashLoop {
         const newest = await newestManifest(this.stateDir);
         last = { life, checkpointed: newest === undefined ? 0 : consumedOf(newest.recorded) };
       }
-      if (uncounted > this.world.kills * TRIES_PER_KILL)
+      if (uncounted > this.env.kills * TRIES_PER_KILL)
         throw new Error(
-          `${uncounted} kills interrupted nothing, ${kills.length} did: see ${this.world.own.dir}`,
+          `${uncounted} kills interrupted nothing, ${kills.length} did: see the logs in ${this.env.own.dir}`,
         );
     }
     await this.lastLife();
-    return { kills, uncounted, ...(await this.judge()), asked: this.asked };
+    return { kills, uncounted, ...(await this.judge()), answersDifference: this.answersDifference };
   }
 
   private args(more: readonly string[]): readonly string[] {
-    const { brokers } = this.world;
+    const { brokers } = this.env;
     const { flags, sink } = this.job;
     return [
       `-brokers=${brokers}`,
       `-topic=${this.topic}`,
       `-state-dir=${this.stateDir}`,
-      // State is taken up at another number of shards every time.
+      // Each life restores the state with another number of shards.
       `-shards=${1 + (this.lives % 3)}`,
       '-batch-rows=200',
       '-checkpoint-interval=80ms',
       `-snapshot-after=${this.job.snapshotAfter ?? SNAPSHOT_AFTER}`,
-      // What is idle would be decided by how long a life takes to die.
+      // With idleness, the duration of the recovery would decide which partitions are idle.
       '-idle-timeout=0',
       ...flags,
       ...sink,
@@ -201,10 +205,9 @@ export class CrashLoop {
     ];
   }
 
-  /** Writes events in the order in which they arrive, some of them late, until it is told to stop.
-   */
+  /** Generates events, some of them late, in their order of arrival until it is stopped. */
   private async generate(): Promise<Running> {
-    const { own, brokers, seed } = this.world;
+    const { own, brokers, seed } = this.env;
     const made = await own.run([
       'topic',
       'create',
@@ -234,13 +237,12 @@ export class CrashLoop {
 
   private start(what: string, more: readonly string[]): { one: Running; startedAt: number } {
     const startedAt = realClock.wallNowMs();
-    const one = startEngine(this.world.own, this.args(more), `${this.job.name}-${this.lives}-${what}`);
+    const one = startEngine(this.env.own, this.args(more), `${this.job.name}-${this.lives}-${what}`);
     this.lives++;
     return { one, startedAt };
   }
 
-  /** The last one dies behind a checkpoint that holds events, so that no run is without one to go
-   *  on from. */
+  /** The last kill follows a checkpoint that holds events, so that each case resumes from one. */
   private async killedLife(kills: readonly Kill[], isLast: boolean): Promise<Life | undefined> {
     if (isLast) return this.killedAtRandom('behind a checkpoint');
     const count = (step: string): number => kills.filter((kill) => kill.step === step).length;
@@ -273,7 +275,7 @@ export class CrashLoop {
 
   private async killedAtStep(step: string): Promise<Life | undefined> {
     const after = 1 + Math.floor(this.random() * KILL_AFTER_MAX);
-    const times = 1 + Math.floor(this.random() * TIMES_MAX);
+    const times = 1 + Math.floor(this.random() * OCCURRENCE_MAX);
     const chaos = step === 'kill-after' ? `kill-after=${after}` : `${step}@${times}`;
     const { one, startedAt } = this.start(step, [`-chaos=${chaos}`]);
     const end: { code?: number | null; signal?: string | null } = {};
@@ -281,44 +283,50 @@ export class CrashLoop {
     let consumed = 0;
     const address = await one.address().catch(() => undefined);
     const dies = async (): Promise<boolean> => {
-      // A step says nothing of events, so they are asked for until it dies.
+      // A chaos step does not tell the number of events, so poll it until the process dies.
       if (end.signal === undefined && step !== 'kill-after' && address !== undefined)
         consumed = Math.max(consumed, await consumedNow(address));
       return end.signal !== undefined;
     };
     await until('the end of the process', dies, DIES_WITHIN_MS).catch(() => {});
     if (end.signal !== 'SIGKILL')
-      throw new Error(`it did not die of -chaos=${chaos}: ${JSON.stringify(end)}, ${tailOf(one)}`);
+      throw new Error(`the engine was not killed by -chaos=${chaos}: ${JSON.stringify(end)}, ${tailOf(one)}`);
     const restored = restoredIn(one.logPath);
     if (restored === undefined) return undefined;
     if (step === 'kill-after') consumed = restored.consumed + after;
     return lifeOf({ step, at: chaos }, restored, consumed, startedAt);
   }
 
-  /** Once the generator has ended, reads what is left and is asked for all of it. */
+  /** Runs after the generator has ended: reads the rest of the topic and checks the HTTP
+   *  answers. */
   private async askedLife(gen: Running): Promise<Life> {
     await gen.drain();
-    const { one, startedAt } = this.start('asked', []);
+    const { one, startedAt } = this.start('answers', []);
     const address = await one.address();
     const restored = await restoredBy(one);
-    // Where the order counts, there is no oracle before the engine has met every record.
-    const read = await until('the end', () => this.oracle(this.job.rules, false), DIES_WITHIN_MS);
-    this.asked = await answersText(address, read.oracle);
+    // If the order of arrival matters, the oracle cannot run before the engine has read every
+    // record.
+    const read = await until(
+      'an oracle that has read the topic',
+      () => this.oracle(this.job.rules, false),
+      DIES_WITHIN_MS,
+    );
+    this.answersDifference = await answersText(address, read.oracle);
     await one.drain();
     return lifeOf({ step: 'end', at: 'end' }, restored, restored.consumed, startedAt);
   }
 
-  /** Fires everything that is open. */
+  /** Reads to the end of the topic and fires all open windows. */
   private async lastLife(): Promise<void> {
     const { one } = this.start('last', ['-bounded']);
     const { code } = await one.ended;
     if (code !== 0) throw new Error(`the last run failed: ${tailOf(one)}`);
   }
 
-  /** The sink and the counts as they stand, by the rules of the case or by others. */
+  /** Compares the sink and the counters with the oracle, by the rules of the case or by others. */
   async judge(
     rules: OracleRules = this.job.rules,
-  ): Promise<Omit<CrashReport, 'kills' | 'uncounted' | 'asked'>> {
+  ): Promise<Omit<CrashReport, 'kills' | 'uncounted' | 'answersDifference'>> {
     this.rows ??= await this.exported();
     const { rows } = this;
     const { oracle, told } = await this.oracle(rules, false);
@@ -326,9 +334,9 @@ export class CrashLoop {
     const keys = new Set(rows.map((row) => `${row.accountId},${row.windowStart},${row.windowEnd}`));
     const newest = await newestManifest(this.stateDir);
     const recorded = (newest?.recorded.partitions ?? []) as readonly Recorded[];
-    let parting = differenceText(expected, rows, told);
-    // Read again with every event kept: only a failure needs to show them.
-    if (parting !== '') parting = differenceText(expected, rows, (await this.oracle(rules, true)).told);
+    let difference = differenceText(expected, rows, told);
+    // Only a failure needs the events themselves: reads the topic again and keeps them.
+    if (difference !== '') difference = differenceText(expected, rows, (await this.oracle(rules, true)).told);
     const counts = countersText(
       oracle.counters,
       recorded.map(
@@ -348,27 +356,28 @@ export class CrashLoop {
       droppedLate: total(oracle.droppedLate),
       rows: rows.length,
       duplicates: rows.length - keys.size,
-      parting: [parting, counts].filter((text) => text !== '').join('\n'),
+      difference: [difference, counts].filter((text) => text !== '').join('\n'),
     };
   }
 
   private async exported(): Promise<OracleRow[]> {
-    const { code, stdout, stderr } = await runEngine(this.world.own, [
+    const { code, stdout, stderr } = await runEngine(this.env.own, [
       'export',
-      `-brokers=${this.world.brokers}`,
+      `-brokers=${this.env.brokers}`,
       ...this.job.sink,
     ]);
     if (code !== 0) throw new Error(`engine export: ${stderr}`);
     return stdout.trim().split('\n').slice(1).map(rowOfCsv);
   }
 
-  /** The oracle's reading of the topic, over a connection of its own. */
+  /** Reads the topic into an oracle over a separate connection.
+   *  @param keep keeps all events for the description of a difference */
   private async oracle(
     rules: OracleRules,
     keep: boolean,
   ): Promise<{ readonly oracle: Oracle; readonly told: ArrivalLog | undefined }> {
     const { order } = this.job;
-    const reader = await TopicReader.open(this.world.brokers, this.topic);
+    const reader = await TopicReader.open(this.env.brokers, this.topic);
     const { partitions } = reader;
     const oracle = new Oracle(rules, partitions.length);
     const records: LogEntry[][] = partitions.map(() => []);
@@ -386,7 +395,7 @@ export class CrashLoop {
   }
 }
 
-/** Counts of a partition as the manifest has them. */
+/** Counters of a partition in the manifest. */
 interface Recorded {
   readonly consumed: number;
   readonly accepted: number;

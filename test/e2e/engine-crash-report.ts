@@ -1,36 +1,37 @@
-/** What a crash loop found, and how it is told: kills by step, events past the checkpoint, recovery
- *  times as a histogram. */
+/** Report of a crash loop: kills by step, events past the checkpoint, histogram of recovery
+ *  times. */
 
 export interface Kill {
-  /** `random`, or the step. */
+  /** `random`, or the name of the step. */
   readonly step: string;
-  /** The value of -chaos, where there was one. */
+  /** Value of -chaos, or `random`. */
   readonly at: string;
-  /** Events behind the newest checkpoint that the dead process left. */
+  /** Number of events in the newest checkpoint of the killed process. */
   readonly checkpointed: number;
-  /** Events it had consumed beyond that, at least. */
+  /** Lower bound of the events that the killed process had consumed after that checkpoint. */
   readonly past: number;
-  /** The next process: its start to reading again, and the restore in it. */
+  /** Time from the start of the next process to its end of restore; `restoreMs` is the restore
+   *  alone. */
   readonly backMs: number;
   readonly restoreMs: number;
 }
 
 export interface CrashReport {
   readonly kills: readonly Kill[];
-  /** Kills that interrupted nothing. */
+  /** Number of kills that interrupted nothing. */
   readonly uncounted: number;
   readonly consumed: number;
   readonly droppedLate: number;
   readonly rows: number;
-  /** Keys that stand in the sink more than once. */
+  /** Number of surplus rows with a key that the sink already holds. */
   readonly duplicates: number;
-  /** How sink and counts part from the oracle; empty where they are equal. */
-  readonly parting: string;
-  /** How what a process answers over HTTP parts from it. */
-  readonly asked: string;
+  /** Difference of sink and counters from the oracle; empty if they are equal. */
+  readonly difference: string;
+  /** Difference of the HTTP answers from the oracle; empty if they are equal. */
+  readonly answersDifference: string;
 }
 
-/** Upper edges of the histogram's bars, ms. */
+/** Upper edges of the histogram's bars, in ms. */
 const EDGES = [
   25,
   50,
@@ -50,7 +51,7 @@ const EDGES = [
 ];
 const BAR_MAX = 50;
 
-/** Quantiles in a line, then one bar a range that has any. */
+/** Formats quantiles in one line, then one bar for each range that is not empty. */
 export function histogramText(what: string, ms: readonly number[]): string {
   const sorted = [...ms].sort((a, b) => a - b);
   const quantile = (q: number): string =>
@@ -72,7 +73,7 @@ export function histogramText(what: string, ms: readonly number[]): string {
   return lines.join('\n');
 }
 
-/** A line a step: how many kills, events past the checkpoint, recovery. */
+/** Formats one line per step: number of kills, events past the checkpoint, recovery time. */
 function stepsText(kills: readonly Kill[]): string[] {
   const steps = [...new Set(kills.map(({ step }) => step))].sort();
   return steps.map((step) => {
@@ -102,7 +103,9 @@ export function reportText(name: string, report: CrashReport): string {
       'of it the restore',
       kills.map((kill) => kill.restoreMs),
     ),
-    report.parting === '' ? 'sink and counts equal the oracle' : report.parting,
-    report.asked === '' ? 'GET /windows and /watermark answer as the oracle' : report.asked,
+    report.difference === '' ? 'sink and counts equal the oracle' : report.difference,
+    report.answersDifference === ''
+      ? 'GET /windows and /watermark answer as the oracle'
+      : report.answersDifference,
   ].join('\n');
 }

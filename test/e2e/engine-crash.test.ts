@@ -1,10 +1,9 @@
-/** The engine killed by SIGKILL again and again, at random moments and at every step of its
- *  changelog and checkpoints: its sink and its answers equal the oracle row by row, dropped_late
- *  included, as if nothing had happened.
+/** Kills the engine by SIGKILL again and again, at random moments and at every step of its
+ *  changelog and checkpoints. Its sink and HTTP answers must equal the oracle row by row,
+ *  dropped_late included.
  *
- *  MILLRACE_ENGINE_KILLS=200 is the long form: so many kills, shared by the cases, every step of
- *  each among them; MILLRACE_TEST_SEED names the moments.
- */
+ *  MILLRACE_ENGINE_KILLS=200 selects the long form: the cases share so many kills, which cover
+ *  every step of each case. MILLRACE_TEST_SEED seeds the moments. */
 import { describe, expect, it } from 'vitest';
 import type { OrderEntry } from '../../bench/peers/oracle/arrival-order.ts';
 import { decodeRecord } from '../../src/engine/durability/changelog/records.ts';
@@ -18,11 +17,11 @@ import { histogramText, reportText } from './engine-crash-report.ts';
 
 const KILLS = Number(process.env['MILLRACE_ENGINE_KILLS'] ?? 20);
 const SEED = Number(process.env['MILLRACE_TEST_SEED'] ?? 1) || 1;
-/** Of so few, most may come before there is a checkpoint with events. */
+/** Below this number of kills, most may precede the first checkpoint with events. */
 const FEW_KILLS = 20;
 const MS_PER_KILL = 12_000;
-/** About two kills in three are at steps: where so many are as many as there are steps, each of
- *  them must be among them. */
+/** About two kills of three are at steps. If that many kills are at least as many as the steps,
+ *  every step must have a kill. */
 const STEP_SHARE = 0.6;
 
 const own = launcher();
@@ -33,20 +32,20 @@ const postgresSink = (table: string): readonly string[] => [
   '-migrate',
 ];
 
-/** Only windows of several slices need a slice that was sealed, so only they write runs. */
+/** Only windows of several slices need sealed slices, so only they write sorted runs. */
 const stepsOf = (actions: readonly string[]): readonly string[] =>
   actions.flatMap((action) => ['before', 'after'].map((when) => `${when}-${action}`.replaceAll(' ', '-')));
 const withRuns = ['kill-after', 'at-barrier', ...stepsOf(CHECKPOINT_ACTIONS)];
 const withoutRuns = withRuns.filter((step) => !step.includes('-run-'));
-/** State on disk has pieces, and no base. */
+/** State on disk writes spills and no snapshots ("base"). */
 const onDisk = [...withoutRuns.filter((step) => !step.includes('-base-')), ...stepsOf(SPILL_ACTIONS)];
-/** A short form reaches a few steps of each case: not always the first ones. */
+/** Rotates the steps, so that short runs of the cases cover different steps. */
 const from = (first: string, all: readonly string[]): readonly string[] => {
   const at = all.indexOf(first);
   return [...all.slice(at), ...all.slice(0, at)];
 };
 
-/** The order in which the engine met records, from a changelog of which nothing is gone. */
+/** Order in which the engine read the records, from a changelog without deletions. */
 async function orderLogged(stateDir: string): Promise<readonly OrderEntry[]> {
   const order: OrderEntry[] = [];
   const { damage } = await new Replay(await openDisk(stateDir), 1, 1).run(({ kind, body }) => {
@@ -89,7 +88,7 @@ const cases: readonly CrashCase[] = [
   {
     name: 'sliding, disk, rocksdb',
     rules: { ...delays, window: 'sliding', sizeMs: 3000n, slideMs: 2000n },
-    // Tables go to disk all the time, because of the changelog that they hold.
+    // Tables are spilled all the time, because the changelog grows past -snapshot-after.
     flags: ['-window=sliding', '-size=3s', '-slide=2s', ...DELAYS, '-state=disk'],
     sink: [`-sink=rocksdb:${own.dir}/crash-disk-results`],
     steps: from('before-spill-write', onDisk),
@@ -113,7 +112,7 @@ const cases: readonly CrashCase[] = [
     rules: { ...delays, sizeMs: 2000n, watermark: 'global' },
     flags: ['-window=tumbling', '-size=2s', ...DELAYS, '-state=mem', '-watermark=global'],
     sink: [`-sink=kafka:crash-results-${own.suffix}`, '-migrate'],
-    // Without a base nothing of the changelog goes, so all of the order stands there.
+    // Without a snapshot nothing of the changelog is deleted, so it holds the complete order.
     snapshotAfter: '1GiB',
     steps: from(
       'before-changelog-sync',
@@ -131,8 +130,8 @@ describe('repeated kills', () => {
       const loop = new CrashLoop({ own, brokers: stack.brokers, kills, seed: SEED }, job);
       const report = await loop.run();
       process.stderr.write(`${reportText(job.name, report)}\n`);
-      expect(report.parting).toBe('');
-      expect(report.asked).toBe('');
+      expect(report.difference).toBe('');
+      expect(report.answersDifference).toBe('');
       expect(report.duplicates).toBe(0);
       expect(report.kills.length).toBeGreaterThanOrEqual(kills);
       expect(report.kills.every((kill) => kill.past > 0)).toBe(true);
@@ -140,13 +139,13 @@ describe('repeated kills', () => {
       expect(killedAt).toContain('random');
       if (kills * STEP_SHARE >= job.steps.length)
         expect([...killedAt].sort()).toEqual(['random', ...job.steps].sort());
-      // A run without checkpoints to go on from, drops or results would prove little.
+      // A run without resumed checkpoints, drops and results would prove little.
       const resumed = report.kills.filter((kill) => kill.checkpointed > 0);
       expect(resumed.length).toBeGreaterThan(kills < FEW_KILLS ? 0 : kills / 3);
       expect(report.droppedLate).toBeGreaterThan(0);
       expect(report.rows).toBeGreaterThan(100);
       const otherwise = await loop.judge({ ...job.rules, latenessMs: 500n });
-      expect(otherwise.parting).toMatch(/the first that differs is .*: late, frontier then.*droppedLate/s);
+      expect(otherwise.difference).toMatch(/the first that differs is .*: late, frontier then.*droppedLate/s);
     },
     300_000 + kills * MS_PER_KILL,
   );

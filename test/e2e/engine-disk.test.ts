@@ -1,5 +1,4 @@
-/** State on disk in the real process: what it takes of memory, what its metrics say, and what a
- *  restart finds. */
+/** State on disk in the real process: its memory, its metrics, and its recovery after a restart. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -12,14 +11,14 @@ import { until } from '../wait.ts';
 
 const MIB = 1024 * 1024;
 const BUDGET_MIB = 112;
-/** What the runtime takes without any state: code, heap, buffers of the libraries. */
+/** Memory that the runtime needs without any state: code, heap, buffers of the libraries. */
 const RUNTIME_MIB = 100;
-/** Accounts, each of them once. */
+/** Number of accounts; each has one event. */
 const EVENTS = 900_000;
-/** The first of them, which are asked for. */
+/** Number of accounts, from the first, whose windows are queried. */
 const SAMPLE = 20;
 const EVENT_BYTES = 256;
-const COME_WITHIN_MS = 120_000;
+const READ_WITHIN_MS = 120_000;
 
 const own = launcher();
 const stack = await sharedStack();
@@ -30,7 +29,7 @@ async function metricsOf(address: string): Promise<(name: string) => number> {
   return (name) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 }
 
-/** Most that the process ever had of memory. */
+/** Largest resident size that the process ever had. */
 const peakMib = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 
@@ -43,8 +42,8 @@ const flags = (dir: string, more: readonly string[]): readonly string[] => [
 const large = [`-topic=${topic}`, '-size=1h', '-checkpoint-interval=500ms'];
 const onDisk = ['-state=disk', `-mem-budget=${BUDGET_MIB}MiB`];
 
-/** Reads all there is and stays. */
-async function taken(name: string, args: readonly string[]) {
+/** Starts an engine that reads the whole topic and keeps running. */
+async function startAndRead(name: string, args: readonly string[]) {
   const one = startEngine(own, args, name);
   const address = await one.address();
   const metrics = await until(
@@ -53,7 +52,7 @@ async function taken(name: string, args: readonly string[]) {
       const now = await metricsOf(address);
       return now('engine_events_total') === EVENTS ? now : undefined;
     },
-    COME_WITHIN_MS,
+    READ_WITHIN_MS,
   );
   return { one, address, metrics };
 }
@@ -81,9 +80,9 @@ describe('state on disk', () => {
     const events = readFileSync(sample);
     const accounts = Array.from({ length: SAMPLE }, (_, i) => events.readBigUInt64LE(i * EVENT_BYTES));
 
-    const { one, address, metrics } = await taken('disk', flags('spilled', [...large, ...onDisk]));
+    const { one, address, metrics } = await startAndRead('disk', flags('spilled', [...large, ...onDisk]));
     const peak = peakMib(one.pid);
-    // Of the same events a state in memory takes 280 MiB and more.
+    // With state in memory, the same events need at least 280 MiB.
     expect(peak).toBeLessThan(BUDGET_MIB + RUNTIME_MIB);
     expect(metrics('engine_spill_bytes_total')).toBeGreaterThan(16 * MIB);
     const settled = await until('the gauges', async () => {
@@ -120,7 +119,8 @@ describe('state on disk', () => {
     ]);
     expect(gen.code, gen.stderr).toBe(0);
     const sliding = ['-window=sliding', '-size=3s', '-slide=2s'];
-    // Fewer are open at once than what the changelog holds of them all.
+    // The state of the open sessions is smaller than the changelog of all sessions, which forces
+    // spills.
     const sessions = ['-window=session', '-gap=60ms', '-allowed-skew=500ms', '-allowed-lateness=500ms'];
     const of = (dir: string, more: readonly string[]): readonly string[] => [
       ...flags(dir, [`-topic=${small}`, '-bounded']),
@@ -144,8 +144,8 @@ describe('state on disk', () => {
       expect(spilled.length).toBeGreaterThan(10_000);
       expect(spilled).toBe(inMemory);
       const newest = await newestManifest(join(own.dir, `${name}-disk`));
-      const pieces = /"last_id":(\d+)/.exec(JSON.stringify(newest?.recorded))?.[1];
-      expect(Number(pieces)).toBeGreaterThan(0);
+      const lastRunId = /"last_id":(\d+)/.exec(JSON.stringify(newest?.recorded))?.[1];
+      expect(Number(lastRunId)).toBeGreaterThan(0);
     }
     const back = await runEngine(own, of('small-disk', [...sliding, '-native=off', '-state=mem']));
     expect(back.stderr).toContain('-state was disk, is mem');
@@ -173,8 +173,8 @@ describe('state on disk', () => {
     };
     await generate(1_750_000_000_000);
     await ran('both', ['-exit-at-end', '-state=mem', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
-    // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state
-    // in memory.
+    // An interrupted move to disk can only be continued: files of a state in memory do not hold the
+    // spilled rows.
     const killed = await runEngine(own, of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
     expect(killed.signal).toBe('SIGKILL');
     const back = await runEngine(own, of('both', ['-bounded', '-state=mem', '-log-level=error']));

@@ -1,5 +1,5 @@
-/** The effect of the engine's flags on a process: its topic, events from the future, silent
- *  partitions, and records that are too large. */
+/** Effect of the engine's flags: topic creation, events from the future, idle partitions, and
+ *  oversized records. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
@@ -15,7 +15,7 @@ import { realClock, until } from '../wait.ts';
 const own = launcher();
 const stack = await sharedStack();
 const HOUR_MS = 3_600_000;
-/** Append times are the broker's, so event times are about now. */
+/** The broker assigns append times, so event times must be close to the current time. */
 const T0 = Math.floor(realClock.wallNowMs() / 1000) * 1000;
 
 let admin: BrokerAdmin;
@@ -34,21 +34,21 @@ const args = (topic: string, ...more: readonly string[]): readonly string[] =>
     more,
   );
 
-/** Appends events, given by partition and event time, and values of any bytes. */
+/** Appends events, given as partition and event time, or as raw bytes. */
 async function append(topic: string, rows: ReadonlyArray<readonly [number, number | Uint8Array]>) {
-  const records = rows.map(([partition, what]) => {
-    if (typeof what !== 'number') return { partition, value: what };
+  const records = rows.map(([partition, content]) => {
+    if (typeof content !== 'number') return { partition, value: content };
     const value = Buffer.alloc(EVENT.BYTES);
     value.writeBigUInt64LE(7n, EVENT.ACCOUNT_ID);
     value.writeBigInt64LE(1n, EVENT.VALUE);
-    value.writeBigInt64LE(BigInt(what), EVENT.EVENT_TS);
+    value.writeBigInt64LE(BigInt(content), EVENT.EVENT_TS);
     return { partition, value };
   });
   const { failed } = await producer.produce(batchOf(records), [topic]);
   expect(failed).toBe(0);
 }
 
-/** A topic of two partitions. */
+/** Creates a topic with two partitions. */
 async function topicOf(name: string): Promise<string> {
   const topic = `engine-flags-${name}-${own.suffix}`;
   await admin.createTopics([{ topic, partitions: 2 }]);
@@ -95,7 +95,8 @@ describe('time flags', () => {
     const page = await becomes(address, 'engine_events_total', 2);
     expect(page.get('engine_future_clamped_total')).toBe(1);
     expect((await watermarkOf(address)).watermark_ms).toBe(T0);
-    // Its partition is ahead by an hour, not by ten days: the least of both is what comes next.
+    // The clamped event moves partition 1 ahead by one hour, not by ten days. The watermark is the
+    // minimum of both partitions.
     await append(topic, [[0, T0 + 48 * HOUR_MS]]);
     await becomes(address, 'engine_future_clamped_total', 2);
     const { watermark_ms: held } = await watermarkOf(address);
@@ -131,11 +132,11 @@ describe('time flags', () => {
     ]);
     const engine = startEngine(own, args(topic, '-idle-timeout=200ms'), 'idle');
     const address = await engine.address();
-    await until('the silence of the one that lags behind', async () => {
+    await until('idleness of the partition that lags behind', async () => {
       const { partitions } = await watermarkOf(address, '?partitions=true');
       return partitions?.[1]?.idle === true ? true : undefined;
     });
-    // It holds nothing back, so the other one alone moves the watermark.
+    // An idle partition does not hold back the watermark, so partition 0 alone moves it.
     await append(topic, [[0, T0 + 1]]);
     await becomes(address, 'engine_watermark_ms', T0 + 1);
     await append(topic, [

@@ -1,5 +1,5 @@
-/** -source=group on real Kafka with real processes: readiness, committed offsets, and the takeover after a SIGKILL. What the group, a
- *  disk or a clock may do to the members is tested under virtual time
+/** -source=group on real Kafka with real processes: readiness, committed offsets, and takeover
+ *  after a SIGKILL. Faults of the group, the disk and the clock are tested under virtual time
  *  (test/property/engine-members.test.ts). */
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -51,18 +51,19 @@ async function generate(name: string, part: number): Promise<void> {
 }
 
 const readyAt = async (address: string): Promise<number> => (await fetch(`http://${address}/ready`)).status;
-const reaches = (address: string, count: number): Promise<true> =>
+const untilConsumed = (address: string, count: number): Promise<true> =>
   until(`${count} events`, async () => ((await consumedAt(address)) === count ? true : undefined), WITHIN_MS);
-const answers = (address: string, status: number): Promise<true> =>
+const untilReadyAnswers = (address: string, status: number): Promise<true> =>
   until(
-    `a ready of ${status}`,
+    `/ready status ${status}`,
     async () => ((await readyAt(address)) === status ? true : undefined),
     WITHIN_MS,
   );
-const says = (one: Process, text: string): Promise<true> =>
+const untilLogged = (one: Process, text: string): Promise<true> =>
   until(text, async () => (one.log().includes(text) ? true : undefined), WITHIN_MS);
 
-/** What the group has committed over all partitions, as a tool that does not join sees it. */
+/** Returns the committed offsets of the group, summed over all partitions, read by a client that
+ *  does not join the group. */
 async function committed(name: string): Promise<number> {
   const tool = await librdkafkaDriver.consumer({
     brokers: stack.brokers,
@@ -89,22 +90,22 @@ async function expectOracle(name: string): Promise<void> {
   expect(rows).toEqual([...oracle.rows(true)].map((row) => Object.values(row).join(',')).sort());
 }
 
-it('an engine commits what a restart resumes from, and a standby takes over the folder after SIGKILL', async () => {
+it('an engine commits the offsets that a restart resumes from, and a standby takes over the folder after SIGKILL', async () => {
   const name = 'standby';
   await generate(name, 0);
   const first = startEngine(own, member(name), 'first');
   const address = await first.address();
-  await reaches(address, EVENTS);
+  await untilConsumed(address, EVENTS);
   await until('the commit', async () => ((await committed(name)) === EVENTS ? true : undefined), WITHIN_MS);
   const second = startEngine(own, member(name), 'second');
   const standby = await second.address();
-  await says(second, 'standby: the folder is in use');
+  await untilLogged(second, 'standby: the folder is in use');
   expect(await readyAt(standby)).toBe(503);
-  await answers(address, 200);
+  await untilReadyAnswers(address, 200);
   await first.die();
   await generate(name, 1);
-  await reaches(standby, 2 * EVENTS);
-  await answers(standby, 200);
+  await untilConsumed(standby, 2 * EVENTS);
+  await untilReadyAnswers(standby, 200);
   await second.drain();
   expect(await committed(name)).toBe(2 * EVENTS);
   await expectOracle(name);
@@ -113,11 +114,11 @@ it('an engine commits what a restart resumes from, and a standby takes over the 
 it('a standby that waits for the folder ends when it is told to', async () => {
   const first = startEngine(own, member('standby'), 'holder');
   await first.address();
-  await says(first, 'restored from a checkpoint');
+  await untilLogged(first, 'restored from a checkpoint');
   const second = startEngine(own, member('standby'), 'waiter');
-  await says(second, 'standby: the folder is in use');
+  await untilLogged(second, 'standby: the folder is in use');
   await second.drain();
-  // Without a group it is refused.
+  // Without -source=group the folder lock is an error.
   const refused = await runEngine(own, args('standby', '-exit-at-end', '-log-level=error'));
   expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('[state_locked]') });
   await first.drain();
@@ -128,49 +129,48 @@ it('the member with the state folder stops reading when another member takes par
   await generate(name, 0);
   const engine = startEngine(own, member(name));
   const address = await engine.address();
-  await reaches(address, EVENTS);
-  const intruder = await librdkafkaDriver.consumer({
+  await untilConsumed(address, EVENTS);
+  const otherMember = await librdkafkaDriver.consumer({
     brokers: stack.brokers,
     clientId: 'group-test',
     connectTimeoutMs: 60_000,
     group: groupOf(name),
     autoOffsetReset: 'latest',
   });
-  let isOver = false;
+  let isDone = false;
   const reading = (async () => {
-    await intruder.subscribe([topicOf(name)]);
+    await otherMember.subscribe([topicOf(name)]);
     const batch = RecordBatch.create(100, 1 << 20);
-    while (!isOver) await intruder.consume(batch, 100);
+    while (!isDone) await otherMember.consume(batch, 100);
   })();
-  // Met at its end.
+  // The finally block below awaits `reading` and reports its error.
   reading.catch(() => {});
   try {
-    await says(engine, 'the group revoked partitions; reading stops');
-    await answers(address, 503);
+    await untilLogged(engine, 'the group revoked partitions; reading stops');
+    await untilReadyAnswers(address, 503);
     await until(
-      'the part of the other',
-      async () => (intruder.assignment().length > 0 ? true : undefined),
+      'partitions of the other member',
+      async () => (otherMember.assignment().length > 0 ? true : undefined),
       WITHIN_MS,
     );
     await generate(name, 1);
   } finally {
-    isOver = true;
-    await reading.finally(() => intruder.close());
+    isDone = true;
+    await reading.finally(() => otherMember.close());
   }
-  await reaches(address, 2 * EVENTS);
-  await answers(address, 200);
+  await untilConsumed(address, 2 * EVENTS);
+  await untilReadyAnswers(address, 200);
 
-  // Another engine with a folder of its own: it lets go of what it was given, until the first one
-  // leaves.
+  // An engine with its own state folder: it leaves the group until the first engine leaves.
   const other = startEngine(own, member(name, 'other'), 'other');
-  const beside = await other.address();
-  await says(other, 'leaving the group');
-  expect(await readyAt(beside)).toBe(503);
-  await answers(address, 200);
+  const otherAddress = await other.address();
+  await untilLogged(other, 'leaving the group');
+  expect(await readyAt(otherAddress)).toBe(503);
+  await untilReadyAnswers(address, 200);
   await engine.drain();
   await expectOracle(name);
-  // Its own folder knows nothing of what was committed: it computes everything again.
-  await reaches(beside, 2 * EVENTS);
+  // The other state folder has no checkpoint of the committed events: the engine reads them again.
+  await untilConsumed(otherAddress, 2 * EVENTS);
   await other.drain();
 });
 

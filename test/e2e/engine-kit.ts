@@ -1,9 +1,9 @@
-/** The oracle's reading of a topic of events, and its rows as an export shows them. */
+/** Runs the oracle over a topic of events, and formats rows like an export. */
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 
-/** Reads the whole topic, partition by partition. */
+/** Feeds the whole topic to an oracle, partition by partition. */
 export async function oracleOf(brokers: string, topic: string, rules: OracleRules): Promise<Oracle> {
   const reader = await TopicReader.open(brokers, topic);
   const oracle = new Oracle(rules, reader.partitions.length);
@@ -12,5 +12,5 @@ export async function oracleOf(brokers: string, topic: string, rules: OracleRule
   return oracle;
 }
 
-/** A row as an export and an answer of the engine have it. */
+/** Formats a row as the engine's export does. */
 export const rowText = (row: object): string => Object.values(row).join(',');

@@ -1,5 +1,5 @@
-/** -late-topic on the real stack: every event that is not in the results, with its reason, whatever was killed.
- */
+/** -late-topic on the real stack: every event that is not in the results is in the late topic with
+ *  its reason, also after kills. */
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
@@ -44,7 +44,7 @@ interface Copy {
   readonly eventTs: bigint | undefined;
 }
 
-/** Every copy, as a consumer gets it. */
+/** Reads all records of the late topic with a consumer. */
 async function copies(): Promise<Copy[]> {
   const reader = await TopicReader.open(stack.brokers, lateTopic);
   const partitions = reader.partitions.length;
@@ -91,7 +91,8 @@ async function copies(): Promise<Copy[]> {
 
 let expected: Map<string, string>;
 
-/** Appends what is no event; returns where the last partition ended before. */
+/** Appends values that are not events. Returns the previous end offset of the last row's
+ *  partition. */
 async function sendBroken(rows: ReadonlyArray<readonly [number, Uint8Array | null]>): Promise<number> {
   const reader = await TopicReader.open(stack.brokers, topic);
   const end = Number(await reader.end(rows.at(-1)?.[0] ?? 0));
@@ -144,10 +145,10 @@ it('the late topic has every dropped event of the oracle with its reason, after 
     (await runEngine(own, args(`-late-topic=${lateTopic}`, `-chaos=${chaos}`, '-exit-at-end'))).signal;
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
-  // Each sending syncs the changelog first, so these fall around one, unless the topic is at its
-  // end by then.
+  // Each send syncs the changelog first, so these kills happen near a send, unless the engine has
+  // already read the topic to its end.
   for (const step of ['before-changelog-sync@3', 'after-changelog-sync@3']) await dies(step);
-  // What only the last life can send: the others may have sent all there was.
+  // Only the last process can send this record; the earlier ones may have sent all others.
   const offset = await sendBroken([[2, null]]);
   expected.set(`2@${offset}`, 'invalid');
   const engine = startEngine(own, args(`-late-topic=${lateTopic}`), 'last');
@@ -184,8 +185,12 @@ it.each([
   ['the topic that is read', [`-late-topic=${topic}`], /is the topic that is read/],
   ['the topic of the results', ['-late-topic=x', '-sink=kafka:x'], /is the topic of the results/],
   ['no name of a topic', ['-late-topic=a/b'], /is not the name of a topic/],
-  ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
-  ['a topic that is not there', ['-late-topic=no-such', '-create-topics=false'], /there is no topic no-such/],
+  ['batches larger than a record may be', ['-late-topic=x', '-batch-bytes=256MiB'], /at most 128MiB/],
+  [
+    'a topic that does not exist',
+    ['-late-topic=no-such', '-create-topics=false'],
+    /there is no topic no-such/,
+  ],
 ] as const)('an engine refuses a late topic in one line: %s', async (_, flags, line) => {
   const refused = await runEngine(own, args(...flags, '-log-level=error'));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });

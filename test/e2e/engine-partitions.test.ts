@@ -1,4 +1,4 @@
-/** A topic that is given more partitions while the engine reads it. */
+/** Partitions are added to a topic while the engine reads it. */
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
@@ -40,7 +40,7 @@ async function generate(count: number, baseMs: number, ...more: readonly string[
   ]);
 }
 
-/** By the tool of the client, as an operator would by another one. */
+/** Adds partitions with the admin client, as an operator does with a tool. */
 async function grow(to: number): Promise<void> {
   const { AdminClient } = (await import('node-rdkafka')).default;
   const admin = AdminClient.create({ 'metadata.broker.list': stack.brokers });
@@ -74,27 +74,28 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
   );
   await grow(4);
   await until(
-    'the partitions',
+    'the new partitions',
     async () => ((await partitionsAt(address)).length === 4 ? true : undefined),
     WITHIN_MS,
   );
-  // What is in them, before and after they were taken up, comes from the next life.
+  // The next process must read all events of the new partitions, after a recovery that includes
+  // them.
   await first.die();
   const started = await TopicReader.open(stack.brokers, topic);
   const oracle = new Oracle({ sizeMs: 1000n, skewMs: 500n, latenessMs: 500n }, 2);
-  const told = [0, 0, 0, 0];
-  const tell = async (reader: TopicReader): Promise<void> => {
+  const fed = [0, 0, 0, 0];
+  const feed = async (reader: TopicReader): Promise<void> => {
     for (const p of reader.partitions) {
       let offset = 0;
       await reader.read(p, ({ value }) => {
-        if (offset++ >= (told[p] as number)) oracle.value(p, value);
+        if (offset++ >= (fed[p] as number)) oracle.value(p, value);
       });
-      told[p] = offset;
+      fed[p] = offset;
     }
     reader.close();
   };
-  await tell(started);
-  expect(told.slice(2)).toEqual([0, 0]);
+  await feed(started);
+  expect(fed.slice(2)).toEqual([0, 0]);
   for (const _ of [2, 3]) oracle.apply({ kind: 'added' });
 
   const second = startEngine(own, args('-partition-interval=0'), 'second');
@@ -113,7 +114,7 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
   expect((await partitionsAt(again)).every(({ consumed }) => consumed > 0)).toBe(true);
   await second.drain();
 
-  await tell(await TopicReader.open(stack.brokers, topic));
+  await feed(await TopicReader.open(stack.brokers, topic));
   expect(oracle.droppedLate.reduce((a, b) => a + b, 0n)).toBeGreaterThan(0n);
   const last = await runEngine(own, args('-bounded', '-json'));
   expect(last.code).toBe(0);
@@ -126,7 +127,7 @@ it('an engine adds new partitions at the watermark without a restart, and rememb
   expect(rows).toEqual([...oracle.rows()].map((row) => Object.values(row).join(',')).sort());
 });
 
-it('an engine refuses -partition-interval where the run has an end', async () => {
+it('an engine refuses -partition-interval for a run that ends by itself', async () => {
   const refused = await runEngine(own, args('-bounded', '-partition-interval=1s'));
   expect(refused).toMatchObject({
     code: 2,

@@ -1,5 +1,4 @@
-/** Results as a user meets them: the default sink, a topic as the sink, both exported, and asked
- *  for over HTTP. */
+/** Results for a user: the default sink and a topic as the sink, exported and queried over HTTP. */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -25,7 +24,7 @@ const args = (name: string, ...more: readonly string[]): readonly string[] => [
   '-size=1s',
   '-allowed-skew=500ms',
   '-allowed-lateness=500ms',
-  // No partition ever ends here: what fires does not depend on when rows arrive.
+  // No partition becomes idle, so the firings do not depend on arrival times.
   '-idle-timeout=0',
   `-state-dir=${stateDir(name)}`,
   ...more,
@@ -101,7 +100,7 @@ describe('default sink', () => {
         }
         return rows;
       };
-      // Open ones are those of every event, fired ones may be complete before.
+      // Open windows are complete once every event is read; fired windows may be complete earlier.
       await until('the end of the topic', async () => (await consumedAt(address)) === EVENTS);
       await until('all fired windows', async () =>
         (await all('limit=3')).length === wanted.length ? true : undefined,
@@ -121,7 +120,7 @@ describe('default sink', () => {
   });
 
   it.each(['auto', 'off'])(
-    'the default sink with -native=%s exports what is durable while its engine runs',
+    'the default sink with -native=%s exports the durable rows while its engine runs',
     async (native) => {
       const name = `running-${native}`;
       const folder = join(stateDir(name), 'fired');
@@ -134,7 +133,7 @@ describe('default sink', () => {
       };
       const final = new Set(expectedFinal);
       await until('the first results', async () => ((await durable()) > 0 ? true : undefined), 60_000);
-      // A reader that died leaves its copy to the engine.
+      // The engine removes the copy of a reader that died.
       const dead = join(`${folder}.copies`, 'dead');
       mkdirSync(dead, { recursive: true });
       writeFileSync(join(dead, 'lock'), JSON.stringify({ pid: 0, start: '', host: hostname() }));
@@ -147,11 +146,11 @@ describe('default sink', () => {
         expect(rows.filter((row) => !final.has(row))).toEqual([]);
         expect(rows.length).toBeGreaterThanOrEqual(before);
         expect(rows.length).toBeLessThanOrEqual(after);
-        const there = new Set(rows);
-        expect(last.filter((row) => !there.has(row))).toEqual([]);
+        const exportedNow = new Set(rows);
+        expect(last.filter((row) => !exportedNow.has(row))).toEqual([]);
         last = rows;
       }
-      await until('the end of dead copies', async () =>
+      await until('removal of the dead copy', async () =>
         readdirSync(`${folder}.copies`).length === 0 ? true : undefined,
       );
       engine.kill('SIGSTOP');
@@ -193,7 +192,7 @@ describe('topic sink', () => {
       const run = await runEngine(own, args(`topic-${turn}`, '-bounded', sink, '-migrate', '-partitions=2'));
       expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
     }
-    // Two whole runs wrote everything twice.
+    // Both runs wrote all results, so the topic has every record twice.
     expect((await exported('topic-0', sink)).sort()).toEqual(expected);
   });
 

@@ -1,4 +1,5 @@
-/** The sinks on the real servers and on the disk: one contract, and what each has of its own. */
+/** The sinks on real servers and on disk: the common contract, and the specific behaviour of each
+ *  sink. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -25,7 +26,7 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 const MIB = 1024 * 1024;
 const SHAPE = { kind: 'windows', sizeMs: 1000, slideMs: 1000 } as const;
 
-/** A store whose changes fail while its disk is away. */
+/** Wraps a store so that its writes fail while `isAway` returns true. */
 function failing(store: KvStore, isAway: () => boolean): KvStore {
   const check = async (): Promise<void> => {
     if (isAway()) throw kvError('kv_io', 'the disk is away');
@@ -106,7 +107,7 @@ afterAll(async () => {
   await pool.close();
 });
 
-/** A driver whose producers fail while the broker is away. */
+/** Wraps a driver so that its producers fail while `isAway` returns true. */
 function unreachable(driver: BrokerDriver, isAway: () => boolean): BrokerDriver {
   const check = (): void => {
     if (isAway()) throw coreError('unreachable', 'no broker answers');
@@ -132,7 +133,7 @@ function unreachable(driver: BrokerDriver, isAway: () => boolean): BrokerDriver 
   };
 }
 
-let scratches = 0;
+let scratchCount = 0;
 const topicOf = (place: string): string => `sink-${place}-${suffix}`;
 
 async function kafkaSink(topic: string, isAway: () => boolean = () => false): Promise<KafkaSink> {
@@ -144,7 +145,7 @@ async function kafkaSink(topic: string, isAway: () => boolean = () => false): Pr
     partitions: 3,
     replicationFactor: 1,
     scratch: async () => {
-      const folder = join(root, `scratch-${scratches++}`);
+      const folder = join(root, `scratch-${scratchCount++}`);
       mkdirSync(folder);
       const store = await kv.open(join(folder, 'store'), {
         budgetBytes: 16 * MIB,

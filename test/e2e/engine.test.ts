@@ -1,4 +1,4 @@
-/** The engine as a command on the real stack: its ends, its faults, its answers, and one clear line
+/** The engine as a command on the real stack: ways to end, faults, HTTP answers, and one error line
  *  for bad input. */
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -84,12 +84,12 @@ describe('ways to end', () => {
       expect(second.code).toBe(0);
       expect(second.stderr).toContain('restored from a checkpoint');
       const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
-      // A long run tells of its progress meanwhile as well.
-      const [, said] = [...second.stderr.matchAll(limited)].at(-1) ?? [];
-      expect(said).toBeDefined();
-      expect(second.stdout).toContain(`; ${said}\n`);
+      // A long run logs its progress as well; take the last line.
+      const [, limitText] = [...second.stderr.matchAll(limited)].at(-1) ?? [];
+      expect(limitText).toBeDefined();
+      expect(second.stdout).toContain(`; ${limitText}\n`);
       expect((await exported('end')).sort()).toEqual(expected);
-      // It moves to disk, which is the default.
+      // The state in memory moves to disk, which is the default.
       const third = await runEngine(own, args('end', '-bounded'));
       expect(third.code).toBe(0);
       expect((await exported('end')).sort()).toEqual(expected);
@@ -166,16 +166,16 @@ describe('HTTP answers', () => {
     expect((await get('/windows/x')).status).toBe(400);
     expect((await get('/windows')).status).toBe(404);
     await until('a checkpoint', async () => ((await manifests('http')).length > 0 ? true : undefined));
-    const metrics = await until('what is asked every second', async () => {
+    const metrics = await until('the gauges that are polled every second', async () => {
       const text = await (await get('/metrics')).text();
-      // What the sink took is told when all of it is durable, in PostgreSQL too.
-      const isTold = [
+      // The sink reports its rows once all of them are durable, in PostgreSQL too.
+      const areReported = [
         /^engine_unread_events 0$/m,
         /^engine_fired_bytes \d/m,
         /^engine_sink_waiting_rows 0$/m,
         /^engine_sink_rows_total [1-9]/m,
       ].every((line) => line.test(text));
-      return isTold ? text : undefined;
+      return areReported ? text : undefined;
     });
     for (const name of [
       'engine_ingest_events_per_second',
@@ -218,7 +218,7 @@ describe('HTTP answers', () => {
     for (const stage of ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'])
       expect(whole(stage)).toBeGreaterThan(0);
     expect(metrics).toMatch(/^engine_limited_seconds_total\{by="input"\} [\d.]+$/m);
-    // Rises need a time; what they look at is above.
+    // The rules about growth need a duration, so they are skipped. Their metrics are checked above.
     const judged = await own.run([
       ...['slo', '-rules=engine', `-scrape=${address}`, '-for=0', '-json'],
       '-skip=engine_keeps_up,engine_sink_flat',
@@ -258,13 +258,13 @@ describeFull('silent partition', () => {
     };
     const first = startEngine(own, quietArgs('held', '-idle-timeout=300ms'), 'idle');
     const address = await first.address();
-    await until('the decision', () => idleOf(address));
+    await until('an idle partition', () => idleOf(address));
     const rows = await until('results', async () => {
       const found = await exported('held');
       return found.length > 0 ? found : undefined;
     });
     await first.die();
-    // Nobody decides any more: what was decided still holds.
+    // Idleness detection is off: the restored idle state must still hold.
     const second = startEngine(own, quietArgs('held', '-idle-timeout=0'), 'idle-again');
     await until('the restore', async () => idleOf(await second.address()));
     await second.drain();
@@ -303,13 +303,13 @@ describeFull('bad input', () => {
     ['an unknown window', ['-window=hopping'], 2, /choose from tumbling, sliding, session/],
     ['sliding windows without a slide', ['-window=sliding'], 2, /-window=sliding needs -slide/],
     ['a slide longer than the size', ['-window=sliding', '-slide=3s'], 2, /-slide of 3000 ms is longer than/],
-    ['a slide of tumbling windows', ['-slide=1s'], 2, /-slide has no meaning for -window=tumbling/],
-    ['a gap of tumbling windows', ['-gap=1s'], 2, /-gap has no meaning for -window=tumbling/],
-    ['a size of sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
+    ['a slide for tumbling windows', ['-slide=1s'], 2, /-slide has no meaning for -window=tumbling/],
+    ['a gap for tumbling windows', ['-gap=1s'], 2, /-gap has no meaning for -window=tumbling/],
+    ['a size for sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
     ['sessions without a gap', ['-window=session'], 2, /-window=session needs -gap/],
     ['an unknown state', ['-state=tape'], 2, /choose from mem, disk/],
     [
-      'a budget that bounds nothing',
+      'a budget for state in memory',
       ['-state=mem', '-mem-budget=1GiB'],
       2,
       /changes nothing without -state=disk/,
@@ -321,7 +321,7 @@ describeFull('bad input', () => {
       /20MiB leaves no memory for state .*give -mem-budget=\d+MiB or more/s,
     ],
     [
-      'idle partitions of one watermark',
+      'idleness of a global watermark',
       ['-watermark=global', '-idle-timeout=5s'],
       2,
       /-idle-timeout changes nothing with -watermark=global/,
@@ -333,65 +333,65 @@ describeFull('bad input', () => {
       /-sink-table changes nothing without -sink=postgres…/,
     ],
     [
-      'a sink that is made anyway',
+      'a migration of the default sink',
       ['-sink=rocksdb', '-migrate'],
       2,
       /-migrate changes nothing without -sink=postgres… or -sink=kafka:…/,
     ],
     [
-      'a wait for a copy of no folder',
+      'an export wait of another sink',
       ['-export-wait=1m'],
       2,
       /-export-wait changes nothing without -sink=rocksdb…/,
     ],
     [
-      'a wait of an export that is none',
+      'an export wait without an export',
       ['-sink=rocksdb', '-export-wait=1m'],
       2,
       /-export-wait changes nothing without export/,
     ],
     [
-      'partitions of no topic',
+      'partitions without a new topic',
       ['-create-topics=false', '-partitions=3'],
       2,
       /-partitions changes nothing without/,
     ],
     [
-      'replicas of no topic',
+      'replicas without a new topic',
       ['-create-topics=false', '-replication-factor=1'],
       2,
       /-replication-factor changes nothing/,
     ],
     [
-      'records of no topic',
+      'a retention without a new topic',
       ['-create-topics=false', '-retention=1h'],
       2,
       /-retention changes nothing without -create-topics/,
     ],
-    ['two ends', ['-bounded', '-exit-at-end'], 2, /-exit-at-end changes nothing with -bounded/],
+    ['two ends of the run', ['-bounded', '-exit-at-end'], 2, /-exit-at-end changes nothing with -bounded/],
     ['an unknown flag', ['-sise=1m'], 2, /did you mean -size\?/],
     [
-      'a table that is not there',
+      'a missing table',
       ['-state=disk', `-sink=postgres:${stack.postgres}`],
       2,
       /run the engine with -migrate once/,
     ],
     ['an unknown sink', ['-sink=ftp:t'], 2, /choose from rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC/],
     ['a fault that does not exist', ['-chaos=fire'], 2, /kill-after=N/],
-    ['a broker that is not there', ['-brokers=127.0.0.1:1'], 3, /127\.0\.0\.1:1/],
+    ['an unreachable broker', ['-brokers=127.0.0.1:1'], 3, /127\.0\.0\.1:1/],
     [
-      'a database that is not there',
+      'an unreachable database',
       ['-sink=postgres:postgres://x@127.0.0.1:1/x'],
       3,
       /PostgreSQL at 127\.0\.0\.1:1 .*check -sink and that/s,
     ],
     [
-      'a topic that is not there',
+      'a missing topic',
       ['-topic=no-such-topic', '-create-topics=false'],
       2,
       /there is no topic no-such-topic/,
     ],
-    ['a folder that cannot be', ['-state-dir=/proc/engine'], 2, /cannot write \/proc\/engine/],
+    ['a folder that cannot be created', ['-state-dir=/proc/engine'], 2, /cannot write \/proc\/engine/],
   ];
   it('engine export refuses -json and a missing sink table', async () => {
     const sink = `-sink=postgres:${stack.postgres}`;
@@ -409,14 +409,15 @@ describeFull('bad input', () => {
     async (what, flags, code, line) => {
       const given = new Set(flags.map((flag) => flag.split('=')[0]));
       const name = what.replaceAll(' ', '_');
-      // Flags of a sink are refused by themselves beside another sink.
+      // A sink flag that does not apply to the given sink is an error of its own, so leave it out.
       if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
       const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
       const { code: got, stderr } = await runEngine(own, [...rest, ...flags]);
       expect(stderr).toMatch(line);
       expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
       expect(got).toBe(code);
-      // Nothing is half made: at most the folder itself with its lock file, which is never removed.
+      // A refused start leaves nothing behind except the folder and its lock file, which is never
+      // removed.
       const left = await readdir(stateDir(name)).catch(() => []);
       expect(left.filter((file) => file !== 'lock')).toEqual([]);
     },

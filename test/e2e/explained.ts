@@ -1,10 +1,11 @@
-/** Cost of statements in units that the server counts, which are the same on a slow machine. */
+/** Measures the cost of statements in units that the server counts, which do not depend on the
+ *  machine's speed. */
 import type { SqlPool, SqlRow, SqlSession, SqlValue } from '../../src/io/postgres/sql/port.ts';
 
 export interface Cost {
   /** Pages read, from memory or disk. */
   readonly pages: number;
-  /** Rows that the steps of the plans read, dropped rows included. */
+  /** Rows that the plan nodes read, including rows removed by filters. */
   readonly rows: number;
 }
 
@@ -25,20 +26,20 @@ const rowsOf = (step: Step): number =>
   COUNTED.reduce((sum, name) => sum + number(step, name), 0) * number(step, 'Actual Loops') +
   (step.Plans ?? []).reduce((sum, inner) => sum + rowsOf(inner), 0);
 
-/** Returns a pool that explains each SELECT before it runs, with the same values in the same
- *  session. */
+/** Returns a pool that runs EXPLAIN ANALYZE for each SELECT before the statement itself, with the
+ *  same parameters in the same session. */
 export function explained(pool: SqlPool): { readonly pool: SqlPool; readonly cost: () => Cost } {
   let cost: Cost = { pages: 0, rows: 0 };
-  const through = (session: SqlSession): SqlSession => ({
+  const wrap = (session: SqlSession): SqlSession => ({
     async query<R extends SqlRow>(
       text: string,
       params?: readonly SqlValue[],
       limits?: Parameters<SqlSession['query']>[2],
     ) {
-      const question = text.replace(/^\s*CREATE TEMP TABLE \w+ ON COMMIT DROP AS\s/, '');
-      if (/^\s*(SELECT|WITH)\b/.test(question)) {
+      const select = text.replace(/^\s*CREATE TEMP TABLE \w+ ON COMMIT DROP AS\s/, '');
+      if (/^\s*(SELECT|WITH)\b/.test(select)) {
         const { rows } = await session.query<{ 'QUERY PLAN': string }>(
-          `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ${question}`,
+          `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ${select}`,
           params,
         );
         const [{ Plan: plan }] = JSON.parse(rows[0]?.['QUERY PLAN'] ?? '') as [{ Plan: Step }];
@@ -51,8 +52,8 @@ export function explained(pool: SqlPool): { readonly pool: SqlPool; readonly cos
   });
   return {
     pool: {
-      ...through(pool),
-      transaction: (work) => pool.transaction((session) => work(through(session))),
+      ...wrap(pool),
+      transaction: (work) => pool.transaction((session) => work(wrap(session))),
       systemIdentifier: () => pool.systemIdentifier(),
       close: () => pool.close(),
     },

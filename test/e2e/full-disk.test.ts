@@ -1,6 +1,6 @@
-/** A database that answers every query and refuses new rows, as one with a full disk does: /ready
- *  of each writing service fails with the reason, nothing is lost, and writes resume when there is
- *  room. The server refuses with the SQLSTATE of a full disk. */
+/** A database that answers every query and refuses new rows, like one with a full disk. /ready of
+ *  each writing service fails with the reason, nothing is lost, and writes resume when there is
+ *  room. A trigger simulates the refusal with the SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { startPayments } from '../fixtures/payments.ts';
@@ -19,9 +19,9 @@ const kit = ordersKit(own, stack.postgres);
 const world = worlds(() => stack, own.suffix);
 const payments = await paymentsKit(own, stack);
 
-const WHY = 'could not extend file "base/5/16384": No space left on device';
+const DISK_FULL_MESSAGE = 'could not extend file "base/5/16384": No space left on device';
 
-/** From here on the table takes nothing; resolves with what ends that. */
+/** Makes the table refuse writes. Returns a function that ends the refusal. */
 async function fill(
   pool: SqlPool,
   table: string,
@@ -29,7 +29,7 @@ async function fill(
 ): Promise<() => Promise<void>> {
   await pool.query(
     `CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
-     $$ BEGIN RAISE EXCEPTION '${WHY}' USING ERRCODE = 'disk_full'; END $$`,
+     $$ BEGIN RAISE EXCEPTION '${DISK_FULL_MESSAGE}' USING ERRCODE = 'disk_full'; END $$`,
   );
   await pool.query(
     `CREATE TRIGGER full_disk BEFORE ${event} ON ${table} FOR EACH ROW EXECUTE FUNCTION full_disk()`,
@@ -50,16 +50,20 @@ const askReady = async (address: string): Promise<{ readonly status: number; rea
 };
 
 const isReady = (address: string): Promise<true> =>
-  until('/ready to say yes', async () => ((await askReady(address)).status === 200 ? true : undefined));
+  until('/ready with status 200', async () => ((await askReady(address)).status === 200 ? true : undefined));
 
-/** Waits until this check alone fails, for this reason: on a busy machine there may be another one
- *  for a moment. */
-const refusal = (address: string, name: string, isIt: (why: string) => boolean): Promise<true> =>
-  until(`/ready to say no for ${name}`, async () => {
+/** Waits until this check alone fails, and for this reason. On a busy machine another check may
+ *  fail for a moment. */
+const untilCheckFails = (
+  address: string,
+  name: string,
+  isExpected: (why: string) => boolean,
+): Promise<true> =>
+  until(`/ready with the failed check ${name}`, async () => {
     const { status, report } = await askReady(address);
     if (status !== 503) return undefined;
     expect(report.checks.filter((one) => !one.ok).map((one) => one.name)).toEqual([name]);
-    return isIt(report.checks.find((one) => one.name === name)?.why ?? '') ? true : undefined;
+    return isExpected(report.checks.find((one) => one.name === name)?.why ?? '') ? true : undefined;
   });
 
 describe('orders on a full disk', () => {
@@ -70,24 +74,24 @@ describe('orders on a full disk', () => {
       const service = await kit.serve(schema);
       const [first, second] = [newKey(), newKey()];
       createdOf(await service.order(first), false);
-      const mend = await fill(pool, table, 'INSERT');
+      const release = await fill(pool, table, 'INSERT');
       await isReady(service.address);
       problemOf(await service.order(second), 503, 'database-unavailable');
-      await refusal(service.address, 'writes', (why) => why.includes(WHY));
-      // What is stored is answered all the same.
+      await untilCheckFails(service.address, 'writes', (why) => why.includes(DISK_FULL_MESSAGE));
+      // Stored responses are still replayed.
       createdOf(await service.order(first), true);
-      const tried = async (): Promise<bigint> => {
+      const attemptedIds = async (): Promise<bigint> => {
         const { rows } = await pool.query<{ n: bigint }>(
           `SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox', 'id')::regclass), 0) AS n`,
         );
         return rows[0]?.n ?? 0n;
       };
-      const before = await tried();
-      await mend();
-      // No client need come for it.
+      const before = await attemptedIds();
+      await release();
+      // The service becomes ready again without any request of a client.
       await isReady(service.address);
       expect(await rowCounts(pool)).toEqual([1, 1, 1]);
-      expect(await tried()).toBeGreaterThan(before);
+      expect(await attemptedIds()).toBeGreaterThan(before);
       createdOf(await service.order(second), false);
       expect(await rowCounts(pool)).toEqual([2, 2, 2]);
       expect(logOf(service)).toContain('the database accepts writes again');
@@ -102,7 +106,7 @@ describe.each(['poll', 'wal'])('relay -relay=%s on a full disk', (mode) => {
     ['relay_members', 'INSERT OR UPDATE', 'the leases are not renewed: '],
   ] as const)(
     'a relay is not ready while %s is full for %s, and resumes in order when there is room',
-    async (table, event, says) => {
+    async (table, event, prefix) => {
       const { pool, args, schema, ...rest } = await world();
       const relay = startRelay(own, [...inMode(args, mode), '-lease=2s'], `relay-${mode}`);
       const address = await relay.address();
@@ -110,13 +114,13 @@ describe.each(['poll', 'wal'])('relay -relay=%s on a full disk', (mode) => {
       for (let round = 0; round < 3; round++) await sent.round();
       await drained(pool);
       await isReady(address);
-      const mend = await fill(pool, table, event);
+      const release = await fill(pool, table, event);
       await sent.round();
-      const reason = `${says}PostgreSQL refused a statement: ${WHY}`;
-      await refusal(address, 'relay', (why) => why === reason);
+      const reason = `${prefix}PostgreSQL refused a statement: ${DISK_FULL_MESSAGE}`;
+      await untilCheckFails(address, 'relay', (why) => why === reason);
       await sent.round();
       if (table === 'outbox') expect(await pending(pool)).toBe(10);
-      await mend();
+      await release();
       await drained(pool);
       await isReady(address);
       await sent.round();
@@ -140,11 +144,11 @@ describe('payments on a full disk', () => {
       await at.publish(orders.slice(0, 3).map(recordOf));
       await until('the first charges', async () => ((await at.count('charges')) === 3 ? true : undefined));
       await isReady(address);
-      const mend = await fill(payments.pool, `${at.schema}.${table}`, 'INSERT');
+      const release = await fill(payments.pool, `${at.schema}.${table}`, 'INSERT');
       await at.publish(orders.slice(3).map(recordOf));
-      await refusal(address, 'postgres', (why) => why.includes('does not take the batch'));
+      await untilCheckFails(address, 'postgres', (why) => why.includes('does not take the batch'));
       expect(await at.count('charges')).toBe(3);
-      await mend();
+      await release();
       await isReady(address);
       await until('all charges', async () => ((await at.count('charges')) === 9 ? true : undefined));
       await at.expectCharged(orders);

@@ -1,5 +1,5 @@
-/** `millrace gen` to a real topic: what arrives is what the generator says, in its order per
- *  partition. */
+/** `millrace gen` writes to a real topic: the records equal those of the generator, in its order
+ *  within each partition. */
 import protobuf from 'protobufjs';
 import { afterAll, describe, expect, test } from 'vitest';
 import { loadGenKernels } from '../../src/addon/gen.ts';
@@ -96,7 +96,7 @@ describe('events in a topic', () => {
   test('gen leaves record timestamps to the broker, so that retention does not delete old events', async () => {
     const topic = fresh('gen-now');
     await run(`-out=kafka:${topic}`, `-partitions=${PARTITIONS}`, '-count=10', '-base=1000');
-    // The generator's own times are those of the first seconds of 1970.
+    // The event times of the generator are in the first seconds of 1970.
     for (const row of await read(topic, 10))
       expect(Number(row.timestamp)).toBeGreaterThan(Date.UTC(2020, 0, 1));
   });
@@ -148,7 +148,7 @@ describe('orders in a topic', () => {
       }
       const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 8n });
       const orders = new Map(Array.from({ length: count }, (_, i) => [generator.order(i).order_id, i]));
-      // The first field of an Avro order: a length byte, then 36 characters.
+      // The payload of an Avro order starts with its first field: a length byte and 36 characters.
       const orderIdOf = (version: 1 | 2 | 3, payload: Buffer): string => {
         if (format === 'avro') return payload.subarray(1, 37).toString();
         const { root } = protobuf.parse(orderSchema(version, 'protobuf'), { keepCase: true });

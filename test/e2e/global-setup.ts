@@ -1,10 +1,9 @@
-/** One real Kafka and PostgreSQL for a whole test run, started on first demand.
+/** Starts one real Kafka and PostgreSQL for a whole test run, on first demand.
  *
- *  The process that runs vitest opens a door on 127.0.0.1 and tells its address to the test
- *  processes. The first that knocks makes it start an ephemeral stack; all get the same addresses.
- *  So a run of unit tests alone pays nothing, no lock is needed, and the stack has one owner: it
- *  dies with the vitest process, SIGKILL included, and its folder is removed.
- */
+ *  The vitest process listens on 127.0.0.1 and passes the port to the test processes. The first
+ *  connection makes it start an ephemeral stack; every connection gets the same addresses. A run of
+ *  unit tests alone therefore starts nothing, and no lock is needed. The stack has one owner: it
+ *  ends with the vitest process, also after SIGKILL, and its folder is removed. */
 
 import type { AddressInfo } from 'node:net';
 import { createServer, type Server } from 'node:net';
@@ -20,15 +19,15 @@ declare module 'vitest' {
   }
 }
 
-let door: Server | undefined;
+let server: Server | undefined;
 let starting: Promise<Stack> | undefined;
 
-/** The servers that tests start live for seconds: the compiler that pays after minutes would cost
- *  more than it saves. */
+/** The servers run for seconds only, so the optimizing compiler of the JVM would cost more than it
+ *  saves. */
 const JAVA_OPTIONS = '-XX:TieredStopAtLevel=1';
 
-/** Nothing of this database outlives the run, so what it writes need not reach the disk. */
-async function writeLightly(postgres: string): Promise<void> {
+/** Nothing of this database outlives the run, so its writes need not be durable. */
+async function disableFsync(postgres: string): Promise<void> {
   const client = new pg.Client({ connectionString: postgres });
   await client.connect();
   await client.query('ALTER SYSTEM SET fsync = off');
@@ -38,7 +37,7 @@ async function writeLightly(postgres: string): Promise<void> {
 
 async function start(): Promise<Stack> {
   const stack = await startOwned(undefined);
-  await writeLightly(stack.postgres);
+  await disableFsync(stack.postgres);
   return stack;
 }
 
@@ -53,19 +52,19 @@ async function answer(): Promise<unknown> {
 }
 
 export async function setup(project: TestProject): Promise<void> {
-  // The test processes, and what they start, inherit it.
+  // Inherited by the test processes and their child processes.
   process.env['JAVA_TOOL_OPTIONS'] ??= JAVA_OPTIONS;
-  door = createServer((socket) => {
+  server = createServer((socket) => {
     socket.on('error', () => {});
     void answer().then((document) => socket.end(JSON.stringify(document)));
   });
-  await new Promise<void>((resolve) => door?.listen(0, '127.0.0.1', resolve));
-  door.unref();
-  project.provide('stackDoor', (door.address() as AddressInfo).port);
+  await new Promise<void>((resolve) => server?.listen(0, '127.0.0.1', resolve));
+  server.unref();
+  project.provide('stackDoor', (server.address() as AddressInfo).port);
 }
 
 export async function teardown(): Promise<void> {
-  door?.close();
+  server?.close();
   const stack = await starting?.catch(() => undefined);
   await stack?.close();
 }

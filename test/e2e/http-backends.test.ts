@@ -1,5 +1,5 @@
-/** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and
- *  how it ends. */
+/** The registry process behind each HTTP backend: the chosen backend and the reason, TLS, invalid
+ *  flags, and shutdown. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
@@ -25,7 +25,7 @@ function file(name: string, text: string): string {
   return path;
 }
 
-const loads = ((): boolean => {
+const canLoadUws = ((): boolean => {
   try {
     loadUws();
     return true;
@@ -52,7 +52,7 @@ const ready = (client: HttpClient): Promise<unknown> =>
     return reply.status === 200 ? true : undefined;
   });
 
-/** Subject of the certificate that a new connection gets. */
+/** Returns the subject of the certificate that a new connection gets. */
 function subjectServed(port: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connectTls({ host: '127.0.0.1', port, ca: authority.cert }, () => {
@@ -65,10 +65,10 @@ function subjectServed(port: number): Promise<string> {
 
 describe('registry process', () => {
   test.each([
-    ['auto', loads ? 'uWebSockets.js' : 'node:net'],
+    ['auto', canLoadUws ? 'uWebSockets.js' : 'node:net'],
     ['net', 'node:net'],
   ])(
-    'a registry with -http=%s is served by %s, answers, and exits with 0 among open connections',
+    'a registry with -http=%s is served by %s, answers, and exits with 0 while connections are open',
     async (asked, name) => {
       const process = registry(`-http=${asked}`);
       const address = await process.address();
@@ -103,7 +103,8 @@ describe('registry process', () => {
     expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:net' });
     expect(process.log()).toContain('it serves no TLS');
     await expect(ask(clientOf(target), 'GET', '/version')).rejects.toThrow('no reply');
-    // Between the two writes the pair does not fit: the old one stays.
+    // Between the two writes the key does not match the certificate, so the registry keeps the old
+    // pair.
     file('cert.pem', renewed.cert);
     file('key.pem', renewed.key);
     const port = Number(new URL(target).port);

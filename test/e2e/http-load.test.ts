@@ -1,5 +1,5 @@
-/** The load generator of the benches against servers that answer well, badly, late and in pieces:
- *  what it sends, what it notices, and that its latency hides nothing. */
+/** The load generator of the benches against servers that answer correctly, wrongly, late and in
+ *  pieces. Its latency has no coordinated omission: it counts from the due time of each request. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
@@ -31,7 +31,7 @@ afterEach(() => {
 
 const bodyOf = (key: string): string => `{"order_id":"${key}","status":"created"}`;
 
-/** A server that hands what it saw to `answer`; `turn` counts the requests of a key. */
+/** Starts a server that passes each request to `answer`; `turn` counts the requests of a key. */
 async function serve(answer: (seen: Seen, response: ServerResponse, request: IncomingMessage) => void) {
   const seen: Seen[] = [];
   const turns = new Map<string, number>();
@@ -79,8 +79,8 @@ it('the bench client sends each intent once and a hot share again, and keeps a l
   });
   expect(report.statuses).toEqual({ 201: seen.length });
   expect(report.replayed).toBe(seen.length - bodies.size);
-  // 15% of the intents are followed by two repeats on average; those that fall behind the end are
-  // left out.
+  // On average 15% of the intents are followed by two repeats; repeats due after the end are left
+  // out.
   expect(report.replayed / report.intents).toBeGreaterThan(0.05);
   expect(report.replayed / report.intents).toBeLessThan(0.4);
   for (const [key, of] of bodies) {
@@ -116,15 +116,15 @@ it('the bench client sends the same keys for the same seed, and other keys for a
 });
 
 it('the bench client counts latency from the due time, so a stalled server raises it', async () => {
-  let still = 0;
+  let stalledUntilMs = 0;
   const { target } = await serve((seen, response) => {
-    if (still === 0) still = realClock.monotonicMs() + 700;
-    void pause(Math.max(0, still - realClock.monotonicMs())).then(() => good(seen, response));
+    if (stalledUntilMs === 0) stalledUntilMs = realClock.monotonicMs() + 700;
+    void pause(Math.max(0, stalledUntilMs - realClock.monotonicMs())).then(() => good(seen, response));
   });
-  // Two connections: whatever is due meanwhile cannot even be sent.
+  // With two connections, requests that become due during the stall cannot even be sent.
   const { latency_ms, service_ms } = await run(target, { rate: 300, seconds: 1.4, connections: 2 });
   expect(latency_ms.max).toBeGreaterThan(650);
-  // Of 1.4 s, 0.7 s stood still: a quarter of all requests waited longer than 350 ms.
+  // The server stalls for 0.7 s of 1.4 s, so a quarter of all requests wait longer than 350 ms.
   expect(latency_ms.p90).toBeGreaterThan(300);
   expect(service_ms.p50).toBeLessThan(latency_ms.p90);
 });
@@ -180,5 +180,5 @@ it('the bench client reports a target without a listener', async () => {
   const { target } = await serve(good);
   const [server] = servers.splice(0);
   server?.close();
-  await expect(run(target)).rejects.toThrow(`nobody answers at ${target}`);
+  await expect(run(target)).rejects.toThrow(`no connection to ${target}`);
 });

@@ -1,5 +1,5 @@
-/** The bench of the inbox in its smoke form: one charge a message, every old id found, every
- *  partition dropped. */
+/** Smoke run of the inbox bench: one charge for each message, every old id found, every partition
+ *  dropped. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/inbox.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';

@@ -1,5 +1,5 @@
-/** The keeper on a real database, with a horizon that the test says: what it makes, drops, deletes
- *  and leaves alone. */
+/** The inbox keeper on a real database, with a redelivery horizon that the test sets: partitions
+ *  that it creates, drops and keeps, and rows that it deletes. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
@@ -18,41 +18,41 @@ import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { sharedStack } from '../fixtures/stack.ts';
 import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
 
-// Its start is no part of a test's time.
+// Starts the stack here, so that its start does not count toward the time limit of a test.
 await sharedStack();
 const inbox = new Inbox();
 const NOW = T0 + 100 * HOUR_MS;
 
-/** What the world says to a keeper; a test changes it between turns. */
-interface Said {
+/** Inputs of a keeper; a test changes them between turns. */
+interface Inputs {
   nowMs: number;
   topic: TopicReading | 'away';
   unmarkedMs: number | undefined;
-  /** Where the clock of the process says something else. */
+  /** Clock of the process, where it differs from the clock of the database. */
   processMs?: number;
   warnings: string[];
 }
 
 function keeperOf(world: InboxWorld, over: Partial<InboxKeeperOptions> = {}) {
-  const said: Said = {
+  const inputs: Inputs = {
     nowMs: NOW,
     topic: { retentionMs: 4 * HOUR_MS, oldestRecordMs: undefined, oldestUncommittedMs: undefined },
     unmarkedMs: undefined,
     warnings: [],
   };
-  const log: Logger = { ...silentLogger, warn: (_, message) => void said.warnings.push(message) };
+  const log: Logger = { ...silentLogger, warn: (_, message) => void inputs.warnings.push(message) };
   const metrics = new Metrics();
   const keeper = new InboxKeeper({
     pool: world.pool,
     names: inbox.names,
     sources: {
-      databaseNowMs: async () => said.nowMs,
-      processNowMs: () => said.processMs ?? said.nowMs,
+      databaseNowMs: async () => inputs.nowMs,
+      processNowMs: () => inputs.processMs ?? inputs.nowMs,
       topic: async () => {
-        if (said.topic === 'away') throw coreError('unreachable', 'no broker answers');
-        return said.topic;
+        if (inputs.topic === 'away') throw coreError('unreachable', 'no broker answers');
+        return inputs.topic;
       },
-      outbox: async () => said.unmarkedMs,
+      outbox: async () => inputs.unmarkedMs,
     },
     ttlMs: 8 * HOUR_MS,
     parts: { relayOutageMs: HOUR_MS, consumerOutageMs: HOUR_MS, clockSkewMs: HOUR_MS },
@@ -71,7 +71,7 @@ function keeperOf(world: InboxWorld, over: Partial<InboxKeeperOptions> = {}) {
     const found = metrics.gauge(name, '', labels);
     return found.value(found.series(...(labels.length > 0 ? ['inbox'] : [])));
   };
-  return { keeper, said, metrics, gauge };
+  return { keeper, inputs, metrics, gauge };
 }
 
 const spans = async (world: InboxWorld): Promise<number[][]> =>
@@ -100,7 +100,7 @@ describe('keeper partitions', () => {
     const wide = keeperOf(world, { widthMs: 6 * HOUR_MS, aheadMs: 12 * HOUR_MS });
     expect((await wide.keeper.turn()).partitionsMade).toBe(3);
     const all = await spans(world);
-    // The one that was filled up to a whole width, from -10 on, ends where expiry begins.
+    // The third new partition, from -10 to -8, lies behind the TTL and is dropped in the same turn.
     expect(all.at(0)).toEqual([-8, -7]);
     expect(all.slice(-3)).toEqual([
       [1, 2],
@@ -121,7 +121,7 @@ describe('keeper partitions', () => {
     expect(refused).toMatchObject({ code: 'too_many_partitions' });
     const [, width] = /a width of (\S+) or more: -inbox-width of payments/.exec(refused?.next ?? '') ?? [];
     expect(await spans(world)).toEqual([]);
-    // The way out that it names is one.
+    // The width that the message suggests is sufficient.
     expect((10 * HOUR_MS) / (parseDuration(width ?? '') ?? 0)).toBeLessThan(5000);
   });
 
@@ -135,25 +135,25 @@ describe('keeper partitions', () => {
 });
 
 describe('expiry', () => {
-  it('the keeper drops whole hours behind the TTL, raises the floor with them, and keeps younger ones', async () => {
+  it('the keeper drops whole hours behind the TTL, raises the floor to their end, and keeps younger hours', async () => {
     const world = await inboxWorld();
-    const { keeper, said, gauge } = keeperOf(world);
+    const { keeper, inputs, gauge } = keeperOf(world);
     await keeper.turn();
     const old = idAt(NOW - 7.5 * HOUR_MS);
     const young = idAt(NOW - 6.5 * HOUR_MS);
     await claim(world, [old, young]);
     expect(gauge('dedup_ttl_margin_seconds')).toBe(3600);
-    said.nowMs = NOW + 0.99 * HOUR_MS;
+    inputs.nowMs = NOW + 0.99 * HOUR_MS;
     expect((await keeper.turn()).partitionsDropped).toBe(0);
-    said.nowMs = NOW + HOUR_MS;
+    inputs.nowMs = NOW + HOUR_MS;
     expect((await keeper.turn()).partitionsDropped).toBe(1);
     expect(await readFloorMs(world.pool, inbox.names)).toBe(NOW - 7 * HOUR_MS);
     expect(gauge('inbox_floor_age_seconds')).toBe(8 * 3600);
     const found = await claim(world, [old, young]);
     expect([[...found.undecidable], [...found.seen]]).toEqual([[old], [young]]);
     expect((await spans(world)).at(0)).toEqual([-7, -6]);
-    // A clock that goes back makes no partition below the floor.
-    said.nowMs = NOW - 20 * HOUR_MS;
+    // After the clock went back, the keeper creates no partition below the floor.
+    inputs.nowMs = NOW - 20 * HOUR_MS;
     await keeper.turn();
     expect((await spans(world)).at(0)).toEqual([-7, -6]);
   });
@@ -164,94 +164,94 @@ describe('expiry', () => {
     ['an old record can still be read', { oldestRecordMs: NOW - 9 * HOUR_MS }, undefined],
     ['the group lags', { oldestUncommittedMs: NOW - 9 * HOUR_MS }, undefined],
     ['an old outbox row is not marked', {}, NOW - 9 * HOUR_MS],
-  ])('the keeper waits beyond the TTL while %s, and logs it once', async (_, topic, unmarkedMs) => {
+  ])('the keeper keeps ids beyond their TTL while %s, and logs it once', async (_, topic, unmarkedMs) => {
     const world = await inboxWorld();
-    const { keeper, said, gauge } = keeperOf(world);
+    const { keeper, inputs, gauge } = keeperOf(world);
     await keeper.turn();
     const id = idAt(NOW - 7.5 * HOUR_MS);
     await claim(world, [id]);
-    const calm = said.topic as TopicReading;
-    said.topic = { ...calm, ...topic };
-    said.unmarkedMs = unmarkedMs;
-    said.nowMs = NOW + 2 * HOUR_MS;
+    const normal = inputs.topic as TopicReading;
+    inputs.topic = { ...normal, ...topic };
+    inputs.unmarkedMs = unmarkedMs;
+    inputs.nowMs = NOW + 2 * HOUR_MS;
     for (let turn = 0; turn < 2; turn++) expect((await keeper.turn()).partitionsDropped).toBe(0);
     expect(gauge('dedup_ttl_margin_seconds')).toBeLessThan(0);
-    expect(said.warnings).toEqual([
+    expect(inputs.warnings).toEqual([
       'the dedup TTL is below the redelivery horizon: keys are kept beyond their TTL',
     ]);
     expect((await claim(world, [id])).seen.size).toBe(1);
-    said.topic = calm;
-    said.unmarkedMs = undefined;
+    inputs.topic = normal;
+    inputs.unmarkedMs = undefined;
     expect((await keeper.turn()).partitionsDropped).toBe(2);
     expect(gauge('dedup_ttl_margin_seconds')).toBeGreaterThan(0);
   });
 
   it('the keeper stops while the broker does not answer, and logs it once', async () => {
     const world = await inboxWorld();
-    const { keeper, said, gauge } = keeperOf(world);
+    const { keeper, inputs, gauge } = keeperOf(world);
     await keeper.turn();
-    const calm = said.topic;
-    said.nowMs = NOW + 5 * HOUR_MS;
-    said.topic = 'away';
+    const normal = inputs.topic;
+    inputs.nowMs = NOW + 5 * HOUR_MS;
+    inputs.topic = 'away';
     for (let turn = 0; turn < 3; turn++) {
       expect(await keeper.turn()).toMatchObject({ partitionsDropped: 0, rowsDeleted: 0, horizon: undefined });
     }
     expect(gauge('inbox_expiry_stopped')).toBe(1);
-    expect(said.warnings).toHaveLength(1);
-    // What comes in meanwhile has its partition.
+    expect(inputs.warnings).toHaveLength(1);
+    // The keeper still creates partitions for new ids.
     expect((await spans(world)).at(-1)?.[1]).toBeGreaterThanOrEqual(7);
-    said.topic = calm;
+    inputs.topic = normal;
     expect((await keeper.turn()).partitionsDropped).toBe(5);
     expect(gauge('inbox_expiry_stopped')).toBe(0);
   });
 
-  it('the keeper forgets nothing that the log still has when the database clock jumps a month ahead', async () => {
+  it('the keeper drops no id whose record the topic still has when the database clock jumps a month ahead', async () => {
     const world = await inboxWorld();
-    const { keeper, said } = keeperOf(world);
+    const { keeper, inputs } = keeperOf(world);
     await keeper.turn();
     const id = idAt(NOW - 0.5 * HOUR_MS);
     await claim(world, [id]);
-    said.topic = { ...(said.topic as TopicReading), oldestRecordMs: NOW };
-    said.nowMs = NOW + 720 * HOUR_MS;
+    inputs.topic = { ...(inputs.topic as TopicReading), oldestRecordMs: NOW };
+    inputs.nowMs = NOW + 720 * HOUR_MS;
     await keeper.turn();
     expect((await claim(world, [id])).seen.size).toBe(1);
   });
 
   it('the keeper stops while the clocks of database and process disagree in either direction, and logs it', async () => {
     const world = await inboxWorld();
-    const { keeper, said, gauge } = keeperOf(world);
+    const { keeper, inputs, gauge } = keeperOf(world);
     await keeper.turn();
     await claim(world, [idAt(NOW), idAt(NOW - HOUR_MS)]);
-    said.processMs = NOW;
+    inputs.processMs = NOW;
     for (const apartMs of [48 * HOUR_MS, -2 * HOUR_MS]) {
-      said.nowMs = NOW + apartMs;
+      inputs.nowMs = NOW + apartMs;
       expect(await keeper.turn()).toMatchObject({ partitionsDropped: 0, rowsDeleted: 0, horizon: undefined });
       expect(gauge('inbox_expiry_stopped')).toBe(1);
     }
-    expect(said.warnings).toHaveLength(1);
+    expect(inputs.warnings).toHaveLength(1);
     expect(await readFloorMs(world.pool, inbox.names)).toBe(0);
-    said.nowMs = NOW + HOUR_MS;
+    inputs.nowMs = NOW + HOUR_MS;
     expect((await keeper.turn()).horizon).toBeDefined();
     expect(gauge('inbox_expiry_stopped')).toBe(0);
   });
 
-  it('the keeper uses only the TTL where that was requested', async () => {
+  it('an unsafe keeper uses the TTL alone', async () => {
     const world = await inboxWorld();
-    const { keeper, said } = keeperOf(world, { unsafe: true, ttlMs: HOUR_MS });
+    const { keeper, inputs } = keeperOf(world, { unsafe: true, ttlMs: HOUR_MS });
     await keeper.turn();
-    said.nowMs = NOW + 3 * HOUR_MS;
+    inputs.nowMs = NOW + 3 * HOUR_MS;
     expect((await keeper.turn()).partitionsDropped).toBeGreaterThan(0);
-    expect(said.warnings).toEqual([
+    expect(inputs.warnings).toEqual([
       'the dedup TTL is below the redelivery horizon: a late duplicate may come as unseen',
     ]);
   });
 
   it('the keeper deletes ids of other versions by processing time, and a UUIDv7 only below the floor', async () => {
     const world = await inboxWorld();
-    const { keeper, said } = keeperOf(world);
+    const { keeper, inputs } = keeperOf(world);
     await keeper.turn();
-    // As a UUIDv7 they would be of a time far ahead: one of the partitions' own hours would go with
-    // its partition.
+    // Read as UUIDv7, these ids have a time far ahead. An id in the hour of a partition would be
+    // dropped with that partition.
     const timeless = (): string => `f${v4().slice(1)}`;
     const oldIds = Array.from({ length: 500 }, timeless);
     const youngIds = Array.from({ length: 500 }, timeless);
@@ -266,9 +266,9 @@ describe('expiry', () => {
     await aged(world, youngIds, NOW - 7.9 * HOUR_MS);
     expect((await keeper.turn()).rowsDeleted).toBe(21_500);
     expect((await claim(world, youngIds)).seen.size).toBe(500);
-    // Nothing was dropped yet, so no UUIDv7 is below the floor.
+    // No partition was dropped yet, so no UUIDv7 is below the floor.
     expect((await claim(world, [farAhead, farBehind])).seen.size).toBe(2);
-    said.nowMs = NOW + HOUR_MS;
+    inputs.nowMs = NOW + HOUR_MS;
     const turn = await keeper.turn();
     expect([turn.partitionsDropped, turn.rowsDeleted]).toEqual([1, 501]);
     const late = await claim(world, [farAhead, farBehind]);
@@ -277,12 +277,12 @@ describe('expiry', () => {
 
   it('the keeper yields to a reader that holds the table, delays no claim for long, and works afterwards', async () => {
     const world = await inboxWorld();
-    const { keeper, said } = keeperOf(world);
+    const { keeper, inputs } = keeperOf(world);
     await keeper.turn();
     const reader = await world.client();
     await reader.query('BEGIN');
     await reader.query('SELECT count(*) FROM inbox');
-    said.nowMs = NOW + 3 * HOUR_MS;
+    inputs.nowMs = NOW + 3 * HOUR_MS;
     const turn = keeper.turn();
     expect((await claim(world, [v4(), idAt(NOW)])).unseen.size).toBe(2);
     expect((await turn).partitionsDropped).toBe(0);
@@ -294,7 +294,7 @@ describe('expiry', () => {
     const world = await inboxWorld();
     const drain = new AbortController();
     let turns = 0;
-    const { keeper, said } = keeperOf(world, {
+    const { keeper, inputs } = keeperOf(world, {
       drain: drain.signal,
       sleep: async () => {
         if (++turns === 1) await world.pool.query('DELETE FROM inbox_floor');
@@ -304,12 +304,12 @@ describe('expiry', () => {
     });
     await keeper.run();
     expect(turns).toBe(3);
-    expect(said.warnings).toEqual(['the inbox was not kept; tried again']);
+    expect(inputs.warnings).toEqual(['inbox retention failed; it will be retried']);
   });
 });
 
 describe('several inboxes of one process', () => {
-  it('several inboxes of one process show the least margin and their own ages', async () => {
+  it('several inboxes of one process report the smallest margin together, and stopped expiry separately', async () => {
     const world = await inboxWorld();
     await world.pool.query(inboxTableSql('other'));
     const wide = keeperOf(world);
@@ -320,7 +320,7 @@ describe('several inboxes of one process', () => {
     });
     for (const { keeper } of [wide, narrow, wide]) await keeper.turn();
     expect(wide.gauge('dedup_ttl_margin_seconds')).toBe(1800);
-    narrow.said.topic = 'away';
+    narrow.inputs.topic = 'away';
     await narrow.keeper.turn();
     const stopped = wide.metrics.gauge('inbox_expiry_stopped', '', ['inbox']);
     expect(['inbox', 'other'].map((name) => stopped.value(stopped.series(name)))).toEqual([0, 1]);
@@ -331,7 +331,8 @@ describe('database clock', () => {
   it('the clock of the database is read in ms', async () => {
     const world = await inboxWorld();
     const nowMs = await readDatabaseNowMs(world.pool);
-    // In s or in µs it would be a date in 1970 or tens of thousands of years from now.
+    // A value in s would be a date in 1970, and a value in µs a date tens of thousands of years
+    // ahead.
     expect(nowMs).toBeGreaterThan(Date.UTC(2020, 0, 1));
     expect(nowMs).toBeLessThan(Date.UTC(2200, 0, 1));
   });

@@ -1,5 +1,5 @@
-/** An inbox in a schema of the test's own, sessions that stop between their statements, and ids of
- *  any time and version. */
+/** Test kit of the inbox: a schema with an inbox, sessions that pause between statements, and ids
+ *  with any time and version. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll } from 'vitest';
@@ -13,10 +13,10 @@ import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
 
 export const HOUR_MS = 3_600_000;
-/** A whole hour, so that partitions begin where tests count from. */
+/** Start of an hour, so that partitions begin at the times that the tests use. */
 export const T0 = Date.UTC(2026, 5, 1);
 
-/** A UUID with this time in its first 48 bits and random bits elsewhere. */
+/** Returns a UUID with this time in its first 48 bits and random bits elsewhere. */
 export function idAt(ms: number, version: string = '7'): string {
   const hex = Math.floor(ms).toString(16).padStart(12, '0');
   const tail = randomBytes(10).toString('hex');
@@ -29,11 +29,11 @@ export interface InboxWorld {
   readonly url: string;
   readonly schema: string;
   readonly pool: SqlPool;
-  /** A client of the pg package, connected, as a service would use it. */
+  /** Returns a connected client of the pg package, as a service uses it. */
   client(): Promise<pg.Client>;
 }
 
-/** A schema with an inbox of this name and partitions for `hours` from T0 on. */
+/** Creates a schema with an inbox of this name and partitions for `hours` from T0 on. */
 export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld> {
   const { postgres } = await sharedStack();
   const schema = `inbox_${randomBytes(5).toString('hex')}`;
@@ -67,7 +67,8 @@ export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld
   };
 }
 
-/** A session whose statements wait at a gate: each is announced by its number before it is sent. */
+/** Wraps a session: each query first awaits `gate`, which gets the number and the text of the
+ *  statement. */
 export function gated(session: SqlSession, gate: (step: number, text: string) => Promise<void>): SqlSession {
   let step = 0;
   return {
@@ -79,10 +80,10 @@ export function gated(session: SqlSession, gate: (step: number, text: string) =>
   };
 }
 
-/** Waits until the work is over or a backend of this application waits for a lock. */
-export const settledOrBlocked = (world: InboxWorld, over: () => boolean): Promise<'settled' | 'blocked'> =>
+/** Waits until `isDone` returns true, or until a backend of this schema waits for a lock. */
+export const settledOrBlocked = (world: InboxWorld, isDone: () => boolean): Promise<'settled' | 'blocked'> =>
   until('the end of the work, or a backend that waits for a lock', async () => {
-    if (over()) return 'settled';
+    if (isDone()) return 'settled';
     const { rows } = await world.pool.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`,
       [world.schema],

@@ -1,5 +1,5 @@
-/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never
- *  treated as unseen. */
+/** Interleaves a claim and a drop at each statement of either: an id whose row was dropped is never
+ *  reported as unseen. */
 
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -24,12 +24,12 @@ interface Verdict {
   readonly fresh: string;
 }
 
-/** Statements beyond this are not reached by either. */
+/** Upper bound of the statements of a claim and of a drop. */
 const STEPS_MAX = 24;
 let nextHour = 0;
 
-/** One hour with a known id in it, and a later hour for a fresh one; hours of earlier rounds stay
- *  behind. */
+/** Creates one hour with a known id and a later hour for a fresh id. Hours of earlier rounds
+ *  remain. */
 async function round() {
   const fromMs = T0 + nextHour * HOUR_MS;
   nextHour += 2;
@@ -46,17 +46,18 @@ async function claimIn(
   fresh: string,
 ): Promise<Verdict> {
   await session.query(`SET TRANSACTION ISOLATION LEVEL ${isolation}`);
-  // A transaction of a service has read something before; that is where its snapshot comes from.
+  // A service has run statements before the claim, so the snapshot of its transaction is older than
+  // the claim.
   await session.query('SELECT count(*) FROM pg_class');
   const claim = await inbox.claim(session, [known, fresh]);
   await session.query('SELECT 1');
-  const say = (id: string): string =>
+  const kindOf = (id: string): string =>
     claim.unseen.has(id) ? 'unseen' : claim.seen.has(id) ? 'seen' : 'undecidable';
-  return { known: say(known), fresh: say(fresh) };
+  return { known: kindOf(known), fresh: kindOf(fresh) };
 }
 
-/** `busy`: refused with a lock timeout, a deadlock or a serialization failure; nothing of it was
- *  committed. */
+/** Returns `busy` if the work failed with a lock timeout, a deadlock or a serialization failure and
+ *  committed nothing. */
 async function outcome<T>(work: Promise<T>): Promise<T | 'busy'> {
   try {
     return await work;
@@ -67,8 +68,8 @@ async function outcome<T>(work: Promise<T>): Promise<T | 'busy'> {
   }
 }
 
-/** Runs `first` until its statement `at`, then `second` until it is over or blocked, then both to
- *  their ends. Returns whether that statement was reached. */
+/** Runs `first` up to its statement `at`, then `second` until it ends or waits for a lock, then
+ *  both to their ends. `reached` is false if `first` has no statement `at`. */
 async function interleave<A, B>(
   at: number,
   first: (gate: (session: SqlSession) => SqlSession) => Promise<A>,
@@ -81,12 +82,12 @@ async function interleave<A, B>(
       gated(session, async (step) => {
         if (step !== at) return;
         reached = true;
-        let over = false;
+        let isDone = false;
         other = outcome(second()).finally(() => {
-          over = true;
+          isDone = true;
         });
         other.catch(() => {});
-        await settledOrBlocked(world, () => over);
+        await settledOrBlocked(world, () => isDone);
       }),
     ),
   );
@@ -107,7 +108,7 @@ async function check(known: string, fresh: string, claim: Verdict | 'busy'): Pro
 describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
   'claim at %s',
   (isolation) => {
-    it('a claim stopped before each of its statements never mistakes a dropped id for unseen during a drop', async () => {
+    it('a claim stopped before each of its statements never reports a dropped id as unseen during a drop', async () => {
       const seen = new Set<string>();
       for (let at = 0; at < STEPS_MAX; at++) {
         const { cutoffMs, known, fresh } = await round();
@@ -120,12 +121,12 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
         seen.add(run.first === 'busy' ? 'busy' : run.first.known);
         if (!run.reached) break;
       }
-      // Both orders were met: the drop first, and the claim first.
+      // Both outcomes occurred: the drop came first, and the claim came first.
       expect(seen).toContain('seen');
       expect([...seen].some((one) => one === 'undecidable' || one === 'busy')).toBe(true);
     });
 
-    it('a claim during a drop stopped before each of its statements never mistakes a dropped id for unseen', async () => {
+    it('a claim during a drop stopped before each of its statements never reports a dropped id as unseen', async () => {
       const seen = new Set<string>();
       for (let at = 0; at < STEPS_MAX; at++) {
         const { cutoffMs, known, fresh } = await round();
@@ -145,7 +146,7 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
 );
 
 describe('partition creation during a drop', () => {
-  it('a partition created during a drop never begins below the floor, even with one snapshot by default', async () => {
+  it('a partition created during a drop never begins below the floor, even if the default isolation is repeatable read', async () => {
     const pool = await connectPool(`${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`, {
       name: world.schema,
     });
@@ -156,7 +157,7 @@ describe('partition creation during a drop', () => {
         const fromMs = T0 + nextHour * HOUR_MS;
         nextHour += 2;
         const span = { fromMs, toMs: fromMs + 2 * HOUR_MS, widthMs: HOUR_MS };
-        // Of the two hours one is there and is dropped, while the one before it is made.
+        // The second hour exists and is dropped while the first hour is created.
         await makePartitions(pool, inbox.names, { ...span, fromMs: fromMs + HOUR_MS });
         const run = await interleave(
           at,
@@ -186,7 +187,7 @@ describe('partition creation during a drop', () => {
 });
 
 describe('partition attachment during a claim', () => {
-  it('an attached partition takes the rows of the default partition, and no claim fails at its range', async () => {
+  it('an attached partition gets the rows of the default partition, and no claim fails at its range', async () => {
     for (let at = 0; at < STEPS_MAX; at++) {
       const fromMs = T0 + nextHour++ * HOUR_MS;
       const known = idAt(fromMs + 5);

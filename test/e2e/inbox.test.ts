@@ -1,5 +1,5 @@
-/** Claims on a real database: each id of any version is claimed once, in the caller's transaction,
- *  with any number of concurrent callers. */
+/** Claims on a real database: each id of any version is claimed once, within the caller's
+ *  transaction, with any number of concurrent callers. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -147,20 +147,23 @@ describe('concurrent transactions with the same ids', () => {
   it.each([
     ['commits', 'seen'],
     ['rolls back', 'unseen'],
-  ] as const)('a first transaction that %s makes the second one find the id %s', async (end, expected) => {
-    const ids = [idAt(T0 + 5), v4(), idAt(T0 + 90 * HOUR_MS)];
-    const first = await world.client();
-    await first.query('BEGIN');
-    expect((await inbox.claim(first, ids)).unseen.size).toBe(3);
-    let over = false;
-    const second = claim([...ids].reverse()).finally(() => {
-      over = true;
-    });
-    expect(await settledOrBlocked(world, () => over)).toBe('blocked');
-    await first.query(end === 'commits' ? 'COMMIT' : 'ROLLBACK');
-    const found = await second;
-    expect((expected === 'seen' ? found.seen : found.unseen).size).toBe(3);
-  });
+  ] as const)(
+    'a first transaction that %s makes the second transaction find the ids %s',
+    async (end, expected) => {
+      const ids = [idAt(T0 + 5), v4(), idAt(T0 + 90 * HOUR_MS)];
+      const first = await world.client();
+      await first.query('BEGIN');
+      expect((await inbox.claim(first, ids)).unseen.size).toBe(3);
+      let isDone = false;
+      const second = claim([...ids].reverse()).finally(() => {
+        isDone = true;
+      });
+      expect(await settledOrBlocked(world, () => isDone)).toBe('blocked');
+      await first.query(end === 'commits' ? 'COMMIT' : 'ROLLBACK');
+      const found = await second;
+      expect((expected === 'seen' ? found.seen : found.unseen).size).toBe(3);
+    },
+  );
 
   it('two transactions with the same ids never deadlock, and apply each id once', async () => {
     const ids = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? v4() : idAt(T0 + i)));
@@ -205,13 +208,13 @@ describe('dropped hour', () => {
     expect(await rowsOf([seen, neverSeen])).toBe(0);
   });
 
-  it('a dropped hour lets its ids through as unseen where that was requested', async () => {
+  it('an inbox without a floor reports the ids of a dropped hour as unseen', async () => {
     const unsafe = inbox.withoutFloor();
     const found = await world.pool.transaction((session) => unsafe.claim(session, [seen]));
     expect([...found.unseen]).toEqual([seen]);
   });
 
-  it('an id of a dropped hour is undecidable to once, whose effect is not called', async () => {
+  it('the once function reports an id of a dropped hour as undecidable, and does not call the effect', async () => {
     const run = world.pool.transaction((session) =>
       once(session, neverSeen, () => Promise.reject(new Error('called'))),
     );

@@ -1,5 +1,5 @@
 /** Consumer with an inbox on a real broker and database: each message has its effect once, despite
- *  poison records, repeats, delays and outages. */
+ *  poison records, duplicates, delays and outages. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
@@ -46,7 +46,7 @@ async function append(topic: string, records: readonly RecordInput[]): Promise<v
   }
 }
 
-/** Rebalances take seconds, and longer on a busy machine. */
+/** Waits up to 90 s, because rebalances take seconds and longer on a busy machine. */
 const until = <T>(what: string, ask: () => Promise<T | undefined>): Promise<T> =>
   untilWithin(what, ask, 90_000);
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -88,7 +88,7 @@ afterAll(async () => {
   for (const stop of stops) await stop();
 });
 
-/** Starts a member of the topic's group that runs until it is stopped. */
+/** Starts a member of the topic's group; it runs until `stop` is called. */
 function start(topic: string, over: Partial<InboxConsumerOptions> = {}) {
   const drain = new AbortController();
   const metrics = new Metrics();
@@ -141,7 +141,7 @@ describe('mixed batch', () => {
   const good = Array.from({ length: 40 }, () => idAt(realClock.wallNowMs()));
   const [poison, broken, unwanted, late] = [v4(), v4(), idAt(realClock.wallNowMs()), idAt(T0 + 5)] as const;
 
-  it('a mixed batch has each effect once and in order, and parks records that can have none', async () => {
+  it('a mixed batch has each effect once and in order, and parks records that cannot have an effect', async () => {
     await makePartitions(world.pool, inbox.names, { fromMs: T0, toMs: T0 + HOUR_MS, widthMs: HOUR_MS });
     await world.pool.transaction((session) => dropPartitions(session, inbox.names, T0 + HOUR_MS));
     const topic = await topicOf('mixed', 1, [
@@ -190,15 +190,14 @@ describe('mixed batch', () => {
     const [batches] = metrics.histogram('inbox_batch_seconds', '').snapshot().samples;
     expect(batches?.count).toBeGreaterThan(0);
 
-    // Its successor starts behind the committed offsets, and the newly appended records arrive
-    // alone.
+    // The next member starts at the committed offsets, so it gets only the newly appended records.
     const more = [v4(), good[0] as string];
     await append(
       topic,
       more.map((id) => record(id, 'later')),
     );
     const second = start(topic);
-    await until('what came later', async () =>
+    await until('the effects of the later records', async () =>
       (await effectsOf(more.slice(0, 1))).length > 0 ? true : undefined,
     );
     await second.stop();
@@ -207,7 +206,7 @@ describe('mixed batch', () => {
     expect(await effectsOf(good)).toEqual(good);
   }, 300_000);
 
-  it('a parked record is redriven once after its cause is cured', async () => {
+  it('a parked record is redriven once after its cause is removed', async () => {
     await world.pool.query('ALTER TABLE effects DROP CONSTRAINT effects_note_check');
     const options = { pool: world.pool, inbox, parkedTable: 'parked', handle, log: silentLogger };
     expect(await redriveParked({ ...options, reasons: ['refused'] })).toEqual({ done: 1, seen: 0, left: 2 });
@@ -228,7 +227,7 @@ describe('mixed batch', () => {
 });
 
 describe('faults', () => {
-  it('each effect happens once through cut connections, a failing handler and leaving members', async () => {
+  it('each effect happens once through cut connections, a failing handler and members that leave', async () => {
     const ids = Array.from({ length: 900 }, (_, i) => (i % 4 === 0 ? v4() : idAt(realClock.wallNowMs() + i)));
     const topic = await topicOf(
       'faults',
@@ -241,18 +240,18 @@ describe('faults', () => {
     let failures = 0;
     let waits = 0;
     const members: Metrics[] = [];
-    const shaky: InboxConsumerOptions['handle'] = async (session, one) => {
+    const flaky: InboxConsumerOptions['handle'] = async (session, one) => {
       waits += members.filter((of) => of.gauge('inbox_database_waiting', '').value() === 1).length;
       if (failures < 3 && one.offset % 100n === 7n) {
         failures++;
-        throw coreError('unreachable', 'a helper of the handler is away');
+        throw coreError('unreachable', 'a dependency of the handler is unavailable');
       }
       await handle(session, one);
     };
-    const first = start(topic, { handle: shaky, batchRows: 50 });
+    const first = start(topic, { handle: flaky, batchRows: 50 });
     members.push(first.metrics);
-    await until('a first part', async () => ((await effectsOf(ids)).length > 100 ? true : undefined));
-    const second = start(topic, { handle: shaky, batchRows: 50 });
+    await until('the first effects', async () => ((await effectsOf(ids)).length > 100 ? true : undefined));
+    const second = start(topic, { handle: flaky, batchRows: 50 });
     for (let cut = 0; cut < 5; cut++) {
       await world.pool
         .query(
@@ -261,7 +260,7 @@ describe('faults', () => {
           [world.schema],
         )
         .catch(() => {});
-      await until('a part', async () => ((await effectsOf(ids)).length > (cut + 1) * 140 ? true : undefined));
+      await until('rows', async () => ((await effectsOf(ids)).length > (cut + 1) * 140 ? true : undefined));
     }
     await first.stop();
     await until('all effects', async () => ((await effectsOf(ids)).length >= ids.length ? true : undefined));
@@ -271,7 +270,8 @@ describe('faults', () => {
     expect(new Set(effects)).toEqual(new Set(ids));
     expect(await parkedOf(topic)).toEqual([]);
     expect(failures).toBe(3);
-    // The unavailable helper is awaited like the database, until its batch is finished.
+    // The consumer waits for the unavailable dependency as it waits for the database, until the
+    // batch is finished.
     expect(waits).toBeGreaterThan(0);
     expect(first.metrics.gauge('inbox_database_waiting', '').value()).toBe(0);
   }, 300_000);
@@ -292,7 +292,7 @@ describe.each(['on', 'off'] as const)('topic ages, with the addon %s', (native) 
       timeoutMs: 10_000,
     });
 
-  it('the ages of a topic are those of its first records, by their times and by the times in their ids', async () => {
+  it('the ages of a topic come from its first records, from their timestamps and from the times in their ids', async () => {
     const topic = `library-${suffix}-ages-${native}`;
     await createTopics(stack.brokers, [
       { topic, partitions: 3, config: { 'retention.ms': String(720 * HOUR_MS) } },
@@ -320,7 +320,8 @@ describe.each(['on', 'off'] as const)('topic ages, with the addon %s', (native) 
       { topic, partition: 2, offset: 1n },
     ]);
     await member.close();
-    // Expected: partition 0 from its second record, 1 from its first, 2 is finished.
+    // Uncommitted records: partition 0 from its second record on, partition 1 from its first;
+    // partition 2 has none.
     expect(await ages(topic, group)).toMatchObject({
       oldestRecordMs: nowMs - 9 * HOUR_MS,
       oldestUncommittedMs: nowMs - 2 * HOUR_MS,

@@ -1,5 +1,5 @@
-/** A service's connections and its tables of the library: created by name, migrated, and
- *  unreachable when the database does not answer. */
+/** Connections and library tables of a service: created by name, migrated, and unreachable when the
+ *  database does not answer. */
 import { describe, expect, it } from 'vitest';
 import { type LogFields, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -53,7 +53,7 @@ const digestsOf = async (pool: SqlPool): Promise<string[]> =>
   ).rows.map(({ hex }) => hex);
 
 describe('migrate', () => {
-  it('migrate creates the named tables once, and leaves a service its own numbers', async () => {
+  it('migrate creates the named tables once, and counts the migrations of the service separately', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate(['CREATE TABLE own (n int)'], PARTS);
@@ -96,14 +96,14 @@ describe('migrate', () => {
     await service.close();
     const wanted = [recordDigest(null, bytes('mended'), id), recordDigest(bytes(''), null)];
     expect(await digestsOf(pool)).toEqual(wanted.map((one) => Buffer.from(one).toString('hex')).sort());
-    // The same record again is the same row.
+    // An identical record maps to the existing row.
     await pool.transaction((session) => insertParked(session, 'aside', [parked(id, 'mended')]));
     expect(await digestsOf(pool)).toHaveLength(2);
   });
 });
 
 describe('parked records', () => {
-  it('parked records of one place with different content are all kept, and each is redriven', async () => {
+  it('parked records at one offset with different content are all kept, and each is redriven', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate([], { inbox: 'inbox_of_parked', parkedTable: 'aside' });
@@ -112,14 +112,14 @@ describe('parked records', () => {
     const records = [
       parked(ids[0], 'one'),
       parked(ids[1], 'other'),
-      // The id alone tells it from the first.
+      // Only the id differs from the first record.
       parked(ids[2], 'one'),
       parked(ids[0], 'one'),
     ];
     for (const record of records)
       await pool.transaction((session) => insertParked(session, 'aside', [record]));
     expect(await digestsOf(pool)).toHaveLength(3);
-    const taken: string[] = [];
+    const handled: string[] = [];
     const options = {
       pool,
       inbox: new Inbox('inbox_of_parked'),
@@ -127,20 +127,20 @@ describe('parked records', () => {
       reasons: ['refused'],
       log: silentLogger,
     } as const;
-    const fails = ids[1];
+    const failingId = ids[1];
     const handle = async (_: unknown, { msgId }: { readonly msgId: string }): Promise<void> => {
-      if (msgId === fails) throw new Error('still broken');
-      taken.push(msgId);
+      if (msgId === failingId) throw new Error('still broken');
+      handled.push(msgId);
     };
     expect(await redriveParked({ ...options, handle })).toEqual({ done: 2, seen: 0, left: 1 });
-    expect([...taken].sort()).toEqual([ids[0], ids[2]].sort());
+    expect([...handled].sort()).toEqual([ids[0], ids[2]].sort());
     const { rows } = await pool.query('SELECT msg_id::text AS id, detail FROM aside');
     expect(rows).toEqual([{ id: ids[1], detail: 'still broken' }]);
   });
 });
 
 describe('silent database', () => {
-  it('a silent database is unreachable after the timeout, and found again', async () => {
+  it('a silent database is unreachable after the timeout, and reachable again once it answers', async () => {
     const gate = await silentGate(stack.postgres);
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 15_000 });
@@ -153,8 +153,8 @@ describe('silent database', () => {
       });
       gate.speak();
       expect((await service.pool.query('SELECT 3 AS n')).rows).toEqual([{ n: 3 }]);
-      // What a migration takes is not measured by it: it begins to wait before a statement that the
-      // bound ends.
+      // The timeout does not apply to a migration: the migration waits for the lock longer than the
+      // statement that times out.
       await service.pool.query('CREATE TABLE shut (n int)');
       const release = await lockTable(pool, 'shut');
       const migrating = service.migrate(['SET LOCAL lock_timeout = 0; ALTER TABLE shut ADD COLUMN more int']);
@@ -175,19 +175,19 @@ describe('silent database', () => {
     }
   });
 
-  it('a silent database times out by default', async () => {
-    let asked: number | undefined;
+  it('a silent database times out after 60 s by default', async () => {
+    let timeoutMs: number | undefined;
     const sql: typeof pgDriver = {
       ...pgDriver,
       connect: (options) => {
-        asked = options.answerTimeoutMs;
+        timeoutMs = options.answerTimeoutMs;
         return pgDriver.connect(options);
       },
     };
     const { schema } = await inboxWorld();
     const service = await serviceIn(schema, { sql });
     await service.close();
-    expect(asked).toBe(60_000);
+    expect(timeoutMs).toBe(60_000);
   });
 });
 
@@ -224,7 +224,7 @@ describe('relay in wal mode', () => {
 });
 
 describe('polling relay', () => {
-  it('a polling relay warns of an abandoned WAL slot, and shows what it retains until it is dropped', async () => {
+  it('a polling relay warns of an abandoned WAL slot, and reports its retained bytes until the slot is dropped', async () => {
     const { schema, pool } = await inboxWorld();
     const settings = { table: 'sent', topic: `${schema}.events` };
     const former = await serviceIn(schema);
@@ -255,14 +255,14 @@ describe('polling relay', () => {
       expect(warning['drop']).toBe(`SELECT pg_drop_replication_slot('${slot}')`);
       const retained = metrics.gauge('relay_idle_slot_retained_bytes', '', ['slot']);
       expect(warning['retained_bytes']).toBe(retained.value(retained.series(slot)));
-      // Another outbox of the same relay tables is not the slot's.
+      // Another outbox that shares the relay tables does not own the slot.
       await pool.query(outboxTableSql('other'));
       const other = { name: 'other', fullName: `${schema}.other`, hasTraceparent: true, sequence: undefined };
-      const look = (table: OutboxTable) =>
+      const check = (table: OutboxTable) =>
         new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).check();
-      expect(await look(other)).toEqual([]);
+      expect(await check(other)).toEqual([]);
       const own = { ...other, name: 'sent', fullName: `${schema}.sent` };
-      expect(await look(own)).toEqual([{ slot, retained: expect.any(Number) as number }]);
+      expect(await check(own)).toEqual([{ slot, retained: expect.any(Number) as number }]);
       const watch = new IdleSlots(pool, own, drivers.clock, metrics, silentLogger);
       await watch.check();
       await dropSlots(pool, schema);
@@ -282,7 +282,7 @@ describe('payload that is not JSON', () => {
       [key, bytes(payload)],
     );
 
-  it('the outbox table refuses a payload that is not JSON, whoever inserts it', async () => {
+  it('the outbox table refuses a payload that is not JSON, for every writer', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate([], { outboxTable: 'sent' });
@@ -292,7 +292,7 @@ describe('payload that is not JSON', () => {
       await expect(insert(pool, v4(), payload), payload).rejects.toMatchObject({ code: 'sql_failed' });
   });
 
-  it('the relay sets aside a row whose payload is not JSON, and its key continues', async () => {
+  it('the relay makes a row whose payload is not JSON a dead letter, and publishes the later rows of its key', async () => {
     const { schema, pool } = await inboxWorld();
     await pool.query(outboxTableSql('sent'));
     const [broken, other] = [v4(), v4()];
@@ -323,7 +323,7 @@ describe('payload that is not JSON', () => {
         },
       ]);
       expect(metrics.counter('relay_published_total', '').value()).toBe(3);
-      // Mended and pending again, it is published like any other row.
+      // Once repaired and pending again, the row is published like any other row.
       await pool.query(`UPDATE sent SET payload = '{"n":1}', published_at = NULL WHERE id = 2`);
       await until('no pending row', async () => {
         const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NULL');

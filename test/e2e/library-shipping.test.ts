@@ -1,5 +1,4 @@
-/** The example service printed in docs/how-to/outbox.md, on a real broker and database, killed in
- *  the middle. */
+/** Runs the example service of docs/how-to/outbox.md on a real broker and database, with kills. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

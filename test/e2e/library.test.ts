@@ -1,5 +1,5 @@
-/** `append` in a transaction of a service's own, through either client, and the tables that
- *  services make for themselves. */
+/** `append` in a service's own transaction, through either client, and the tables that services
+ *  create for themselves. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -105,24 +105,24 @@ describe('append', () => {
   const circle: Record<string, unknown> = {};
   circle['self'] = circle;
   const bad: ReadonlyArray<readonly [string, unknown]> = [
-    ['no array', {}],
-    ['too many', Array.from({ length: EVENTS_MAX + 1 }, () => event())],
-    ['no object', [null]],
-    ['an aggregate that is no UUID', [event({ aggregateId: "x'; DROP TABLE parcels; --" })]],
-    ['no aggregate', [{ eventType: 'a', payload: 1 }]],
+    ['a value that is not an array', {}],
+    ['too many events', Array.from({ length: EVENTS_MAX + 1 }, () => event())],
+    ['an event that is not an object', [null]],
+    ['an aggregate that is not a UUID', [event({ aggregateId: "x'; DROP TABLE parcels; --" })]],
+    ['a missing aggregate', [{ eventType: 'a', payload: 1 }]],
     ['an empty event type', [event({ eventType: '' })]],
-    ['an event type with a blank', [event({ eventType: 'a b' })]],
+    ['an event type with a space', [event({ eventType: 'a b' })]],
     ['an event type with a NUL', [event({ eventType: 'a\u0000' })]],
     ['a long event type', [event({ eventType: 'x'.repeat(201) })]],
     ['an undefined payload', [{ aggregateId: randomUUID(), eventType: 'a', payload: undefined }]],
     ['a function as payload', [{ ...event(), payload: () => 1 }]],
     ['a bigint in the payload', [{ ...event(), payload: { n: 1n } }]],
-    ['a payload that is no number', [{ ...event(), payload: { n: Number.NaN } }]],
-    ['a payload that JSON would lose', [{ ...event(), payload: { n: new Map([[1, 2]]) } }]],
+    ['a payload with NaN', [{ ...event(), payload: { n: Number.NaN } }]],
+    ['a payload that JSON cannot represent', [{ ...event(), payload: { n: new Map([[1, 2]]) } }]],
     ['a circular payload', [{ ...event(), payload: circle }]],
-    ['bytes that are no JSON', [event({ payload: Buffer.from('{"a":') })]],
-    ['bytes that are no UTF-8', [event({ payload: Buffer.from([0x22, 0xff, 0x22]) })]],
-    ['a payload that fits into no record', [event({ payload: 'x'.repeat(900_001) })]],
+    ['bytes that are not JSON', [event({ payload: Buffer.from('{"a":') })]],
+    ['bytes that are not UTF-8', [event({ payload: Buffer.from([0x22, 0xff, 0x22]) })]],
+    ['a payload that exceeds the record limit', [event({ payload: 'x'.repeat(900_001) })]],
     ['a traceparent of zeros', [event({ traceparent: `00-${'0'.repeat(32)}-b7ad6b7169203331-01` })]],
     ['a traceparent in capitals', [event({ traceparent: `00-${'A'.repeat(32)}-b7ad6b7169203331-01` })]],
   ];
@@ -133,7 +133,7 @@ describe('append', () => {
       const before = (await world.pool.query('SELECT FROM parcels')).rowCount;
       await world.pool.transaction(async (session) => {
         const code = await append(session, 'parcels', events as OutboxEvent[]).then(
-          () => 'taken',
+          () => 'accepted',
           (thrown) => findMillraceError(thrown)?.code,
         );
         expect(code).toBe('bad_event');
@@ -184,16 +184,16 @@ describe('ordering rule', () => {
           : lockAggregates(client, 'parcels', [aggregateId, aggregateId.toUpperCase()]);
       await first.query('BEGIN');
       await lock(first);
-      let over = false;
+      let isDone = false;
       const late = (async () => {
         await second.query('BEGIN');
         await lock(second);
         const ids = await append(second, 'parcels', [event({ aggregateId })]);
         await second.query('COMMIT');
-        over = true;
+        isDone = true;
         return ids;
       })();
-      expect(await settledOrBlocked(world, () => over)).toBe('blocked');
+      expect(await settledOrBlocked(world, () => isDone)).toBe('blocked');
       const early = await append(first, 'parcels', [event({ aggregateId })]);
       await first.query('COMMIT');
       const rows = await rowsOf([...(await late), ...early]);
@@ -206,14 +206,14 @@ describe('ordering rule', () => {
     const [first, second] = [await world.client(), await world.client()];
     await first.query('BEGIN');
     await lockAggregates(first, 'parcels', [aggregateId]);
-    let over = false;
+    let isDone = false;
     const late = (async () => {
       await second.query('BEGIN');
       await lockAggregates(second, `${world.schema}.parcels`, [aggregateId]);
-      over = true;
+      isDone = true;
       await second.query('COMMIT');
     })();
-    expect(await settledOrBlocked(world, () => over)).toBe('blocked');
+    expect(await settledOrBlocked(world, () => isDone)).toBe('blocked');
     await first.query('COMMIT');
     await late;
   });
@@ -227,7 +227,8 @@ describe('ordering rule', () => {
 });
 
 describe('outboxTableSql', () => {
-  /** Columns with types and defaults, indexes and storage, without the names. */
+  /** Returns columns with types and defaults, indexes and storage options, without the names of
+   *  tables and indexes. */
   async function shape(pool: SqlPool, schema: string, columnsOf: string, leaf: string) {
     const columns = await pool.query<{ name: string }>(
       `SELECT attname AS name, format_type(atttypid, atttypmod) AS type, attnotnull AS required,
@@ -253,7 +254,7 @@ describe('outboxTableSql', () => {
     };
   }
 
-  it('outboxTableSql creates what orders -migrate creates, except for the partitions', async () => {
+  it('outboxTableSql creates the same table as orders -migrate, except for the partitions', async () => {
     const other = await inboxWorld();
     await migrate(other.pool, other.schema, 'orders', migrationsOf('orders'));
     const ofOrders = await shape(other.pool, other.schema, 'outbox', 'outbox_default');

@@ -1,5 +1,5 @@
-/** `millrace load` as a process against a service under the test's control: its requests in flight,
- *  the accounts it draws, and what it counts. */
+/** `millrace load` as a process against a service that the test controls: requests in flight, drawn
+ *  accounts, and counted outcomes. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
@@ -13,21 +13,21 @@ import { pause } from '../wait.ts';
 
 const own = launcher();
 const INTENTS = 9;
-const UNDER_WAY_MAX = 3;
+const IN_FLIGHT_MAX = 3;
 
 const accounts = new Map<string, number>();
 const first = gate();
 const last = gate();
-const seen = { underWay: 0, most: 0 };
+const seen = { inFlight: 0, most: 0 };
 
-/** The first key is failed once, the second refused, the last one waits. */
+/** Fails the first key once, refuses the second, and holds the last until the test releases it. */
 async function statusOf(key: string, account: number): Promise<number> {
   const isNew = !accounts.has(key);
   accounts.set(key, account);
   const number = accounts.size;
-  if (seen.underWay === UNDER_WAY_MAX) void pause(200).then(first.open);
+  if (seen.inFlight === IN_FLIGHT_MAX) void pause(200).then(first.open);
   await first.opened;
-  // Long enough for the next ones to be due.
+  // Long enough for the next requests to become due.
   await pause(5);
   if (isNew && number === INTENTS) await last.opened;
   if (isNew && number === 1) return 503;
@@ -35,14 +35,14 @@ async function statusOf(key: string, account: number): Promise<number> {
 }
 
 const server = createServer((request, response) => {
-  seen.underWay++;
-  seen.most = Math.max(seen.most, seen.underWay);
+  seen.inFlight++;
+  seen.most = Math.max(seen.most, seen.inFlight);
   json(request)
     .then((body) =>
       statusOf(request.headers['idempotency-key'] as string, (body as { account_id: number }).account_id),
     )
     .then((status) => {
-      seen.underWay--;
+      seen.inFlight--;
       response.writeHead(status, { 'content-type': 'application/json' }).end('{}');
     });
 });
@@ -74,7 +74,7 @@ const args = (...more: readonly string[]): readonly string[] => [
 it('load has no more requests in flight than -under-way-max, draws accounts by -zipf, and counts each answer once', async () => {
   const flags = [
     `-count=${INTENTS}`,
-    `-under-way-max=${UNDER_WAY_MAX}`,
+    `-under-way-max=${IN_FLIGHT_MAX}`,
     '-accounts=1000',
     '-zipf=4',
     '-seed=5',
@@ -86,8 +86,8 @@ it('load has no more requests in flight than -under-way-max, draws accounts by -
   const page = await becomes(address, outcome('refused'), 1);
   expect(page.get(outcome('failed'))).toBe(1);
   expect(page.get('load_latency_seconds_count')).toBe(INTENTS - 1);
-  // All were due in the first ten milliseconds, and two hundred passed before the first answer.
-  expect(seen.most).toBe(UNDER_WAY_MAX);
+  // All requests were due within 10 ms, and 200 ms passed before the first answer.
+  expect(seen.most).toBe(IN_FLIGHT_MAX);
   last.open();
   expect(await load.ended).toEqual({ code: 0, signal: null });
   expect(JSON.parse(load.stdout())).toMatchObject({

@@ -1,5 +1,5 @@
-/** `millrace load` against the real orders service: what the ledger says is what the database has,
- *  through a restart. */
+/** `millrace load` against the real orders service: the ledger equals the database, also after a
+ *  restart of the service. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, readFileSync } from 'node:fs';
@@ -18,8 +18,8 @@ const { postgres } = await sharedStack();
 const own = launcher();
 const pool = await openPool(postgres, { connections: 1, name: 'load test' });
 
-/** Nine seconds of requests: enough for the service to go away and come back among them, also on a
- *  machine that stalls. */
+/** Enough requests for about nine seconds, so that the service stops and restarts among them, also
+ *  on a machine that stalls. */
 const INTENTS = 2000;
 const ordersIn = async (at: string): Promise<number> =>
   Number((await pool.query(`SELECT count(*) FROM ${at}.orders`)).rows[0]?.['count']);
@@ -34,7 +34,7 @@ async function serve(port: number): Promise<Running> {
 }
 
 test('the ledger, the orders and the stored answers agree through a restart of the service', async () => {
-  // Not one of the system's own choice: another socket might be given it while the service is away.
+  // A chosen port: the system could give a random port to another socket while the service is down.
   const port = await freePort();
   const first = await serve(port);
   const ledger = join(own.dir, 'ledger.jsonl');
@@ -52,7 +52,7 @@ test('the ledger, the orders and the stored answers agree through a restart of t
   ]);
   await until('orders of the first service', async () => (await ordersIn(schema)) > INTENTS / 20);
   await first.drain();
-  await until('a request that found no service', () => readFileSync(ledger, 'utf8').includes('"failure"'));
+  await until('a failed request', () => readFileSync(ledger, 'utf8').includes('"failure"'));
   const second = await serve(port);
   expect(await client.ended).toEqual({ code: 0, signal: null });
   await second.drain();

@@ -1,4 +1,5 @@
-/** The orders process behind access rules, on a real database: one gate before HTTP and gRPC. */
+/** The orders process with access rules, on a real database: the same rules apply to HTTP and
+ *  gRPC. */
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -38,7 +39,7 @@ const basic = (user: string, password = PASSWORD): string =>
   `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 const key = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 
-/** A token of the issuer that the service trusts. */
+/** Creates a token of the issuer that the service trusts. */
 function bearer(claims: object): string {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const exp = Math.floor(realClock.wallNowMs() / 1000) + 3600;

@@ -1,5 +1,5 @@
-/** The bench of orders in its smoke form: every part runs, every answer and row is checked, each
- *  goal has its figure. */
+/** Smoke run of the orders bench: every part runs, every answer and row is checked, and each goal
+ *  has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/orders.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
@@ -38,5 +38,7 @@ it('the orders bench starts on preloaded keys and refuses an unknown part', {
 }, async () => {
   const results = await smoke(bench, { only: ['alone'], preload: 5000 });
   expect(results.map(({ metric }) => metric)).toContain('POST /orders at 300/s on 5000 keys, alone, p99');
-  await expect(smoke(bench, { only: ['ceilin'] })).rejects.toThrow('-only=ceilin is no part of this bench');
+  await expect(smoke(bench, { only: ['ceilin'] })).rejects.toThrow(
+    '-only=ceilin is not a part of this benchmark',
+  );
 });

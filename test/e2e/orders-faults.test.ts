@@ -1,5 +1,5 @@
-/** The orders service when something fails: held keys, overload, signals, a database that goes away
- *  and comes back. */
+/** The orders service during faults: held keys, overload, signals, and a database that fails and
+ *  returns. */
 
 import { request } from 'node:http';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -12,6 +12,7 @@ import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
 import {
   createdOf,
+  LONG_LIMITS,
   leftOpen,
   lockTable,
   logOf,
@@ -19,7 +20,6 @@ import {
   newKey,
   ORDER,
   ordersKit,
-  PATIENT,
   problemOf,
   type Reply,
   rowCounts,
@@ -32,7 +32,7 @@ const stack = await sharedStack();
 const kit = ordersKit(own, stack.postgres);
 
 interface Held {
-  /** Commits an order of another process under the key; its answer. */
+  /** Commits an order of another process under the key, and returns its stored response. */
   commit(): Promise<string>;
   rollBack(): Promise<void>;
 }
@@ -40,7 +40,8 @@ interface Held {
 const OTHER_ID = (n: number): string => `019385a0-0000-7000-8000-${String(n).padStart(12, '0')}`;
 let others = 0;
 
-/** Another process writes this key and does not come to an end by itself. */
+/** Inserts the key in a transaction of another process, which stays open until the caller ends
+ *  it. */
 async function hold(pool: SqlPool, key: string): Promise<Held> {
   const orderId = OTHER_ID(others++);
   const answer = `{"order_id": "${orderId}",  "status":"created"}`;
@@ -61,8 +62,8 @@ async function hold(pool: SqlPool, key: string): Promise<Held> {
   };
 }
 
-/** Some statement of the service waits for the key that another transaction holds. */
-const waits = (pool: SqlPool, schema: string, atLeast = 1n): Promise<true> =>
+/** Waits until statements of the service wait for a key that another transaction holds. */
+const untilBlocked = (pool: SqlPool, schema: string, atLeast = 1n): Promise<true> =>
   until('a waiting statement', async () => {
     const { rows } = await pool.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -73,9 +74,9 @@ const waits = (pool: SqlPool, schema: string, atLeast = 1n): Promise<true> =>
     return (rows[0]?.n ?? 0n) >= atLeast ? true : undefined;
   });
 
-/** A report of readiness may be a little old. */
-const readiness = (service: Service, status: number): Promise<true> =>
-  until(`/ready to answer ${status}`, async () =>
+/** Waits for a status of /ready, whose report may be slightly outdated. */
+const untilReadyAnswers = (service: Service, status: number): Promise<true> =>
+  until(`/ready with status ${status}`, async () =>
     (await service.ask({ path: '/ready' })).status === status ? true : undefined,
   );
 
@@ -89,11 +90,11 @@ async function fresh(
 
 describeFull('held key', () => {
   it('a request whose key another process writes gets the stored answer byte for byte when that commits', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = [service.order(key), service.order(key), service.order(key, { ...ORDER, amount_cents: 1 })];
-    await waits(pool, schema);
+    await untilBlocked(pool, schema);
     const answer = await held.commit();
     const [one, two, another] = (await Promise.all(asked)) as [Reply, Reply, Reply];
     for (const reply of [one, two]) {
@@ -106,11 +107,11 @@ describeFull('held key', () => {
   });
 
   it('a request whose key another process writes creates the order when that rolls back', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
-    await waits(pool, schema);
+    await untilBlocked(pool, schema);
     await held.rollBack();
     createdOf(await asked, false);
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);
@@ -118,9 +119,9 @@ describeFull('held key', () => {
   });
 
   it('a request whose key stays held gets 503 after its wait, and other keys do not wait for it', async () => {
-    // Long enough for the other orders to be answered meanwhile, on a machine that stalls, too.
-    const patience = ['-inflight-wait=20s', '-deadline=120s', '-drain-timeout=160s'];
-    const { schema, pool, service } = await fresh(['-connections=1', ...patience]);
+    // Long enough that the other orders are answered meanwhile, also on a machine that stalls.
+    const longLimits = ['-inflight-wait=20s', '-deadline=120s', '-drain-timeout=160s'];
+    const { schema, pool, service } = await fresh(['-connections=1', ...longLimits]);
     const [first, second] = [newKey(), newKey()];
     const held = [await hold(pool, first), await hold(pool, second)];
     const answered: string[] = [];
@@ -130,8 +131,9 @@ describeFull('held key', () => {
       return reply;
     };
     const alone = asked(first);
-    await waits(pool, schema);
-    // These gather behind the first and share its next transaction, the second held key among them.
+    await untilBlocked(pool, schema);
+    // These requests gather behind the first and share its next transaction, together with the
+    // second held key.
     const free = Array.from({ length: 20 }, () => newKey());
     const [alsoHeld, ...replies] = await Promise.all([asked(second), ...free.map(asked)]);
     problemOf(await alone, 503, 'idempotency-in-flight');
@@ -146,13 +148,13 @@ describeFull('held key', () => {
 });
 
 describeFull('opposite key orders', () => {
-  it('keys in opposite orders at two processes make one order each and never a deadlock', async () => {
-    // A database of its own: the server counts deadlocks for each.
+  it('keys in opposite orders at two processes create one order each without a deadlock', async () => {
+    // A separate database, because the server counts deadlocks per database.
     const { schema, pool } = await kit.schema();
     await pool.query(`CREATE DATABASE ${schema}`);
     const url = new URL(stack.postgres);
     url.pathname = `/${schema}`;
-    const flags = ['-connections=1', ...PATIENT];
+    const flags = ['-connections=1', ...LONG_LIMITS];
     const [one, two] = await Promise.all([
       kit.serve(schema, flags, url.toString()),
       kit.serve(schema, flags, url.toString()),
@@ -161,18 +163,18 @@ describeFull('opposite key orders', () => {
     try {
       for (let round = 0; round < 3; round++) {
         const keys = Array.from({ length: 41 }, newKey);
-        // Both come to the middle key and stop there, each with what it wrote before.
+        // Both processes stop at the middle key, each with the rows it wrote before.
         const held = await hold(reader, keys[20] as string);
         const forth = Promise.all(keys.map((key) => one.order(key)));
         const back = Promise.all([...keys].reverse().map((key) => two.order(key)));
-        await waits(reader, schema, 2n);
+        await untilBlocked(reader, schema, 2n);
         await held.rollBack();
         const bodies = (replies: readonly Reply[]): string[] =>
           replies.map((reply) => `${reply.status} ${reply.body}`);
         expect(bodies((await back).reverse())).toEqual(bodies(await forth));
       }
       expect(await rowCounts(reader)).toEqual([123, 123, 123]);
-      // Counted when the sessions end, so that nothing is still on its way to the statistics.
+      // Stopping the processes ends their sessions, which flushes their statistics.
       await Promise.all([stop(one), stop(two)]);
       const { rows } = await reader.query<{ deadlocks: bigint }>(
         'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()',
@@ -186,11 +188,11 @@ describeFull('opposite key orders', () => {
 
 describeFull('overload', () => {
   it('orders above the limit get 429 before any work, and reads continue', async () => {
-    const { schema, pool, service } = await fresh(['-in-flight-max=1', ...PATIENT]);
+    const { schema, pool, service } = await fresh(['-in-flight-max=1', ...LONG_LIMITS]);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
-    await waits(pool, schema);
+    await untilBlocked(pool, schema);
     const shed = newKey();
     problemOf(await service.order(shed), 429, 'overloaded');
     problemOf(await service.order(key), 429, 'overloaded');
@@ -205,12 +207,12 @@ describeFull('overload', () => {
   });
 
   it('reads above the limit get 429, and answers from memory continue', async () => {
-    const { pool, service } = await fresh(['-reads-max=1', ...PATIENT]);
+    const { pool, service } = await fresh(['-reads-max=1', ...LONG_LIMITS]);
     const key = newKey();
     const path = `/orders/${createdOf(await service.order(key), false)}`;
     const release = await lockTable(pool, 'orders');
     const first = service.ask({ path });
-    await until('a read under way', async () =>
+    await until('a read in flight', async () =>
       (await metric(service, 'orders_reads_in_flight')) === 1 ? true : undefined,
     );
     problemOf(await service.ask({ path }), 429, 'overloaded');
@@ -219,8 +221,8 @@ describeFull('overload', () => {
     expect(problemOf(unknown, 409, 'idempotency-key-reuse')['differs']).toEqual([]);
     await release();
     expect((await first).status).toBe(200);
-    // A page of metrics may be a little old.
-    await until('the count', async () =>
+    // The metrics page may be slightly outdated.
+    await until('the counter of shed requests', async () =>
       (await metric(service, 'orders_shed_total')) === 1 ? true : undefined,
     );
     const reused = await service.order(key, { ...ORDER, account_id: 8 });
@@ -231,22 +233,22 @@ describeFull('overload', () => {
 
 describe('signals', () => {
   itFull('SIGTERM lets requests in flight finish, and the service accepts no new ones', async () => {
-    const { schema, pool, service } = await fresh(PATIENT);
+    const { schema, pool, service } = await fresh(LONG_LIMITS);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
-    await waits(pool, schema);
+    await untilBlocked(pool, schema);
     service.process.kill('SIGTERM');
     await until(
-      'a closed door',
+      'a closed listener',
       () =>
         new Promise<true | undefined>((resolve) => {
           const [host, port] = service.address.split(':') as [string, string];
-          const knock = request({ host, port, agent: false, path: '/health' }, (answer) => {
+          const probe = request({ host, port, agent: false, path: '/health' }, (answer) => {
             answer.resume();
             resolve(undefined);
           });
-          knock.on('error', () => resolve(true)).end();
+          probe.on('error', () => resolve(true)).end();
         }),
     );
     await held.rollBack();
@@ -258,31 +260,32 @@ describe('signals', () => {
   it('SIGKILL under load leaves one order for each key and keeps every answer that was sent', async () => {
     const { schema, pool, service } = await fresh();
     const keys = Array.from({ length: 400 }, newKey);
-    const given = new Map<string, Reply>();
+    const received = new Map<string, Reply>();
     let failed = 0;
     const ask = async (key: string): Promise<void> => {
       try {
-        given.set(key, await service.order(key));
+        received.set(key, await service.order(key));
       } catch {
         failed++;
       }
-      if (given.size === 100) service.process.kill('SIGKILL');
+      if (received.size === 100) service.process.kill('SIGKILL');
     };
     await Promise.all(keys.map(ask));
-    // Where this process stood still, all were answered before it came to the kill.
+    // If this test stalled, the service may have answered all requests before the kill took effect.
+    // Send more until one fails.
     while (failed === 0) {
       const key = newKey();
       keys.push(key);
       await ask(key);
     }
-    expect(given.size).toBeGreaterThanOrEqual(100);
+    expect(received.size).toBeGreaterThanOrEqual(100);
     expect(failed).toBeGreaterThan(0);
     await service.process.ended;
 
     const again = await kit.serve(schema);
     const replies = await Promise.all(keys.map((key) => again.order(key)));
     for (const [i, reply] of replies.entries()) {
-      const before = given.get(keys[i] as string);
+      const before = received.get(keys[i] as string);
       createdOf(reply, reply.headers['idempotency-replayed'] === 'true');
       if (before === undefined) continue;
       expect(reply.headers['idempotency-replayed']).toBe('true');
@@ -308,17 +311,17 @@ describeFull('database outages', () => {
     const key = newKey();
     const lost = problemOf(await service.order(key), 503, 'database-unavailable');
     expect(lost['detail']).toMatch(/same key/);
-    // A finished answer never changes: it needs no database.
+    // A finished response never changes, so a replay needs no database.
     createdOf(await service.order(before), true);
     problemOf(await service.ask({ path: `/orders/${newKey()}` }), 503, 'database-unavailable');
-    // What needs no database is still judged.
+    // Requests that need no database are still validated.
     problemOf(await service.order('x'), 400, 'bad-idempotency-key');
-    await readiness(service, 503);
+    await untilReadyAnswers(service, 503);
     expect((await service.ask({ path: '/health' })).status).toBe(200);
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);
     gate.open();
-    // What was refused a moment ago is told to the next without asking again, so this comes first.
-    await readiness(service, 200);
+    // A recent refusal is repeated for a moment without a new attempt, so wait for readiness first.
+    await untilReadyAnswers(service, 200);
     createdOf(await service.order(key), false);
     expect((await service.order(before)).body.equals(first.body)).toBe(true);
     expect(await rowCounts(pool)).toEqual([2, 2, 2]);
@@ -340,12 +343,12 @@ describeFull('database outages', () => {
     await stop(service);
   });
 
-  it('retries with the same key make one order each when the database ends connections under load', async () => {
+  it('retries with the same key create one order each when the database ends connections under load', async () => {
     const { schema, pool, service } = await fresh();
     const made = new Set<string>();
     for (let round = 1; round <= 3; round++) {
-      // Nothing gets past its insert of the order while this is held, so there is a statement to
-      // hit.
+      // While this lock is held, no transaction gets past its insert of the order, so there is a
+      // statement to end.
       const release = await lockTable(pool, 'orders');
       const orders = Array.from({ length: 60 }, async () => {
         const key = newKey();

@@ -1,5 +1,5 @@
-/** The effect of the flags of `millrace orders` for memory, partitions and batches on a process,
- *  seen in its answers and its tables. */
+/** Effect of the flags of `millrace orders` for memory, partitions and batches, seen in its
+ *  responses and tables. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { outboxPartitions } from '../../src/outbox/orders/write/partitions.ts';
 import { becomes, pageOf, sumOf } from '../fixtures/metrics.ts';
@@ -14,19 +14,20 @@ const stack = await sharedStack();
 const kit = ordersKit(own, stack.postgres);
 const { schema, pool } = await kit.schema();
 
-/** Two processes on the same tables. */
-let narrow: Service;
-let still: Service;
+/** Two processes on the same tables: `cached` has a replay cache and runs maintenance every 50 ms,
+ *  `uncached` has no cache and runs maintenance every hour. */
+let cached: Service;
+let uncached: Service;
 
 beforeAll(async () => {
   const rows = '-outbox-partition-rows=10';
-  narrow = await kit.serve(schema, [
+  cached = await kit.serve(schema, [
     rows,
     '-replay-cache=1000',
     '-outbox-retention=1h',
     '-maintenance-interval=50ms',
   ]);
-  still = await kit.serve(schema, [rows, '-replay-cache=0', '-maintenance-interval=1h', '-budget=10s']);
+  uncached = await kit.serve(schema, [rows, '-replay-cache=0', '-maintenance-interval=1h', '-budget=10s']);
 });
 
 const CACHE = 'orders_replay_cache_bytes';
@@ -37,64 +38,64 @@ describe('-replay-cache', () => {
     const keys = [newKey(), newKey(), newKey()] as const;
     const first = new Map<string, Buffer>();
     const repeat = async (key: string): Promise<void> => {
-      const reply = await narrow.order(key);
+      const reply = await cached.order(key);
       createdOf(reply, true);
       expect(reply.body.equals(first.get(key) as Buffer)).toBe(true);
     };
     const create = async (key: string): Promise<void> => {
-      const reply = await narrow.order(key);
+      const reply = await cached.order(key);
       createdOf(reply, false);
       first.set(key, reply.body);
     };
     await create(keys[0]);
-    const one = (await becomes(narrow.address, CACHE, (bytes) => bytes > 0)).get(CACHE) as number;
-    // The third finds no room beside the other two.
+    const one = (await becomes(cached.address, CACHE, (bytes) => bytes > 0)).get(CACHE) as number;
+    // The cache has room for two responses, not for three.
     expect([one, 2 * one <= 1000, 3 * one > 1000]).toEqual([one, true, true]);
     await create(keys[1]);
     await create(keys[2]);
-    await becomes(narrow.address, CACHE, 2 * one);
+    await becomes(cached.address, CACHE, 2 * one);
     await repeat(keys[2]);
     await repeat(keys[1]);
-    await becomes(narrow.address, replays('memory'), 2);
+    await becomes(cached.address, replays('memory'), 2);
     await repeat(keys[0]);
-    const page = await becomes(narrow.address, replays('database'), 1);
+    const page = await becomes(cached.address, replays('database'), 1);
     expect([page.get(replays('memory')), page.get(CACHE)]).toEqual([2, 2 * one]);
   });
 
-  it('a replay cache of size 0 asks the database each time', async () => {
+  it('a replay cache of size 0 reads the database for each repeat', async () => {
     const key = newKey();
-    createdOf(await still.order(key), false);
-    for (let i = 0; i < 2; i++) createdOf(await still.order(key), true);
-    const page = await becomes(still.address, replays('database'), 2);
+    createdOf(await uncached.order(key), false);
+    for (let i = 0; i < 2; i++) createdOf(await uncached.order(key), true);
+    const page = await becomes(uncached.address, replays('database'), 2);
     expect([page.get(replays('memory')) ?? 0, page.get(CACHE)]).toEqual([0, 0]);
   });
 });
 
 describe('outbox maintenance flags', () => {
-  const MADE = 'orders_outbox_partitions_made_total';
+  const CREATED = 'orders_outbox_partitions_made_total';
   const DROPPED = 'orders_outbox_partitions_dropped_total';
-  const THERE = 'orders_outbox_partitions';
+  const PARTITIONS = 'orders_outbox_partitions';
   const bounds = async (): Promise<unknown[]> =>
     (await outboxPartitions(pool, schema)).map(({ from, to }) => [from, to]);
-  const drawn = (id: number): Promise<unknown> => pool.query(`SELECT setval('outbox_id_seq', ${id})`);
+  const setLastId = (id: number): Promise<unknown> => pool.query(`SELECT setval('outbox_id_seq', ${id})`);
   const DEFAULT = [undefined, undefined];
   const FIRST = [undefined, 1_000_000n];
 
   it('the outbox flags set the ids of a partition, the retention of marked rows, and the interval', async () => {
-    // Its only turn is over.
-    await becomes(still.address, THERE, 2);
-    await drawn(999_999);
-    await becomes(narrow.address, MADE, 2);
-    await becomes(narrow.address, THERE, 4);
+    // The only maintenance turn of `uncached` is over.
+    await becomes(uncached.address, PARTITIONS, 2);
+    await setLastId(999_999);
+    await becomes(cached.address, CREATED, 2);
+    await becomes(cached.address, PARTITIONS, 4);
     expect(await bounds()).toEqual([FIRST, [1_000_000n, 1_000_010n], [1_000_010n, 1_000_020n], DEFAULT]);
-    for (let i = 0; i < 3; i++) createdOf(await narrow.order(newKey()), false);
-    await drawn(1_000_019);
-    await becomes(narrow.address, MADE, 4);
-    // The first partition is looked at first: the turn that drops the second has found that it is
-    // too young.
+    for (let i = 0; i < 3; i++) createdOf(await cached.order(newKey()), false);
+    await setLastId(1_000_019);
+    await becomes(cached.address, CREATED, 4);
+    // A turn checks the first partition first, so the turn that drops the second has found the
+    // first too young.
     await pool.query('UPDATE outbox SET published_at = now() WHERE id < 1000000');
     await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours' WHERE id >= 1000000");
-    await becomes(narrow.address, DROPPED, 1);
+    await becomes(cached.address, DROPPED, 1);
     expect(await bounds()).toEqual([
       FIRST,
       [1_000_010n, 1_000_020n],
@@ -103,28 +104,28 @@ describe('outbox maintenance flags', () => {
       DEFAULT,
     ]);
     await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours'");
-    await becomes(narrow.address, DROPPED, 2);
+    await becomes(cached.address, DROPPED, 2);
     expect((await bounds())[0]).toEqual([1_000_010n, 1_000_020n]);
     expect((await pool.query('SELECT FROM outbox')).rows).toEqual([]);
-    // Who looks once an hour has seen nothing of all that.
-    const page = await pageOf(still.address);
-    expect([MADE, DROPPED, THERE].map((name) => page.get(name))).toEqual([0, 0, 2]);
+    // The hourly maintenance of `uncached` has not noticed any of these changes.
+    const page = await pageOf(uncached.address);
+    expect([CREATED, DROPPED, PARTITIONS].map((name) => page.get(name))).toEqual([0, 0, 2]);
   });
 });
 
 describe('-budget', () => {
   it('the budget lets orders in flight wait for each other at most a fifth of it', async () => {
-    const under: Array<Promise<Reply>> = [];
+    const inFlight: Array<Promise<Reply>> = [];
     let isGathering = true;
-    const comes = (async () => {
-      for (; isGathering; await pause(20)) under.push(still.order(newKey()), still.order(newKey()));
+    const sending = (async () => {
+      for (; isGathering; await pause(20)) inFlight.push(uncached.order(newKey()), uncached.order(newKey()));
     })();
-    await becomes(still.address, 'orders_gather_seconds', 2).finally(() => {
+    await becomes(uncached.address, 'orders_gather_seconds', 2).finally(() => {
       isGathering = false;
     });
-    await comes;
-    for (const reply of await Promise.all(under)) createdOf(reply, false);
-    expect((await pageOf(narrow.address)).get('orders_gather_seconds')).toBeLessThanOrEqual(0.005);
+    await sending;
+    for (const reply of await Promise.all(inFlight)) createdOf(reply, false);
+    expect((await pageOf(cached.address)).get('orders_gather_seconds')).toBeLessThanOrEqual(0.005);
   });
 });
 
@@ -132,23 +133,23 @@ describe('gRPC call metrics', () => {
   const HELD = 'orders_grpc_held_bytes';
   const headers = { ':method': 'POST', 'content-type': 'application/grpc', te: 'trailers' };
 
-  it('a gRPC call is counted with the memory it holds while it is open, and by why it ended', async () => {
-    const session = bareSession(await grpcAddress(narrow));
-    await becomes(narrow.address, HELD, 0);
+  it('a gRPC call is counted with the memory it holds while it is open, and by the reason why it ended', async () => {
+    const session = bareSession(await grpcAddress(cached));
+    await becomes(cached.address, HELD, 0);
     const half = session.request({ ...headers, ':path': METHOD, 'idempotency-key': newKey() });
     half.on('error', () => {});
     half.write(framed(Buffer.alloc(1000)).subarray(0, 500));
-    await becomes(narrow.address, HELD, (bytes) => bytes >= 16 * 1024 + 500);
+    await becomes(cached.address, HELD, (bytes) => bytes >= 16 * 1024 + 500);
     half.close();
-    await becomes(narrow.address, HELD, 0);
-    // More than a call that may stay open has to say.
+    await becomes(cached.address, HELD, 0);
+    // More bytes than a call that may stay open needs to send.
     const watch = { ...headers, ':path': '/grpc.health.v1.Health/Watch' };
     await bareCall(session, watch, framed(Buffer.alloc(20_000))).catch(() => {});
-    const page = await becomes(narrow.address, 'orders_grpc_calls_ended_total{reason="flood"}', 1);
+    const page = await becomes(cached.address, 'orders_grpc_calls_ended_total{reason="flood"}', 1);
     expect(sumOf(page, 'orders_grpc_calls_ended_total')).toBe(1);
   });
 });
 
 it('both services exit with 0 after the flags tests', async () => {
-  await Promise.all([stop(narrow), stop(still)]);
+  await Promise.all([stop(cached), stop(uncached)]);
 });

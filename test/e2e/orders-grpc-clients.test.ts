@@ -1,5 +1,5 @@
-/** A stock gRPC client of another origin (grpcio, C core) without our proto file: it learns the
- *  service by reflection. */
+/** A stock gRPC client of another implementation (grpcio, C core) without our proto file: it learns
+ *  the service by reflection. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
@@ -18,7 +18,7 @@ const kit = ordersKit(own, stack.postgres);
 let service: Service;
 let python: ChildProcess;
 let lines: Interface;
-let said = '';
+let stderr = '';
 
 beforeAll(async () => {
   const [{ schema }, dir] = await Promise.all([kit.schema(), clientsFolder()]);
@@ -26,7 +26,7 @@ beforeAll(async () => {
   const script = join(packageRoot(), 'test', 'clients', 'python', 'orders.py');
   python = spawn(join(dir, 'python', 'bin', 'python'), [script, await grpcAddress(service)]);
   python.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
-    said += chunk;
+    stderr += chunk;
   });
   lines = createInterface({ input: python.stdout as NodeJS.ReadableStream });
 }, 400_000);
@@ -37,9 +37,9 @@ afterAll(() => {
 function ask(request: Readonly<Record<string, unknown>>): Promise<unknown> {
   return new Promise((resolve, reject) => {
     lines.once('line', (line) => resolve(JSON.parse(line)));
-    const gone = (): void => reject(new Error(`the client ended: ${said}`));
-    python.once('close', gone);
-    if (python.exitCode !== null) gone();
+    const onEnd = (): void => reject(new Error(`the client ended: ${stderr}`));
+    python.once('close', onEnd);
+    if (python.exitCode !== null) onEnd();
     python.stdin?.write(`${JSON.stringify(request)}\n`);
   });
 }

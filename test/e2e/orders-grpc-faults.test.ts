@@ -1,5 +1,5 @@
-/** Orders over gRPC when something fails: held keys, deadlines, overload, a database that goes
- *  away, signals, TLS. */
+/** Orders over gRPC during faults: held keys, deadlines, overload, database outages, signals,
+ *  TLS. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { connect, type IncomingHttpHeaders } from 'node:http2';
 import { join } from 'node:path';
@@ -14,11 +14,11 @@ import { pause, until } from '../wait.ts';
 import { framed, grpcAddress, METHOD, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   holdKeys,
+  LONG_LIMITS,
   logOf,
   metric,
   newKey,
   ordersKit,
-  PATIENT,
   rowCounts,
   type Service,
   stop,
@@ -40,7 +40,7 @@ async function world(flags: readonly string[] = [], postgres = stack.postgres): 
   return { pool, service, client: ordersClient(await grpcAddress(service)) };
 }
 
-/** Holds a key in an open transaction while `work` runs, then gives it free without an order. */
+/** Holds a key in an open transaction while `work` runs, then rolls the transaction back. */
 async function holding<T>(pool: SqlPool, key: string, work: () => Promise<T>): Promise<T> {
   const release = await holdKeys(pool, key);
   return work().finally(release);
@@ -49,13 +49,13 @@ async function holding<T>(pool: SqlPool, key: string, work: () => Promise<T>): P
 const RETRY = { type: 'RetryInfo', retryDelay: { seconds: 1 } };
 
 describe('held key over gRPC', () => {
-  it('a held key ends with the deadline of the call, and the same key is known afterwards', async () => {
+  it('a call for a held key ends at its deadline, and the key gets its order afterwards', async () => {
     const { pool, client } = await world();
     const key = newKey();
     const late = await holding(pool, key, () => client.create(key, undefined, { timeoutMs: 300 }));
     expect(late.code).toBe('DEADLINE_EXCEEDED');
-    // The order that was under way is written when the key is free: asking again gives it, and
-    // makes no second.
+    // The order in flight is written once the key is free: the next call replays it and creates no
+    // second order.
     const first = await client.create(key);
     const again = await client.create(key);
     expect([first.code, again.code, again.replayed]).toEqual(['OK', 'OK', 'true']);
@@ -63,7 +63,7 @@ describe('held key over gRPC', () => {
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);
   });
 
-  it('a held key gives UNAVAILABLE after the wait, to be retried', async () => {
+  it('a call for a held key gets a retryable UNAVAILABLE after the wait', async () => {
     const { pool, client } = await world(['-inflight-wait=200ms']);
     const key = newKey();
     const outcome = await holding(pool, key, () => client.create(key));
@@ -75,19 +75,19 @@ describe('held key over gRPC', () => {
   });
 
   it('calls above -in-flight-max are shed', async () => {
-    const { pool, service, client } = await world(['-in-flight-max=1', ...PATIENT]);
+    const { pool, service, client } = await world(['-in-flight-max=1', ...LONG_LIMITS]);
     const key = newKey();
     const [held, shed] = await holding(pool, key, async () => {
-      const over = new AbortController();
-      const first = client.create(key, undefined, { signal: over.signal });
+      const abort = new AbortController();
+      const first = client.create(key, undefined, { signal: abort.signal });
       await until('a waiting call', async () =>
         (await metric(service, 'orders_in_flight')) === 1 ? true : undefined,
       );
       const refused = await client.create(newKey(), { account_id: '1', amount_cents: '1' });
-      over.abort();
+      abort.abort();
       return [await first, refused] as const;
     });
-    // It was under way all the time.
+    // The call was in flight until it was cancelled.
     expect(held.code).toBe('CANCELLED');
     expect(shed).toMatchObject({
       code: 'RESOURCE_EXHAUSTED',
@@ -97,7 +97,7 @@ describe('held key over gRPC', () => {
 });
 
 describe('database outage', () => {
-  it('a database outage means UNAVAILABLE and NOT_SERVING, and SERVING when it is over', async () => {
+  it('a database outage causes UNAVAILABLE and NOT_SERVING, and SERVING once it is over', async () => {
     const gate = await gateBefore(stack.postgres);
     const { client } = await world([], gate.url);
     const seen: string[] = [];
@@ -117,7 +117,7 @@ describe('database outage', () => {
     gate.open();
     await until('SERVING', async () => ((await client.health()) === 'SERVING' ? true : undefined));
     expect((await client.create(newKey())).code).toBe('OK');
-    await until('both told to the watcher', async () => (seen.length >= 2 ? true : undefined));
+    await until('both statuses at the watcher', async () => (seen.length >= 2 ? true : undefined));
     expect(seen).toEqual(['NOT_SERVING', 'SERVING']);
     end();
   });
@@ -125,13 +125,13 @@ describe('database outage', () => {
 
 describe('SIGTERM', () => {
   it('SIGTERM lets the call in flight finish, refuses other calls, and the process exits with 0', async () => {
-    const { pool, service, client } = await world(PATIENT);
+    const { pool, service, client } = await world(LONG_LIMITS);
     const address = await grpcAddress(service);
     const key = newKey();
     let during: string | undefined;
-    let underWay: ReturnType<OrdersClient['create']> | undefined;
+    let inFlight: ReturnType<OrdersClient['create']> | undefined;
     await holding(pool, key, async () => {
-      underWay = client.create(key);
+      inFlight = client.create(key);
       await until('a waiting call', async () => {
         return (await metric(service, 'orders_in_flight')) === 1 ? true : undefined;
       });
@@ -140,20 +140,20 @@ describe('SIGTERM', () => {
         const other = ordersClient(address);
         const { code } = await other.create(newKey(), undefined, { timeoutMs: 2000 });
         other.close();
-        // Its own deadline says nothing of the server.
+        // The deadline of the client itself proves nothing about the server.
         return code === 'OK' || code === 'DEADLINE_EXCEEDED' ? undefined : code;
       };
-      // The server keeps refusing, and does not close the connection of the call in flight
-      // meanwhile.
+      // The server continues to refuse calls, and does not close the connection of the call in
+      // flight.
       for (let call = 0; call < 10; call++) during = await until('a refused call', late);
     });
     expect(during).toBe('UNAVAILABLE');
-    expect((await underWay)?.code).toBe('OK');
+    expect((await inFlight)?.code).toBe('OK');
     expect((await service.process.ended).code).toBe(0);
   });
 
-  it('SIGTERM ends the process immediately where clients are connected and idle', async () => {
-    // Longer than any wait of a test: an open Watch must not use it up.
+  it('SIGTERM ends the process immediately when all connected clients are idle', async () => {
+    // Longer than any wait of a test: the drain must not wait for an open Watch.
     const { service, client } = await world(['-drain-timeout=30m']);
     const end = client.watch(() => {});
     expect((await client.create(newKey())).code).toBe('OK');
@@ -162,7 +162,8 @@ describe('SIGTERM', () => {
   });
 
   it('SIGTERM does not wait for a client that never reads its answer, and the process exits with 0', async () => {
-    // 0.8 of it is less than the half minute after which an unread answer is given up in any case.
+    // 0.8 of the drain timeout is less than the 30 s after which the server abandons an unread
+    // response in any case.
     const { service } = await world(['-drain-timeout=36s', '-deadline=20s']);
     const session = connect(`http://${await grpcAddress(service)}`, { settings: { initialWindowSize: 0 } });
     session.on('error', () => {});
@@ -176,12 +177,11 @@ describe('SIGTERM', () => {
     stream.on('error', () => {});
     const answered = new Promise<IncomingHttpHeaders>((resolve) => stream.once('response', resolve));
     stream.end(framed(Buffer.of(8, 7, 16, 9)));
-    // An answer with a status in its first headers would have nothing left to be read.
+    // A response with a status in its first headers would have no data left to read.
     expect(await answered).not.toHaveProperty('grpc-status');
     service.process.kill('SIGTERM');
     await until('the drain', async () => (logOf(service).includes('"msg":"drain"') ? true : undefined));
-    // Answers over HTTP are given until the end, also after the drain has stopped waiting for
-    // calls.
+    // HTTP requests are answered until the end, also after the drain has stopped waiting for calls.
     let isOver = false;
     const ended = service.process.ended.finally(() => {
       isOver = true;
@@ -198,7 +198,7 @@ describe('SIGTERM', () => {
   });
 
   it.each(['6s', '4s'])(
-    'the drain must leave time for a whole -deadline: -drain-timeout=%s is refused',
+    'a drain that leaves less time than -deadline is refused: -drain-timeout=%s',
     (drain) =>
       kit.fails(2, /-deadline .* 0\.8 of -drain-timeout .*\[bad_value\]/, [
         '-deadline=5s',
@@ -208,12 +208,12 @@ describe('SIGTERM', () => {
 });
 
 describe('TLS', () => {
-  it('orders serves verifying clients, and with a client authority only authenticated ones', async () => {
+  it('orders serves verifying clients, and with a client CA only authenticated clients', async () => {
     const ca = certificate({ subject: [['CN', 'ca']], authority: true });
     const server = certificate({ subject: [['CN', 'orders']], issuer: ca, ips: ['127.0.0.1'] });
     const mine = certificate({ subject: [['CN', 'shop']], issuer: ca });
-    const strangers = certificate({ subject: [['CN', 'ca']], authority: true });
-    const foreign = certificate({ subject: [['CN', 'shop']], issuer: strangers });
+    const otherCa = certificate({ subject: [['CN', 'ca']], authority: true });
+    const foreign = certificate({ subject: [['CN', 'shop']], issuer: otherCa });
     const folder = join(own.dir, 'tls');
     mkdirSync(folder, { recursive: true });
     const file = (name: string, text: string): string => {
@@ -237,8 +237,8 @@ describe('TLS', () => {
         ? credentials.createSsl(root)
         : credentials.createSsl(root, Buffer.from(issued.key), Buffer.from(issued.cert));
     const outcome = async (address: string, issued?: typeof mine | 'plain'): Promise<string> => {
-      const who = issued === 'plain' ? credentials.createInsecure() : secure(issued);
-      const client = ordersClient(address, who);
+      const creds = issued === 'plain' ? credentials.createInsecure() : secure(issued);
+      const client = ordersClient(address, creds);
       const { code } = await client.create(newKey(), undefined, { timeoutMs: 60_000 });
       client.close();
       return code;
@@ -249,13 +249,13 @@ describe('TLS', () => {
       start(clientCa),
       start(clientCa, '-tls-client-auth=optional'),
     ]);
-    const serves = async (address: string): Promise<true> => {
-      const asking = ordersClient(address, secure(mine));
-      await until('a ready service', async () => ((await asking.health()) === 'SERVING' ? true : undefined));
-      asking.close();
+    const untilServing = async (address: string): Promise<true> => {
+      const probe = ordersClient(address, secure(mine));
+      await until('a ready service', async () => ((await probe.health()) === 'SERVING' ? true : undefined));
+      probe.close();
       return true;
     };
-    await Promise.all([serves(plain), serves(mutual), serves(optional)]);
+    await Promise.all([untilServing(plain), untilServing(mutual), untilServing(optional)]);
     expect(await outcome(plain)).toBe('OK');
     expect(await outcome(plain, 'plain')).toBe('UNAVAILABLE');
     expect(await outcome(mutual, mine)).toBe('OK');

@@ -1,5 +1,4 @@
-/** Bytes that no honest client sends, on the gRPC port: the service stays up, and the others are
- *  served meanwhile. */
+/** Hostile bytes on the gRPC port: the service stays up and serves other clients meanwhile. */
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -56,7 +55,7 @@ afterEach(() => {
 const resident = (): number =>
   Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${service.process.pid}/status`, 'utf8'))?.[1]) * 1024;
 
-async function honest(): Promise<void> {
+async function expectServed(): Promise<void> {
   const outcome = await client.create(newKey(), undefined, { timeoutMs: 20_000 });
   expect(outcome.code).toBe('OK');
 }
@@ -65,7 +64,7 @@ const HEAD = block(fieldsOf(METHOD));
 
 interface Attack {
   readonly socket: Socket;
-  /** Everything the service sent. */
+  /** All bytes that the service sent. */
   received(): Buffer;
 }
 
@@ -79,14 +78,14 @@ function attack(...bytes: readonly Uint8Array[]): Attack {
   return { socket, received: () => Buffer.concat(chunks) };
 }
 
-/** The connection is closed, or told that nothing more will be read from it. */
-async function over({ socket, received }: Attack): Promise<void> {
-  await until('the end of the conversation', async () =>
+/** Waits until the connection is closed or got a GOAWAY. */
+async function untilClosed({ socket, received }: Attack): Promise<void> {
+  await until('the end of the connection', async () =>
     socket.destroyed || frameTypes(received()).includes(GOAWAY) ? true : undefined,
   );
 }
 
-/** Types of the whole frames in these bytes. */
+/** Types of the complete frames in these bytes. */
 function frameTypes(bytes: Buffer): readonly number[] {
   const types: number[] = [];
   for (let from = 0; from + 9 <= bytes.length; from += 9 + bytes.readUIntBE(from, 3))
@@ -106,9 +105,9 @@ describe('hostile gRPC clients', () => {
     ['headers that do not decode', [PREFACE, frame(HEADERS, END_HEADERS, 1, Buffer.alloc(40, 0xff))]],
     ['a stream with an even number', [PREFACE, frame(HEADERS, END_HEADERS, 2, HEAD)]],
     ['settings on a stream', [PREFACE, frame(SETTINGS, 0, 1, NOTHING)]],
-  ])('the attack with %s ends its conversation and no other', async (_what, bytes) => {
-    await over(attack(...bytes));
-    await honest();
+  ])('the attack with %s ends its own connection and no other', async (_what, bytes) => {
+    await untilClosed(attack(...bytes));
+    await expectServed();
   });
 
   it('headers of a megabyte end their call or connection, in one frame or in many', async () => {
@@ -123,8 +122,8 @@ describe('hostile gRPC clients', () => {
       ...parts,
       frame(CONTINUATION, END_HEADERS, 1, NOTHING),
     );
-    await over(many);
-    // Without an end: bytes that decode to nothing, for ever.
+    await untilClosed(many);
+    // An endless header block, whose bytes decode to no field.
     const endless = attack(PREFACE, frame(HEADERS, 0, 1, HEAD));
     const more = Buffer.concat(
       Array.from({ length: 64 }, () => frame(CONTINUATION, 0, 1, Buffer.alloc(16_000, 0x20))),
@@ -132,9 +131,9 @@ describe('hostile gRPC clients', () => {
     const writing = (async () => {
       for (; !endless.socket.destroyed; await pause(5)) endless.socket.write(more);
     })();
-    await over(endless);
+    await untilClosed(endless);
     await writing;
-    await honest();
+    await expectServed();
     expect(resident() - before).toBeLessThan(200 * 2 ** 20);
   });
 
@@ -146,19 +145,19 @@ describe('hostile gRPC clients', () => {
       frame(RST_STREAM, 0, 2 * i + 1, cancel),
     ]).flat();
     const reset = attack(PREFACE, ...calls);
-    await Promise.all([honest(), over(reset)]);
-    await honest();
+    await Promise.all([expectServed(), untilClosed(reset)]);
+    await expectServed();
     expect(resident() - before).toBeLessThan(300 * 2 ** 20);
   });
 
-  it('calls above the bound of one connection are refused, and incomplete ones hold little memory', async () => {
+  it('calls above the limit of one connection are refused, and incomplete calls hold little memory', async () => {
     const before = resident();
     const { socket, received } = attack(
       PREFACE,
       ...Array.from({ length: 3000 }, (_, i) => frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD)),
     );
-    await honest();
-    // RST_STREAM for what is above the 1024.
+    await expectServed();
+    // The service sends RST_STREAM for each call above the 1024.
     await until('the refusals', async () => {
       const refused = frameTypes(received()).filter((type) => type === RST_STREAM).length;
       return socket.destroyed || refused >= 1000 ? true : undefined;
@@ -176,22 +175,22 @@ describe('hostile gRPC clients', () => {
     );
     const { socket } = attack(PREFACE, flood);
     socket.pause();
-    await honest();
+    await expectServed();
     socket.resume();
-    await honest();
+    await expectServed();
     expect(resident() - before).toBeLessThan(200 * 2 ** 20);
   });
 
   it.each(['idempotency-key', 'traceparent'])(
-    '60,000 spaces in %s are answered as any value that does not fit',
+    '60,000 spaces in %s are handled like any other invalid value',
     async (name) => {
       const session = bareSession(`${at.host}:${at.port}`);
       const spaces = `a,b${' '.repeat(60_000)}c`;
       const key = () => (name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() });
       const answer = await bareCall(session, { ...key(), [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
-      // A traceparent that is none is as good as not given.
+      // An invalid traceparent is ignored.
       expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
-      await honest();
+      await expectServed();
     },
   );
 
@@ -205,7 +204,7 @@ describe('hostile gRPC clients', () => {
         frame(DATA, END_STREAM, 2 * i + 1, claim),
       ]).flat(),
     );
-    await honest();
+    await expectServed();
     await until('the refusals', async () =>
       frameTypes(received()).filter((type) => type === HEADERS).length === 500 ? true : undefined,
     );
@@ -213,7 +212,7 @@ describe('hostile gRPC clients', () => {
   });
 
   it('the service exits with 0 after the attacks', async () => {
-    await honest();
+    await expectServed();
     expect(await client.health()).toBe('SERVING');
     await service.process.drain();
   });

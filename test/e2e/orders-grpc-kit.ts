@@ -1,5 +1,5 @@
-/** A stock gRPC client (grpc-js over the proto file), the words of google.rpc as another library
- *  reads them, and bare HTTP/2 for what no stock client sends. */
+/** Test kit for gRPC: a stock client (grpc-js with the proto file), a decoder for google.rpc
+ *  details by another library, and bare HTTP/2 for requests that no stock client sends. */
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders, type Settings } from 'node:http2';
 import { join } from 'node:path';
 import {
@@ -28,7 +28,7 @@ export interface Outcome {
   readonly value: Readonly<Record<string, unknown>> | undefined;
   readonly text: string;
   readonly details: readonly unknown[];
-  /** Trailing metadata `idempotency-replayed`. */
+  /** Value of `idempotency-replayed` in the trailing metadata. */
   readonly replayed: string | undefined;
 }
 
@@ -44,7 +44,7 @@ const RPC = protobuf.parse(`
   message RequestInfo { string request_id = 1; string serving_data = 2; }
 `).root;
 
-/** The details of a google.rpc.Status, each with its type's name. */
+/** Decodes the details of a google.rpc.Status, each with the name of its type. */
 export function readDetails(bytes: Uint8Array): readonly Record<string, unknown>[] {
   const type = RPC.lookupType('Status');
   const read = type.toObject(type.decode(bytes), { defaults: true }) as {
@@ -68,7 +68,7 @@ export interface OrdersClient {
   create(key: string | undefined, message?: unknown, options?: CallOptions): Promise<Outcome>;
   get(orderId: string): Promise<Outcome>;
   health(service?: string): Promise<string>;
-  /** Calls back with each status that Watch tells, until the returned function is called. */
+  /** Calls `onStatus` with each status of a Watch until the returned function is called. */
   watch(onStatus: (status: string) => void): () => void;
   close(): void;
 }
@@ -90,7 +90,7 @@ const LOADED = loadPackageDefinition(
   }),
 ) as unknown as Record<
   string,
-  Record<string, Record<string, new (at: string, who: ChannelCredentials) => Client>>
+  Record<string, Record<string, new (at: string, creds: ChannelCredentials) => Client>>
 >;
 
 const open: Array<{ close(): void }> = [];
@@ -100,13 +100,16 @@ afterAll(() => {
 
 export function ordersClient(
   address: string,
-  who: ChannelCredentials = credentials.createInsecure(),
+  creds: ChannelCredentials = credentials.createInsecure(),
 ): OrdersClient {
-  const Orders = LOADED['orders']?.['v1']?.['Orders'] as new (at: string, who: ChannelCredentials) => Client;
+  const Orders = LOADED['orders']?.['v1']?.['Orders'] as new (
+    at: string,
+    creds: ChannelCredentials,
+  ) => Client;
   const health = (LOADED['grpc'] as unknown as Record<string, Record<string, Record<string, typeof Orders>>>)[
     'health'
   ]?.['v1']?.['Health'] as typeof Orders;
-  const clients = [new Orders(address, who), new health(address, who)] as const;
+  const clients = [new Orders(address, creds), new health(address, creds)] as const;
   open.push(...clients);
   const call = (client: Client, method: string, request: unknown, key?: string, options: CallOptions = {}) =>
     new Promise<Outcome>((resolve) => {
@@ -128,7 +131,7 @@ export function ordersClient(
       });
       options.signal?.addEventListener('abort', () => sent.cancel(), { once: true });
       sent.on('status', ({ metadata: trailers }) => {
-        // The answer is called back right after the status.
+        // The client calls back with the answer right after the status event.
         setImmediate(() => {
           const replayed = trailers.get('idempotency-replayed')[0];
           resolve({
@@ -161,7 +164,7 @@ export function ordersClient(
   };
 }
 
-/** Where a service says it speaks gRPC. */
+/** Returns the gRPC address that the service logs. */
 export async function grpcAddress(service: Pick<Service, 'process'>): Promise<string> {
   return until('the gRPC address', async () => /listening on grpcs?:\/\/(\S+)/.exec(logOf(service))?.[1]);
 }
@@ -172,14 +175,14 @@ export interface BareAnswer {
   readonly details: readonly Record<string, unknown>[];
 }
 
-/** One message in gRPC's frame: not compressed, its length, its bytes. */
+/** Frames one message for gRPC: compression flag 0, length, bytes. */
 export function framed(message: Uint8Array): Buffer {
   const head = Buffer.alloc(5);
   head.writeUInt32BE(message.length, 1);
   return Buffer.concat([head, message]);
 }
 
-/** A call with these headers and these bytes, whatever they are. */
+/** Makes a call with these headers and this body, without any validation. */
 export function bareCall(
   session: ClientHttp2Session,
   headers: OutgoingHttpHeaders,

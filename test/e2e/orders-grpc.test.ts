@@ -1,5 +1,5 @@
-/** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both
- *  transports are one. */
+/** Orders over gRPC on a real database: its responses, the exact rows it writes, and the
+ *  equivalence of both transports. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import { launcher } from '../fixtures/process.ts';
@@ -30,7 +30,7 @@ let other: OrdersClient;
 beforeAll(async () => {
   const world = await kit.schema();
   pool = world.pool;
-  // Two instances share the keys. -grpc is accepted for one more version.
+  // Two instances share the keys. -grpc is deprecated and accepted for one more version.
   const two = await Promise.all([kit.serve(world.schema, ['-grpc=net']), kit.serve(world.schema)]);
   service = two[0];
   address = await grpcAddress(two[0]);
@@ -82,7 +82,7 @@ describe('order over gRPC', () => {
     expect(rows.map((row) => row.traceparent)).toEqual([traceparent, null]);
   });
 
-  it('an order over gRPC is the same intent over both transports', async () => {
+  it('a key means the same order over both transports', async () => {
     const first = newKey();
     const orderId = createdOf(await service.order(first), false);
     expect(created(await other.create(first), true)).toBe(orderId);
@@ -154,22 +154,22 @@ describe('bad input', () => {
   it.each<[string, Record<string, string | string[]>, Buffer, string]>([
     ['no key', {}, good, key],
     ['an empty key', { [key]: '' }, good, key],
-    ['a key that is no UUID', { [key]: 'abc' }, good, key],
-    ['a key with a blank in it', { [key]: `${uuid} x` }, good, key],
+    ['a key that is not a UUID', { [key]: 'abc' }, good, key],
+    ['a key with a space in it', { [key]: `${uuid} x` }, good, key],
     ['two keys', { [key]: [uuid, newKey()] }, good, key],
-    ['one key twice', { [key]: [uuid, uuid] }, good, key],
+    ['the same key twice', { [key]: [uuid, uuid] }, good, key],
     ['a key in binary metadata', { [`${key}-bin`]: Buffer.from(uuid).toString('base64') }, good, key],
     ['a key with a byte above ASCII', { [key]: `${uuid.slice(0, -1)}\u00e9` }, good, key],
     ['an empty message', { [key]: uuid }, Buffer.alloc(0), 'amount_cents'],
     ['an amount of 0', { [key]: uuid }, Buffer.of(0x08, 7, 0x10, 0), 'amount_cents'],
     ['an amount below 0', { [key]: uuid }, Buffer.of(0x10, ...TEN, 0x01), 'amount_cents'],
     ['a number over 64 bits', { [key]: uuid }, Buffer.of(0x10, ...TEN, 0x02), ''],
-    ['a number without end', { [key]: uuid }, Buffer.of(0x10, ...TEN, 0xff, 0x01), ''],
+    ['an unterminated number', { [key]: uuid }, Buffer.of(0x10, ...TEN, 0xff, 0x01), ''],
     ['a message that is cut off', { [key]: uuid }, good.subarray(0, 4), ''],
     ['a field of another type', { [key]: uuid }, Buffer.of(0x0a, 1, 7, 0x10, 1), 'account_id'],
     ['an unknown field', { [key]: uuid }, Buffer.concat([good, Buffer.of(0x18, 1)]), 'field 3'],
     ['a field number of 0', { [key]: uuid }, Buffer.of(0x00, 1), 'field 0'],
-    ['a field twice', { [key]: uuid }, Buffer.concat([good, Buffer.of(0x10, 1)]), 'amount_cents'],
+    ['a duplicate field', { [key]: uuid }, Buffer.concat([good, Buffer.of(0x10, 1)]), 'amount_cents'],
     ['JSON', { [key]: uuid }, Buffer.from('{"account_id":7}'), 'field 15'],
   ])('a call with %s is refused and writes nothing', async (_what, headers, message, field) => {
     const before = await rowCounts(pool);

@@ -1,5 +1,5 @@
-/** The orders process over HTTP by each backend that may serve it: exact keys, what it says of
- *  itself, what it keeps of a request, and how it stands a flood of what is malformed. */
+/** The orders process over HTTP on each backend: exact keys, its own description, the stored trace
+ *  context, and floods of malformed requests. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -33,20 +33,20 @@ const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 describe.each([
   ['auto', 'node:net'],
   ['node', 'node:http'],
-])('-http=%s', (asked, driver) => {
+])('-http=%s', (backend, driver) => {
   let schema: string;
   let pool: SqlPool;
   let service: Service;
   let described: Described;
   beforeAll(async () => {
     ({ schema, pool } = await kit.schema());
-    service = await kit.serve(schema, [`-http=${asked}`]);
+    service = await kit.serve(schema, [`-http=${backend}`]);
     described = new Described(
       JSON.parse((await service.ask({ path: '/openapi.json' })).body.toString('utf8')),
     );
   });
 
-  /** Every answer is one that the service describes. */
+  /** Sends a request and checks the response against the service's OpenAPI description. */
   async function ask(what: Ask): Promise<Reply> {
     const reply = await service.ask(what);
     described.check(what.method ?? 'GET', what.path ?? '/', reply);
@@ -85,7 +85,7 @@ describe.each([
     problemOf(await ask({ path: `/orders/${newKey()}` }), 404, 'order-not-found');
   });
 
-  it('orders never confuses two keys, whatever surrounds them', async () => {
+  it('orders never confuses two keys, whatever bytes surround them', async () => {
     const key = newKey();
     createdOf(await service.ask(post(key)), false);
     const before = await rowCounts(pool);
@@ -133,7 +133,7 @@ describe.each([
   });
 
   it('orders stores the trace of a request with the event of its order, and ignores an invalid trace', async () => {
-    const kept = async (traceparent: string): Promise<unknown> => {
+    const storedTrace = async (traceparent: string): Promise<unknown> => {
       const what = post(newKey());
       const orderId = createdOf(
         await service.ask({ ...what, headers: { ...what.headers, traceparent } }),
@@ -142,8 +142,8 @@ describe.each([
       const { rows } = await pool.query('SELECT traceparent FROM outbox WHERE aggregate_id = $1', [orderId]);
       return rows[0]?.['traceparent'];
     };
-    expect(await kept(TRACE)).toBe(TRACE);
-    expect(await kept(TRACE.replace(/^00/, 'ff'))).toBe(null);
+    expect(await storedTrace(TRACE)).toBe(TRACE);
+    expect(await storedTrace(TRACE.replace(/^00/, 'ff'))).toBe(null);
   });
 
   it('orders survives a flood of malformed requests and unfinished uploads', async () => {
@@ -168,14 +168,14 @@ describe.each([
     createdOf(await service.ask(post(newKey())), false);
   });
 
-  it('orders exits with 0 among open connections', async () => {
+  it('orders exits with 0 while connections are open', async () => {
     const idle = await Promise.all(Array.from({ length: 10 }, () => raw('')));
     await stop(service);
     await Promise.all(idle.map((one) => one.closed()));
   });
 });
 
-it('-hash=raw guards a key by the bytes of its body', async () => {
+it('-hash=raw compares the bytes of the body for a repeated key', async () => {
   const { schema } = await kit.schema();
   const service = await kit.serve(schema, ['-hash=raw']);
   const key = newKey();
@@ -187,7 +187,7 @@ it('-hash=raw guards a key by the bytes of its body', async () => {
   await stop(service);
 });
 
-it('-http=uws is refused, because two keys could become one', () =>
+it('-http=uws is refused, because it could merge two keys', () =>
   kit.fails(2, /the command needs header_bytes/, ['-http=uws']));
 
 it('orders with a certificate serves https by the same parser', async () => {

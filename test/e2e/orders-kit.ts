@@ -1,5 +1,5 @@
-/** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put
- *  before the database. */
+/** Test kit for real orders processes: a schema for each test, raw HTTP requests, and transactions
+ *  that stay open. */
 import { randomUUID } from 'node:crypto';
 import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
@@ -28,7 +28,7 @@ export interface Service {
   readonly process: Running;
   readonly address: string;
   ask(what: Ask): Promise<Reply>;
-  /** POST /orders with this key. */
+  /** Sends POST /orders with this key. */
   order(key: string, body?: unknown): Promise<Reply>;
 }
 
@@ -64,18 +64,19 @@ export function post(key: string, body: unknown = ORDER): Ask {
 }
 
 export interface Kit {
-  /** A pool on a schema that no other test uses; the schema is not there yet. */
+  /** Creates a pool for a schema name that no other test uses. The schema itself does not exist
+   *  yet. */
   schema(): Promise<{ readonly schema: string; readonly pool: SqlPool }>;
-  /** `millrace orders` on any port, which need not come up. */
+  /** Starts `millrace orders` on a free port. The process need not become ready. */
   start(flags: readonly string[], postgres?: string): Running;
-  /** A ready service. */
+  /** Starts a service and waits until it is ready. */
   serve(schema: string, flags?: readonly string[], postgres?: string): Promise<Service>;
-  /** A start that cannot succeed: this exit code, and one line on stderr. */
+  /** Asserts that a start with these flags fails with this exit code and one line on stderr. */
   fails(code: number, line: RegExp, flags: readonly string[]): Promise<void>;
 }
 
-/** Of a service whose requests still wait when the look at them comes late. */
-export const PATIENT = ['-inflight-wait=60s', '-deadline=80s', '-drain-timeout=120s'] as const;
+/** Time limits for tests in which requests must still wait when the test checks them late. */
+export const LONG_LIMITS = ['-inflight-wait=60s', '-deadline=80s', '-drain-timeout=120s'] as const;
 
 export function ordersKit(own: Launcher, postgres: string): Kit {
   const pools: SqlPool[] = [];
@@ -119,16 +120,17 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
   };
 }
 
-/** Drains the service. @throws unless it exits with 0 */
+/** Drains the service.
+ *  @throws unless it exits with 0 */
 export const stop = (service: Service): Promise<void> => service.process.drain();
 
 export const logOf = ({ process }: Pick<Service, 'process'>): string => process.log();
 
-/** The page of /metrics as it is after the call. */
+/** Returns a /metrics page that is rendered after the call. */
 export const pageOf = (service: Service): Promise<string> =>
   freshPage(async () => (await service.ask({ path: '/metrics' })).body.toString());
 
-/** Sum over the series of a metric. */
+/** Returns the sum over the series of a metric. */
 export async function metric(service: Service, name: string): Promise<number> {
   const text = await pageOf(service);
   return [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, 'gm'))].reduce(
@@ -137,7 +139,7 @@ export async function metric(service: Service, name: string): Promise<number> {
   );
 }
 
-/** Rows of orders, idempotency_keys and outbox. */
+/** Returns the number of rows in orders, idempotency_keys and outbox. */
 export async function rowCounts(pool: SqlPool): Promise<readonly number[]> {
   const { rows } = await pool.query<{ o: bigint; k: bigint; x: bigint }>(
     'SELECT (SELECT count(*) FROM orders) o, (SELECT count(*) FROM idempotency_keys) k, (SELECT count(*) FROM outbox) x',
@@ -146,7 +148,7 @@ export async function rowCounts(pool: SqlPool): Promise<readonly number[]> {
   return [Number(row.o), Number(row.k), Number(row.x)];
 }
 
-/** An RFC 9457 document with our two extensions; returns it. */
+/** Asserts an RFC 9457 problem document with our two extension members, and returns it. */
 export function problemOf(reply: Reply, status: number, type: string): Record<string, unknown> {
   const text = reply.body.toString('utf8');
   expect([reply.status, text]).toEqual([status, expect.stringContaining(`"urn:orders:problem:${type}"`)]);
@@ -179,9 +181,9 @@ export function createdOf(reply: Reply, replayed: boolean): string {
   return orderId;
 }
 
-/** A transaction that did `work` and stays open, as another process's that is slow; returns what
- *  ends it. It is rolled back with the test at the latest: an open transaction would keep its pool
- *  from closing. */
+/** Runs `work` in a transaction that stays open, like a slow transaction of another process.
+ *  Returns a function that ends the transaction. It is rolled back at the end of the test at the
+ *  latest, because an open transaction keeps its pool from closing. */
 export async function leftOpen(
   pool: SqlPool,
   work: (session: SqlSession) => Promise<unknown>,
@@ -191,7 +193,7 @@ export async function leftOpen(
     decide = resolve;
   });
   const done = gate();
-  const over = pool
+  const ended = pool
     .transaction(async (session) => {
       await work(session);
       done.open();
@@ -202,14 +204,14 @@ export async function leftOpen(
     });
   const end = (commits = false): Promise<void> => {
     decide(commits);
-    return over;
+    return ended;
   };
   onTestFinished(() => end());
-  await Promise.race([done.opened, over]);
+  await Promise.race([done.opened, ended]);
   return end;
 }
 
-/** Another process writes these keys; returns what rolls it back. */
+/** Inserts these keys in an open transaction. Returns a function that rolls it back. */
 export const holdKeys = (pool: SqlPool, ...keys: readonly string[]): Promise<() => Promise<void>> =>
   leftOpen(pool, (session) =>
     session.query(

@@ -1,5 +1,4 @@
-/** Rows that orders deletes by itself: expired keys, and everything that a turn of its maintenance
- *  finds. */
+/** Maintenance of orders: expired keys, and the other rows that a maintenance turn deletes. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
@@ -13,11 +12,11 @@ import { ALL, emptySchema, fixedTtl, options, put } from './orders-outbox-kit.ts
 import { writesWorld } from './orders-writes-kit.ts';
 
 const stack = await sharedStack();
-/** A busy machine. */
+/** Time limit for a busy machine. */
 const SLOW = { timeout: 300_000 };
 
 describe('key expiry', () => {
-  it('keys expire after their TTL, in chunks, beside requests', async () => {
+  it('keys expire after their TTL, in chunks, while requests continue', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders } = await world.instance({ cacheBytes: 0 });
     await world.pool.query(
@@ -32,13 +31,13 @@ describe('key expiry', () => {
       [key],
     );
     const ttl = 30 * 86_400_000;
-    let over = false;
+    let isDone = false;
     const asking = (async () => {
-      while (!over) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
+      while (!isDone) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
     })();
     const deleted: Array<number | undefined> = [];
     for (let i = 0; i < 4; i++) deleted.push(await expireKeys(options(world.pool, world.schema), ttl));
-    over = true;
+    isDone = true;
     await asking;
     expect(deleted).toEqual([1000, 1000, 501, 0]);
     const again = await ask();
@@ -51,7 +50,7 @@ describe('key expiry', () => {
 });
 
 describe('maintenance', () => {
-  it('the maintenance runs by itself, reports what it did, and continues after a failure', async () => {
+  it('the maintenance runs by itself, reports its work in metrics, and continues after a failure', async () => {
     const { schema, pool } = await emptySchema();
     const metrics = new Metrics();
     const stop = new AbortController();
@@ -70,7 +69,7 @@ describe('maintenance', () => {
         .snapshot()
         .find((one) => one.name === name)
         ?.samples.reduce((sum, one) => sum + (one.value ?? 0), 0) ?? Number.NaN;
-    // Nothing is there yet.
+    // The tables do not exist yet.
     const running = maintenance.run();
     await expect.poll(() => value('orders_maintenance_errors_total'), SLOW).toBeGreaterThan(0);
     await migrate(pool, schema, 'orders', ALL);
@@ -89,7 +88,7 @@ describe('maintenance', () => {
     await running;
   });
 
-  it('the maintenance deletes all that is expired in one turn, and retries soon after lock conflicts', async () => {
+  it('the maintenance deletes all expired rows in one turn, and retries soon after lock conflicts', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     const metrics = new Metrics();
@@ -99,7 +98,7 @@ describe('maintenance', () => {
       intervalMs: 5,
       metrics,
       log: silentLogger,
-      // Time stands still: no turn is cut short, and no pause ends.
+      // The clock stands still, so that no turn is cut short and no pause ends.
       monotonicMs: () => 0,
       sleep: pause,
       drain: new AbortController().signal,

@@ -1,4 +1,4 @@
-/** An outbox of a test's own, and what its maintenance is asked to do with it. */
+/** Test kit for the maintenance of the outbox: an empty schema, rows, and options. */
 
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
 import type { KeyTtl } from '../../src/outbox/orders/write/key-ttl.ts';
@@ -24,7 +24,7 @@ export const options = (pool: SqlPool, schema: string, over: object = {}) => ({
   partitionRows: 1000,
   ahead: 2,
   retentionMs: 0,
-  // A transaction that ended early on a busy machine would say nothing of what is tested.
+  // Long limits: a transaction that the server ends early on a busy machine would fail the test.
   idleMs: 60_000,
   lookMs: 60_000,
   ...over,

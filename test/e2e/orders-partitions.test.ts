@@ -1,5 +1,5 @@
-/** Partitions of the outbox and the end of keys, on a real database, beside writers and markers
- *  that never stop. */
+/** Partitions of the outbox on a real database: migration, creation and removal, while writers and
+ *  markers run. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/postgres/sql/port.ts';
@@ -47,20 +47,20 @@ describe('partition migration', () => {
       ['outbox_p0', undefined, 1_000_000n],
       ['outbox_default', undefined, undefined],
     ]);
-    // The sequence belongs to the table that stays.
+    // The sequence belongs to the partitioned table, which remains.
     await pool.query('UPDATE outbox SET published_at = now()');
     await pool.query('DROP TABLE outbox_p0');
     await pool.query(put(1));
     expect(await ids(pool)).toEqual([502n]);
   });
 
-  it('the migration runs beside writers, of which none fails and no row is lost', async () => {
+  it('the migration runs while others write: no writer fails and no row is lost', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL.slice(0, 1));
-    let over = false;
+    let isDone = false;
     let written = 0;
     const writers = Array.from({ length: 4 }, async () => {
-      while (!over) {
+      while (!isDone) {
         await pool.query(put(3));
         written += 3;
       }
@@ -69,7 +69,7 @@ describe('partition migration', () => {
     await Promise.all([migrate(pool, schema, 'orders', ALL), migrate(pool, schema, 'orders', ALL)]);
     const at = written;
     await until('rows written after the migration', () => written > at + 100);
-    over = true;
+    isDone = true;
     await Promise.all(writers);
     const all = await ids(pool);
     expect(all).toEqual(Array.from({ length: written }, (_, i) => BigInt(i + 1)));
@@ -109,7 +109,7 @@ describe('partitions', () => {
     const made = (
       await Promise.all(Array.from({ length: 4 }, () => makeAhead(options(pool, schema))))
     ).flat();
-    // Whoever finds another at work leaves it to that one.
+    // A process that finds another one at work leaves the work to it, so run once more.
     made.push(...(await makeAhead(options(pool, schema))));
     expect(made.sort()).toEqual(['outbox_p1000000', 'outbox_p1001000']);
     await pool.query(put(2000));
@@ -127,7 +127,7 @@ describe('partitions', () => {
     expect(String(set[0]?.options)).toMatch(/fillfactor=70.*autovacuum_vacuum_threshold=20000/);
   });
 
-  it('partitions are created after the ids that the default partition had to take', async () => {
+  it('new partitions start after the ids that went to the default partition', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 1000000)");
@@ -138,7 +138,8 @@ describe('partitions', () => {
     expect((await ids(pool)).length).toBe(2550);
     const { rows } = await pool.query<{ n: bigint }>('SELECT count(*) AS n FROM outbox_default');
     expect(rows).toEqual([{ n: 1999n }]);
-    // What fell into the net is deleted when it is marked and old; the net stays.
+    // Rows in the default partition are deleted once they are marked and old. The default partition
+    // itself stays.
     await pool.query('UPDATE outbox SET published_at = now() WHERE id <= 1001500');
     expect(await sweepDefault(options(pool, schema, { retentionMs: 3_600_000 }))).toBe(0);
     const swept = [];
@@ -154,7 +155,7 @@ describe('partitions', () => {
     await makeAhead(options(pool, schema));
     await pool.query(put(1500));
     const drop = (over: object = {}) => dropMarked(options(pool, schema, over));
-    // What no id can reach any more and holds no row is as good as marked.
+    // An empty partition that no id can reach any more counts as marked.
     expect(await drop()).toEqual(['outbox_p0']);
     await pool.query('UPDATE outbox SET published_at = now() WHERE id <> 1000500');
     expect(await drop()).toEqual([]);
@@ -162,7 +163,7 @@ describe('partitions', () => {
     expect(await drop({ retentionMs: 3_600_000 })).toEqual([]);
     expect(await drop()).toEqual(['outbox_p1000000']);
     expect((await ids(pool))[0]).toBe(1_001_000n);
-    // A row that a slow transaction brings late has a place.
+    // A row that a slow transaction inserts late is still accepted.
     await pool.query(
       `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES (1000123, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
     );
@@ -179,7 +180,7 @@ describe('partitions', () => {
     await pool.query(
       "UPDATE outbox SET created_at = now() - interval '1 day', published_at = now() - interval '2 hours'",
     );
-    // Not the highest id was marked last.
+    // The row with the latest mark does not have the highest id.
     await pool.query('UPDATE outbox SET published_at = now() WHERE id = 1000500');
     expect(await dropMarked(hour)).toEqual(['outbox_p0']);
     await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours'");
@@ -205,7 +206,7 @@ describe('partitions', () => {
         () => undefined,
         (thrown: { code?: string }) => thrown.code,
       );
-      // Where we stood still for too long, the server ended it before it had the lock.
+      // If this test stalled for too long, the server ended the session before it had the lock.
       await Promise.race([locked.opened, stopped]);
       if (!holds) expect(await stopped).toBe('unreachable');
     } while (!holds);
@@ -237,7 +238,7 @@ describe('partitions', () => {
         });
       });
       await inserted;
-      // Sees no unmarked row, and waits for the writer.
+      // The drop sees no unmarked row and waits for the writer.
       const dropping = dropMarked(options(pool, schema)).catch(
         (thrown: { details?: { sqlstate?: string } }) => {
           expect(thrown.details?.sqlstate).toBe('55P03');
@@ -245,11 +246,11 @@ describe('partitions', () => {
         },
       );
       let waits = false;
-      let over = false;
+      let isDone = false;
       void dropping.then(() => {
-        over = true;
+        isDone = true;
       });
-      while (!waits && !over) {
+      while (!waits && !isDone) {
         const { rows } = await pool.query(
           "SELECT FROM pg_locks WHERE relation = to_regclass($1) AND mode = 'AccessExclusiveLock' AND NOT granted",
           [`${schema}.outbox`],
@@ -272,7 +273,7 @@ describe('partitions', () => {
     expect(await dropMarked(options(pool, schema))).toEqual(['outbox_p0']);
   });
 
-  it('partitions are never dropped with an unmarked row, beside writers of late rows and markers', async () => {
+  it('partitions with an unmarked row are never dropped while writers insert late rows and markers run', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");
@@ -280,12 +281,13 @@ describe('partitions', () => {
     await makeAhead(world);
     const put = new Set<string>();
     const marked = new Set<string>();
-    let over = false;
+    let isDone = false;
     let written = false;
     const dropped: string[] = [];
-    // Draws ids early and writes them late, sometimes into partitions that all others have left.
+    // Draws ids early and inserts them late, sometimes into partitions that all other writers have
+    // left.
     const writer = async (): Promise<void> => {
-      while (!over) {
+      while (!isDone) {
         const { rows } = await pool.query<{ id: bigint }>(
           "SELECT nextval('outbox_id_seq') AS id FROM generate_series(1, 5)",
         );
@@ -299,7 +301,7 @@ describe('partitions', () => {
         }
       }
     };
-    // As a relay: reads pending rows, and marks exactly those it saw.
+    // Acts as a relay: reads pending rows, and marks exactly those it read.
     const marker = async (): Promise<void> => {
       for (;;) {
         const ending = written;
@@ -314,10 +316,10 @@ describe('partitions', () => {
       }
     };
     const dropper = async (): Promise<void> => {
-      while (!over) {
+      while (!isDone) {
         for (const work of [makeAhead, dropMarked]) {
           const names = await work(world).catch((thrown: { details?: { sqlstate?: string } }) => {
-            // A row came into the range first, or there was a wait: the next turn does it.
+            // A row entered the range first, or a lock was busy: the next turn retries.
             if (!/^(55P03|23514|40P01)$/.test(thrown.details?.sqlstate ?? '')) throw thrown;
             return [];
           });
@@ -329,10 +331,10 @@ describe('partitions', () => {
     const writers = [writer(), writer(), writer()];
     const working = Promise.all([...writers, dropper(), dropper()]);
     const marking = marker();
-    // None of them ends before the others are told to: the first to fail says why, at once.
+    // No worker ends before `isDone` is set, so the first failure ends this wait immediately.
     await Promise.race([working, marking, until('dropped partitions', () => dropped.length > 15)]).finally(
       () => {
-        over = true;
+        isDone = true;
       },
     );
     await working;
@@ -387,7 +389,7 @@ describe('query plans', () => {
       expect(scans.length).toBeGreaterThan(0);
       for (const scan of scans.filter((one) => one['Relation Name'] === 'outbox_p1001000'))
         expect([scan['Node Type'], scan['Index Name']]).toEqual(['Index Scan', 'outbox_p1001000_id_idx']);
-      // Partitions below the floor are not looked at.
+      // Partitions below the floor are not scanned.
       expect(scans.map((scan) => scan['Relation Name'])).not.toContain('outbox_p1000000');
     }
     const marks = await plan(

@@ -1,5 +1,5 @@
-/** The orders command as a process: its crash point, its deadline, its drivers, and which relays it
- *  wakes. */
+/** The orders command as a process: its crash point, its deadline, its drivers, and the relays that
+ *  it wakes. */
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { requirePlainSchema } from '../../src/outbox/database/schema-name.ts';
@@ -9,13 +9,13 @@ import { sharedStack } from '../fixtures/stack.ts';
 import { until } from '../wait.ts';
 import {
   createdOf,
+  LONG_LIMITS,
   leftOpen,
   logOf,
   metric,
   newKey,
   ORDER,
   ordersKit,
-  PATIENT,
   post,
   problemOf,
   rowCounts,
@@ -28,29 +28,29 @@ const stack = await sharedStack();
 const kit = ordersKit(own, stack.postgres);
 
 describe('-crash-point=respond', () => {
-  it('an order committed before a crash is answered to the next attempt', async () => {
+  it('the next attempt gets the response of an order that was committed before a crash', async () => {
     const { schema, pool } = await kit.schema();
-    const doomed = await kit.serve(schema, ['-crash-point=respond', '-crash-after=30']);
+    const crashing = await kit.serve(schema, ['-crash-point=respond', '-crash-after=30']);
     const keys = Array.from({ length: 60 }, newKey);
     const lost = new Set<string>();
     const first = new Map<string, string>();
     await Promise.all(
       keys.map((key) =>
-        doomed.order(key).then(
+        crashing.order(key).then(
           (reply) => first.set(key, reply.body.toString()),
           () => lost.add(key),
         ),
       ),
     );
-    expect(await doomed.process.ended).toEqual({ code: null, signal: 'SIGKILL' });
-    const line = logOf(doomed)
+    expect(await crashing.process.ended).toEqual({ code: null, signal: 'SIGKILL' });
+    const line = logOf(crashing)
       .split('\n')
       .map((one) => (one.startsWith('{') ? (JSON.parse(one) as Record<string, unknown>) : {}))
       .find((one) => one['point'] === 'respond');
     const unfinished = Number(line?.['unfinished']);
     expect(unfinished).toBeGreaterThan(0);
     const [orders] = await rowCounts(pool);
-    // Committed, and nobody was told.
+    // These orders were committed, and their responses were never sent.
     expect((orders as number) - first.size).toBeGreaterThanOrEqual(unfinished);
 
     const again = await kit.serve(schema);
@@ -69,7 +69,7 @@ describe('-crash-point=respond', () => {
 });
 
 describe('-deadline', () => {
-  it('a deadline holds when the database does not answer, with 504, and the key gets its outcome later', async () => {
+  it('a request gets 504 at its deadline when the database does not answer, and its key gets an outcome later', async () => {
     const gate = await gateBefore(stack.postgres);
     const { schema, pool } = await kit.schema();
     const service = await kit.serve(schema, ['-deadline=15s', '-inflight-wait=3s'], gate.url);
@@ -82,7 +82,7 @@ describe('-deadline', () => {
       type: expect.stringMatching(/:deadline-passed$/),
       detail: expect.stringMatching(/same key/),
     });
-    // One more may come of what is asked until there is an answer.
+    // Read the counter now: the requests below may increase it.
     expect(await metric(service, 'orders_deadline_passed_total')).toBe(2);
     gate.cut();
     const reply = await until('an answer', async () => {
@@ -109,19 +109,19 @@ describe('committed order', () => {
       ),
     );
     const service = await kit.serve(one.schema);
-    const wakes = (count: number): Promise<true> =>
+    const untilWoken = (count: number): Promise<true> =>
       until(`wake ${count}`, async () => ((woken[0] as number) >= count ? true : undefined));
-    // Of the connection, which may come after a commit.
-    await wakes(1);
+    // The first wake comes from the connection, which may be established after a commit.
+    await untilWoken(1);
     createdOf(await service.order(newKey()), false);
-    await wakes(2);
+    await untilWoken(2);
     const key = newKey();
     createdOf(await service.order(key), false);
-    await wakes(3);
-    // A replay commits nothing: the next wake is that of the order behind it.
+    await untilWoken(3);
+    // A replay commits nothing, so the next wake belongs to the order behind it.
     createdOf(await service.order(key), true);
     createdOf(await service.order(newKey()), false);
-    await wakes(4);
+    await untilWoken(4);
     expect(woken).toEqual([4, 0]);
     await stop(service);
     await Promise.all(listeners.map((listener) => listener.close()));
@@ -151,9 +151,10 @@ describe('-sql and -batch', () => {
     ['-sql=auto', 'pg', ['-native=off']],
   ] as const)('orders with %s writes the same through the driver %s: %j', async (flag, driver, more) => {
     const { schema, pool } = await kit.schema();
-    const service = await kit.serve(schema, [flag, '-queue-wait-max=1m', ...PATIENT, ...more]);
+    const service = await kit.serve(schema, [flag, '-queue-wait-max=1m', ...LONG_LIMITS, ...more]);
     expect(logOf(service)).toMatch(new RegExp(`"port":"sql","driver":"${driver}"`));
-    // A batch gives up on a lock, but not on a trigger: none is written until all are asked for.
+    // A batch times out on a lock, but not in a trigger: no order is written until all are
+    // requested.
     await pool.query(`
       CREATE FUNCTION wait_while_shut() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
         BEGIN
@@ -166,7 +167,7 @@ describe('-sql and -batch', () => {
     );
     const keys = Array.from({ length: 40 }, newKey);
     const first = keys.map((key) => service.order(key));
-    await until('all of them', async () =>
+    await until('all requests in flight', async () =>
       (await metric(service, 'orders_in_flight')) === 40 ? true : undefined,
     );
     const again = keys.map((key) => service.order(key));
@@ -205,7 +206,7 @@ describe('-sql and -batch', () => {
     ],
   ])('the orders command refuses %s', (flags, line) => kit.fails(2, line, flags.split(' ')));
 
-  it('a schema name is refused as a key word exactly where the server refuses it unquoted', async () => {
+  it('a schema name is refused as a keyword exactly if the server refuses it unquoted', async () => {
     const { pool } = await kit.schema();
     const { rows } = await pool.query<{ word: string; reserved: boolean }>(
       "SELECT word, catcode IN ('R', 'T') AS reserved FROM pg_get_keywords()",
@@ -245,7 +246,7 @@ describe('-key-ttl', () => {
       /-key-ttl is 1728000000ms, but schema .* keeps keys for 864000000ms, .*-key-ttl-change/,
       [at, '-key-ttl=20d'],
     );
-    // What is stored must fit the process, too.
+    // The stored TTL must be valid for the flags of the process, too.
     await kit.fails(2, /-key-ttl is 864000000ms, shorter than -deadline/, [at, '-inflight-wait=11d']);
     const second = await kit.serve(schema);
     expect(await metric(second, TTL)).toBe(864_000);
@@ -254,15 +255,15 @@ describe('-key-ttl', () => {
     await pool.query("UPDATE idempotency_keys SET created_at = now() - interval '2 days'");
     await stop(second);
     const third = await kit.serve(schema, ['-key-ttl=1d', '-key-ttl-change', '-maintenance-interval=50ms']);
-    await until('the other to follow', async () =>
+    await until('the new TTL in the first process', async () =>
       (await metric(first, TTL)) === 86_400 ? true : undefined,
     );
     expect(logOf(first)).toContain('another process changed -key-ttl for all');
     const expired = (service: Service) => metric(service, 'orders_keys_expired_total');
-    await until('the end of the key', async () =>
+    await until('expiry of the key', async () =>
       (await expired(first)) + (await expired(third)) === 1 ? true : undefined,
     );
-    // Neither the database nor a memory knows it any more.
+    // Neither the database nor a replay cache has the key any more.
     createdOf(await first.order(key), false);
     await Promise.all([stop(first), stop(third)]);
   });

@@ -1,5 +1,5 @@
-/** The write path over a database that crashes under load and restarts: every answered order
- *  exists, and each key is one order. */
+/** The write path while its database crashes under load and restarts: every acknowledged order
+ *  exists, and each key has one order. */
 
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -27,9 +27,9 @@ it('orders keeps every order it answered through a database crash, and creates t
   const outcomes: Outcome[] = [];
   const answered = new Map<string, string>();
   const refusals = new Map<string, number>();
-  let over = false;
+  let isDone = false;
   const client = async (n: number): Promise<void> => {
-    for (let i = n; !over; i++) {
+    for (let i = n; !isDone; i++) {
       const key = randomUUID();
       for (let repeat = 0; repeat < (i % 5 === 0 ? 2 : 1); repeat++) {
         const outcome = await insist(
@@ -49,9 +49,9 @@ it('orders keeps every order it answered through a database crash, and creates t
     const before = answered.size;
     await expect.poll(() => answered.size, { interval: 5 }).toBeGreaterThan(before + 200);
     await own.stop('SIGQUIT');
-    const kept = new Map(answered);
+    const acknowledged = new Map(answered);
     const refused = refusedSoFar();
-    await until('orders that found no database', () => refusedSoFar() > refused);
+    await until('refused orders', () => refusedSoFar() > refused);
     await own.start();
     const reader = await connectPool(own.url, { connections: 1, name: 'reader' });
     const { rows } = await reader.query<{ idem_key: string; response_body: string }>(
@@ -59,9 +59,9 @@ it('orders keeps every order it answered through a database crash, and creates t
     );
     await reader.close();
     const stored = new Map(rows.map((row) => [row.idem_key, row.response_body]));
-    for (const [key, body] of kept) expect(stored.get(key)).toBe(body);
+    for (const [key, body] of acknowledged) expect(stored.get(key)).toBe(body);
   }
-  over = true;
+  isDone = true;
   await Promise.all(clients);
   expect(
     [...refusals.keys()].filter((code) => !/^(database_unavailable|unreachable|deadline_passed)$/.test(code)),
@@ -69,7 +69,7 @@ it('orders keeps every order it answered through a database crash, and creates t
   await judge(world.pool, outcomes, true);
 });
 
-it('orders answers 503 during a database outage, and works again afterwards', async () => {
+it('orders answers 503 during a database outage, and creates orders again afterwards', async () => {
   const world = await writesWorld(own.url);
   const { orders } = await world.instance({ deadlineMs: 60_000 });
   const key = randomUUID();

@@ -1,5 +1,5 @@
-/** Several instances of the orders service in one test process, on a real database, and the oracle
- *  that judges what they did. */
+/** Test kit for the write path: several instances of the orders service in one test process on a
+ *  real database, and the oracle that verifies their rows. */
 
 import { afterAll, expect } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -30,9 +30,9 @@ export interface InstanceOptions {
   readonly inFlightMax?: number;
   readonly readsMax?: number;
   readonly queueWaitMaxMs?: number;
-  /** How long a batch waits for a key, where that is not BATCH_LOCK_MS. */
+  /** Lock timeout of a batch for a key, if not BATCH_LOCK_MS. */
   readonly batchLockMs?: number;
-  /** Where it connects to, when that is not the database of the world. */
+  /** Database URL of the instance, if not that of the world. */
   readonly url?: string;
   readonly committed?: (orders: number) => void;
 }
@@ -41,7 +41,7 @@ export interface Instance {
   readonly orders: Orders;
   readonly hot: TextPool;
   readonly metrics: Metrics;
-  /** Value of a counter over all of its series. */
+  /** Sum of a counter over all of its series. */
   count(name: string): number;
   close(): Promise<void>;
 }
@@ -135,7 +135,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
 
 let worlds = 0;
 
-/** A migrated schema of its own; instances are closed after the tests. */
+/** Creates a migrated schema. Its instances are closed after the tests. */
 export async function writesWorld(postgres: string): Promise<WritesWorld> {
   const schema = `writes_${process.pid}_${worlds++}`;
   const pool = await connectPool(postgres, { schema, connections: 8, name: `test ${schema}` });
@@ -166,7 +166,7 @@ export type Outcome =
       readonly differs: unknown;
     };
 
-/** Asks until there is an answer or a refusal that is final. */
+/** Retries until there is an answer or a final refusal. */
 export async function insist(
   pick: () => Orders,
   key: string,
@@ -188,8 +188,10 @@ export async function insist(
   }
 }
 
-/** What must hold whatever happened. @param mayRepeatFirst an answer may have been lost on its way,
- *  so that nobody saw `first` */
+/** Verifies the invariants of the write path: each key has one stored answer, one order and one
+ *  event, and all outcomes agree with them.
+ *  @param mayRepeatFirst true if a first answer may have been lost, so that all answers of a key
+ *  are replays */
 export async function judge(
   pool: SqlPool,
   outcomes: readonly Outcome[],

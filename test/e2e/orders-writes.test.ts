@@ -1,5 +1,5 @@
-/** The write path against its oracle: whatever is asked in whatever mix, at two instances, of
- *  either driver, and while the database kills, blocks and deadlocks. */
+/** The write path against its oracle: random mixes of requests at two instances with either driver,
+ *  while the database kills backends, blocks and deadlocks. */
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -21,16 +21,16 @@ const BODIES: readonly CreateRequest[] = [
 ];
 const body = (i: number): CreateRequest => BODIES[i % BODIES.length] as CreateRequest;
 
-/** Of instances whose requests end by what is done to them, not by their time. */
-const PATIENT = { inFlightWaitMs: 60_000, deadlineMs: 120_000 };
+/** Time limits for requests that end by an event of the test, not by a timeout. */
+const LONG_LIMITS = { inFlightWaitMs: 60_000, deadlineMs: 120_000 };
 
-interface Asked {
+interface RandomRequest {
   readonly key: number;
   readonly body: number;
   readonly at: number;
   readonly laterMs: number;
 }
-const asked: fc.Arbitrary<Asked> = fc.record({
+const randomRequest: fc.Arbitrary<RandomRequest> = fc.record({
   key: fc.oneof(fc.integer({ min: 0, max: 3 }), fc.integer({ min: 0, max: 30 })),
   body: fc.oneof({ weight: 6, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 3 }) }),
   at: fc.nat({ max: 1 }),
@@ -39,16 +39,16 @@ const asked: fc.Arbitrary<Asked> = fc.record({
 
 describe.each([
   ['native, adaptive', { driver: 'native', batch: 'adaptive' }],
-  ['native, nothing remembered', { driver: 'native', batch: 'adaptive', cacheBytes: 0 }],
+  ['native, no replay cache', { driver: 'native', batch: 'adaptive', cacheBytes: 0 }],
   ['pg, batches of 3', { driver: 'pg', batch: 3, cacheBytes: 2000 }],
-  ['native, one transaction an order', { driver: 'native', batch: 'off', lanes: 8 }],
+  ['native, one transaction per order', { driver: 'native', batch: 'off', lanes: 8 }],
 ] as const)('random requests at two instances: %s', (_, options) => {
   it('random requests at two instances create one order and one event per key, and each key gets one answer', async () => {
     const world = await writesWorld(stack.postgres);
     const instances = await Promise.all([world.instance(options), world.instance(options)]);
     const outcomes: Outcome[] = [];
     await fc.assert(
-      fc.asyncProperty(fc.array(asked, { minLength: 1, maxLength: 60 }), async (all) => {
+      fc.asyncProperty(fc.array(randomRequest, { minLength: 1, maxLength: 60 }), async (all) => {
         const keys = Array.from({ length: 31 }, () => randomUUID());
         const done = await Promise.all(
           all.map(async ({ key, body: which, at, laterMs }) => {
@@ -107,14 +107,14 @@ describe('database faults', () => {
     async (driver) => {
       const world = await writesWorld(stack.postgres);
       const instances = await Promise.all([
-        world.instance({ ...PATIENT, driver, cacheBytes: 0 }),
-        world.instance({ ...PATIENT, driver, batch: 4 }),
+        world.instance({ ...LONG_LIMITS, driver, cacheBytes: 0 }),
+        world.instance({ ...LONG_LIMITS, driver, batch: 4 }),
       ]);
       const refused = new Map<string, number>();
-      let over = false;
+      let isDone = false;
       let killed = 0;
       const killing = (async () => {
-        while (!over) {
+        while (!isDone) {
           const { rows } = await world.pool.query(
             `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
            WHERE application_name = $1 AND state <> 'idle' AND random() < 0.7`,
@@ -126,7 +126,7 @@ describe('database faults', () => {
       })();
       let turn = 0;
       const outcomes: Awaited<ReturnType<typeof insist>>[] = [];
-      // Again where all was written before anything was met to be killed.
+      // Repeats if all orders were written before a backend could be killed.
       do {
         const keys = Array.from({ length: 250 }, () => randomUUID());
         const some = await Promise.all(
@@ -144,40 +144,40 @@ describe('database faults', () => {
         );
         outcomes.push(...some);
       } while (killed === 0);
-      over = true;
+      isDone = true;
       await killing;
       expect(
         [...refused.keys()].every((code) =>
           /^(database_unavailable|idempotency_key_reused|unreachable)$/.test(code),
         ),
       ).toBe(true);
-      // A first answer may have met a connection that was killed: then its retry sees a replay.
+      // The first answer may be lost with a killed connection; its retry then gets a replay.
       await judge(world.pool, outcomes, true);
     },
   );
 
   it('orders survives deadlocks with writers that do not sort their keys', async () => {
     const world = await writesWorld(stack.postgres);
-    // Long enough to be seen waiting, and shorter than deadlock_timeout, after which the server
-    // ends one of the two.
-    const options = { ...PATIENT, batch: 50, batchLockMs: 500 };
+    // Long enough for the wait to be observed, and shorter than deadlock_timeout, after which the
+    // server ends one of the two.
+    const options = { ...LONG_LIMITS, batch: 50, batchLockMs: 500 };
     const instances = await Promise.all([world.instance(options), world.instance(options)]);
     const splits = (): number =>
       instances.reduce((sum, one) => sum + one.count('orders_batch_splits_total'), 0);
     const is = async (condition: string, pid: number): Promise<boolean> =>
       (await world.pool.query<{ yes: boolean }>(`SELECT ${condition} AS yes`, [pid])).rows[0]?.yes === true;
     let refusals = 0;
-    let circles = 0;
+    let cycles = 0;
     const outcomes: Outcome[] = [];
-    // Again where we stood still, so that a wait was over before the other one began.
-    for (let round = 0; round < 4 || (round < 60 && (circles === 0 || splits() === 0)); round++) {
+    // Repeats if a stall of this test let one wait end before the other began.
+    for (let round = 0; round < 4 || (round < 60 && (cycles === 0 || splits() === 0)); round++) {
       const keys = Array.from({ length: 40 }, () => randomUUID())
         .sort()
         .reverse();
-      const [half, onwards] = [gate(), gate()];
+      const [half, resume] = [gate(), gate()];
       let pid = 0;
-      let over = false;
-      // Takes the keys downwards, as nobody of us does; and takes nothing in the end.
+      let isDone = false;
+      // Takes the keys in descending order, unlike the service, and rolls back at the end.
       const foreign = world.pool
         .transaction(async (session) => {
           const { rows } = await session.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -185,7 +185,7 @@ describe('database faults', () => {
           for (const [i, key] of keys.entries()) {
             if (i === 20) {
               half.open();
-              await onwards.opened;
+              await resume.opened;
             }
             await session.query(
               `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
@@ -197,11 +197,11 @@ describe('database faults', () => {
         })
         .catch(() => {})
         .finally(() => {
-          over = true;
+          isDone = true;
         });
       await Promise.race([half.opened, foreign]);
-      // The first of them are written alone. All others are in one batch, which has free keys in
-      // hand when it comes to those that are taken.
+      // The first requests are written alone. All others share one batch, which has inserted free
+      // keys when it reaches the held keys.
       const ours = [...keys].reverse().flatMap((key) =>
         instances.map(({ orders }) =>
           insist(
@@ -212,7 +212,8 @@ describe('database faults', () => {
           ),
         ),
       );
-      // It goes on when one of us waits for it, with the keys it comes to in hand.
+      // The foreign transaction resumes once a batch waits for it, and that batch holds keys that
+      // it needs.
       await expect
         .poll(
           () =>
@@ -222,20 +223,20 @@ describe('database faults', () => {
           },
         )
         .toBe(true)
-        .finally(onwards.open);
-      let met = false;
-      while (!over && !met)
-        met = await is(
+        .finally(resume.open);
+      let hasCycle = false;
+      while (!isDone && !hasCycle)
+        hasCycle = await is(
           'EXISTS (SELECT FROM unnest(pg_blocking_pids($1)) AS p WHERE $1 = ANY (pg_blocking_pids(p)))',
           pid,
         );
-      if (met) circles++;
+      if (hasCycle) cycles++;
       outcomes.push(...(await Promise.all(ours)));
       await foreign;
     }
-    // Every one of them was a wait, never a refusal.
+    // Every conflict was a wait, never a refusal.
     expect(refusals).toBe(0);
-    expect(circles).toBeGreaterThan(0);
+    expect(cycles).toBeGreaterThan(0);
     expect(splits()).toBeGreaterThan(0);
     await judge(world.pool, outcomes, false);
   });
@@ -267,7 +268,7 @@ describe('database faults', () => {
   it('requests queued behind many held keys do not wait until each is resolved', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({
-      ...PATIENT,
+      ...LONG_LIMITS,
       lanes: 1,
       batch: 64,
     });
@@ -275,9 +276,10 @@ describe('database faults', () => {
     const release = await holdKeys(world.pool, ...held);
     const waiting = held.map((key) => orders.create(key, body(0)));
     const others = Array.from({ length: 20 }, () => orders.create(randomUUID(), body(0)));
-    // The first of them share a batch with held keys; the last has none before it in its own.
+    // The first of them share a batch with held keys; no held key precedes the last one in its
+    // batch.
     await others.at(-1);
-    // Telling 320 keys apart takes a thousand statements; an order behind them takes one.
+    // Isolating 320 held keys takes a thousand statements; an order behind them takes one.
     expect(count('orders_held_keys_total')).toBeLessThan(320);
     await until('all held keys', () => count('orders_held_keys_total') >= 320);
     await Promise.all(others);
@@ -347,34 +349,35 @@ describe('database faults', () => {
 });
 
 describe('repeats outside the cache', () => {
-  it('the database is searched for repeats before a write where most requests are repeats', async () => {
+  it('orders looks up repeats before a write when most requests are repeats', async () => {
     const world = await writesWorld(stack.postgres);
-    const [maker, teller] = await Promise.all([
+    const [creator, replayer] = await Promise.all([
       world.instance(),
       world.instance({ cacheBytes: 0, lanes: 1 }),
     ]);
     const keys = Array.from({ length: 64 }, () => randomUUID());
-    const outcomes = await Promise.all(keys.map((key) => insist(() => maker.orders, key, body(0))));
+    const outcomes = await Promise.all(keys.map((key) => insist(() => creator.orders, key, body(0))));
     const writes = (): number =>
-      teller.metrics.snapshot().find((one) => one.name === 'orders_transaction_seconds')?.samples[0]?.count ??
-      0;
+      replayer.metrics.snapshot().find((one) => one.name === 'orders_transaction_seconds')?.samples[0]
+        ?.count ?? 0;
     const repeat = async (): Promise<void> => {
-      outcomes.push(...(await Promise.all(keys.map((key) => insist(() => teller.orders, key, body(0))))));
+      outcomes.push(...(await Promise.all(keys.map((key) => insist(() => replayer.orders, key, body(0))))));
     };
     for (let i = 0; i < 30; i++) await repeat();
     const before = writes();
     for (let i = 0; i < 5; i++) await repeat();
     expect(before).toBeGreaterThan(0);
     expect(writes()).toBe(before);
-    // What is new is written all the same, and when it is most of what comes, at once again.
-    for (let i = 0; i < 200; i++) outcomes.push(await insist(() => teller.orders, randomUUID(), body(0)));
+    // New keys are still written. Once they are the majority, they are written without a lookup
+    // again.
+    for (let i = 0; i < 200; i++) outcomes.push(await insist(() => replayer.orders, randomUUID(), body(0)));
     expect(writes()).toBe(before + 200);
     await judge(world.pool, outcomes, false);
   });
 });
 
 describe('expired request', () => {
-  it('an expired request may be dropped, and is started when a client asks again', async () => {
+  it('an expired request may be dropped, and is executed when a client retries', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders } = await world.instance({ lanes: 1, batch: 1, deadlineMs: 300, inFlightWaitMs: 200 });
     const release = await lockTable(world.pool, 'idempotency_keys');
@@ -388,7 +391,7 @@ describe('expired request', () => {
       new Set(['deadline_passed', 'in_flight'].filter((code) => codes.includes(code))),
     );
     expect(codes).toContain('deadline_passed');
-    // Asked again while the first attempt is still queued.
+    // These requests repeat keys whose first attempts are still queued.
     const again = keys.slice(-20).map((key) => insist(() => orders, key, body(0)));
     await turns(10);
     await release();
@@ -403,9 +406,9 @@ describe('expired request', () => {
 describe('overload', () => {
   it('orders sheds overload before any work, for requests in flight and for the queue', async () => {
     const world = await writesWorld(stack.postgres);
-    const few = await world.instance({ inFlightMax: 10 });
+    const limited = await world.instance({ inFlightMax: 10 });
     const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;
-    const ask = (count: number, orders = few.orders) =>
+    const ask = (count: number, orders = limited.orders) =>
       Promise.all(
         Array.from({ length: count }, () => orders.create(randomUUID(), body(0)).then(() => 'created', code)),
       );
@@ -423,7 +426,7 @@ describe('overload', () => {
     expect(rows).toEqual([{ n: BigInt(created) }]);
   });
 
-  it('reads are shed too, none waits past its deadline, and a 409 needs no read', async () => {
+  it('excess reads are shed, no read waits past its deadline, and a 409 needs no read', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({ readsMax: 4, deadlineMs: 5000 });
     const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;
@@ -436,9 +439,9 @@ describe('overload', () => {
     const reads = Array.from({ length: 6 }, find);
     expect(await reuse()).toMatchObject({ code: 'idempotency_key_reused', differs: [] });
     expect((await orders.create(key, body(0))).replayed).toBe(true);
-    const asked = await Promise.all(reads);
-    expect(asked.sort()).toEqual([...Array(4).fill('deadline_passed'), 'overloaded', 'overloaded']);
-    // Nobody waits for the four any more, but the database still has them.
+    const results = await Promise.all(reads);
+    expect(results.sort()).toEqual([...Array(4).fill('deadline_passed'), 'overloaded', 'overloaded']);
+    // No client waits for the four reads any more, but the database still runs them.
     expect(await find()).toBe('overloaded');
     expect(count('orders_shed_total')).toBe(3);
     await release();

@@ -1,4 +1,4 @@
-/** The orders service over HTTP on a real database: what it answers, and exactly what it writes. */
+/** The orders service over HTTP on a real database: its responses, and the exact rows it writes. */
 import { createHash } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
@@ -33,12 +33,12 @@ let service: Service;
 let other: Service;
 beforeAll(async () => {
   ({ schema, pool } = await kit.schema());
-  // Two processes that start at once both find an empty database.
+  // Two processes that start at the same time both find an empty database.
   [service, other] = await Promise.all([kit.serve(schema), kit.serve(schema)]);
 });
 
 describe('new order', () => {
-  it('an order is created once, as three rows that belong together', async () => {
+  it('an order is created once, as three related rows', async () => {
     const key = newKey();
     const before = await rowCounts(pool);
     const orderId = createdOf(
@@ -136,7 +136,7 @@ describe('new order', () => {
       409,
       'idempotency-key-reuse',
     );
-    // What it held is not known any more.
+    // The values of the deleted order are not known any more.
     expect(document['differs']).toEqual([]);
   });
 
@@ -148,8 +148,8 @@ describe('new order', () => {
     const before = await rowCounts(pool);
     for (let round = 0; round < 3; round++) {
       const key = newKey();
-      // Others go first and keep every connection busy, so that requests of the key gather before
-      // its first write.
+      // Other requests go first and keep every connection busy, so that requests of the key gather
+      // before its first write.
       const ahead = to.flatMap((each) => Array.from({ length: 10 }, () => each.order(newKey())));
       const replies = await Promise.all(
         Array.from({ length: 50 }, (_unused, i) => (to[i % to.length] as Service).order(key)),
@@ -186,7 +186,7 @@ describe('new order', () => {
       const document = problemOf(reply, 409, 'idempotency-key-reuse');
       expect(document).toMatchObject({ differs, idempotency_key: key, instance: '/orders' });
       for (const name of differs) expect(document['detail']).toContain(name);
-      // Neither the stored values nor those sent.
+      // The response contains neither the stored values nor the sent ones.
       expect(reply.body.toString()).not.toMatch(/1999|424242/);
       expect(reply.headers['idempotency-replayed']).toBeUndefined();
     }
@@ -196,7 +196,7 @@ describe('new order', () => {
   });
 
   itFull(
-    'one of several different requests that race for a key wins, and the others are refused as a whole',
+    'one of several different requests that race for a key wins, and the others are refused and write nothing',
     async () => {
       const key = newKey();
       const before = await rowCounts(pool);
@@ -226,7 +226,7 @@ describe('new order', () => {
         { length: 30 },
         (_, i) => `00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
       );
-      // Each key twice, every fifth of the second ones with another amount.
+      // Each key twice; every fifth repeat has another amount.
       const plan = [...keys, ...keys].map((key, i) => ({
         key,
         body: { account_id: i % 30, amount_cents: i >= 30 && i % 5 === 0 ? 2 : 1 },
@@ -271,27 +271,32 @@ describe('refused request', () => {
   itFull.each<[string, number, string, () => Parameters<Service['ask']>[0]]>([
     ['no key', 400, 'bad-idempotency-key', () => ({ ...send, headers: json, body })],
     ['an empty key', 400, 'bad-idempotency-key', withKey('')],
-    ['no UUID', 400, 'bad-idempotency-key', withKey('order-17')],
-    ['two values', 400, 'bad-idempotency-key', withKey(`${newKey()}, ${newKey()}`)],
-    ['two lines', 400, 'bad-idempotency-key', withKey([newKey(), newKey()])],
+    ['a key that is not a UUID', 400, 'bad-idempotency-key', withKey('order-17')],
+    ['two keys in one header', 400, 'bad-idempotency-key', withKey(`${newKey()}, ${newKey()}`)],
+    ['two key headers', 400, 'bad-idempotency-key', withKey([newKey(), newKey()])],
     ['a non-ASCII key', 400, 'bad-idempotency-key', withKey(`${newKey().slice(1)}\u00e9`)],
     ['no body', 400, 'bad-body', () => ({ ...send, headers: keyed() })],
     ['broken JSON', 400, 'bad-body', withBody('{"account_id":1,')],
     ['a fraction', 400, 'bad-body', withBody('{"account_id":1,"amount_cents":1.5}')],
     ['a null', 400, 'bad-body', withBody('{"account_id":null,"amount_cents":1}')],
     ['an unknown field', 400, 'bad-body', withBody('{"account_id":1,"amount_cents":1,"x":1}')],
-    ['a name twice', 400, 'bad-body', withBody('{"account_id":1,"account_id":1,"amount_cents":1}')],
+    ['a duplicate field', 400, 'bad-body', withBody('{"account_id":1,"account_id":1,"amount_cents":1}')],
     ['a byte order mark', 400, 'bad-body', withBody(`\ufeff${body}`)],
-    ['no UTF-8', 400, 'bad-body', withBody(Uint8Array.of(0x7b, 0xff, 0x7d))],
+    ['a body that is not UTF-8', 400, 'bad-body', withBody(Uint8Array.of(0x7b, 0xff, 0x7d))],
     ['deep nesting', 400, 'bad-body', withBody(`{"account_id":${'['.repeat(60_000)}`)],
     ['an amount of zero', 422, 'value-out-of-range', withBody('{"account_id":1,"amount_cents":0}')],
     [
-      'beyond int64',
+      'a number beyond int64',
       422,
       'value-out-of-range',
       withBody('{"account_id":9223372036854775808,"amount_cents":1}'),
     ],
-    ['too much', 413, 'body-too-large', withBody(body + ' '.repeat(64 * 1024 + 1 - body.length))],
+    [
+      'a body over the size limit',
+      413,
+      'body-too-large',
+      withBody(body + ' '.repeat(64 * 1024 + 1 - body.length)),
+    ],
     [
       'no media type',
       415,
@@ -348,7 +353,7 @@ describeFull('GET /orders/{id}', () => {
 
   it.each([
     ['unknown', newKey(), 'order-not-found'],
-    ['no UUID', 'seventeen', 'order-not-found'],
+    ['not a UUID', 'seventeen', 'order-not-found'],
     ['SQL', "'%20OR%201=1--", 'order-not-found'],
     ['an encoded slash', 'a%2Fb', 'order-not-found'],
     ['very long', 'a'.repeat(8000), 'order-not-found'],
@@ -439,7 +444,7 @@ describeFull('failing start', () => {
     const ended = await runOrders(own, ['-listen=127.0.0.1:0']);
     expect([ended.code, ended.stderr]).toEqual([2, expect.stringMatching(/^error: .*-postgres/)]);
   });
-  it('the orders service refuses a database address that is no URL', () =>
+  it('the orders service refuses a database address that is not a URL', () =>
     fails(['-postgres=shop'], 2, /^error: -postgres is not a URL/));
   it('the orders service names a busy port', async () => {
     const holder = createServer();

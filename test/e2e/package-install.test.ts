@@ -1,4 +1,4 @@
-/** The package as a user gets it: packed, installed into an empty project, and used there by a
+/** The package as a user installs it: packed, installed into an empty project, and used there by a
  *  service that is killed. */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,8 +18,7 @@ beforeAll(() => {
   npm(packageRoot(), 'pack', '--silent', '--pack-destination', project);
   const tarball = readdirSync(project).find((name) => name.endsWith('.tgz')) as string;
   writeFileSync(join(project, 'package.json'), '{ "private": true, "type": "module" }\n');
-  // The packages that compile are taken as bin/bootstrap compiled them: the same versions, in
-  // minutes less.
+  // Reuses the native builds of bin/bootstrap: the same versions, and minutes of compilation less.
   npm(
     project,
     'install',
@@ -44,5 +43,5 @@ it('the command of an installed package prints the build of the project that was
   expect(version(join(project, 'node_modules', 'millrace'))).toBe(version(packageRoot()));
 });
 
-it('a service of an installed package keeps one effect an event, though SIGKILL ends it twice', () =>
+it('a service of an installed package has one effect per event through two SIGKILLs', () =>
   survivesKills('shipping.mjs', project));

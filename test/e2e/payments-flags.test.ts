@@ -1,6 +1,6 @@
-/** The effect of the flags of `millrace payments` for times and amounts on a process, and the
- *  counts of its keeper and its consumer: one service whose inbox reaches back three partitions,
- *  beside an outbox in another database. */
+/** Effect of the flags of `millrace payments` for times and sizes, and the metrics of its keeper
+ *  and its consumer. One service has an inbox that reaches back three partitions; the outbox is in
+ *  another database. */
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -28,8 +28,8 @@ const { world } = await paymentsKit(own, stack);
 const at = world('flags');
 const names = inboxNames('inbox');
 
-/** Now lies near the middle of a partition, whenever this runs: none begins and none expires
- *  meanwhile. */
+/** Current time, which is near the middle of a partition whenever the test runs, so that no
+ *  partition begins or expires meanwhile. */
 const NOW = realClock.wallNowMs();
 const WIDTH = Math.round(NOW / (Math.floor(NOW / 2_700_000) + 0.5));
 const RETENTION = 2 * WIDTH;
@@ -37,44 +37,45 @@ const RELAY = Math.floor(WIDTH / 2);
 const CONSUMER = Math.floor(WIDTH / 4);
 const SKEW = WIDTH - RELAY - CONSUMER;
 const TTL = RETENTION + RELAY + CONSUMER + SKEW;
-/** Of the oldest row of the outbox; older than all keys. */
+/** Age of the oldest row of the outbox, in ms; greater than the age of every key. */
 const PENDING = 10 * HOUR_MS;
-/** A busy machine. */
+/** Tolerance for a busy machine, in s. */
 const SLACK_S = 600;
 
 const RECORDS = { orders: 4, others: 3, malformed: 5 } as const;
 const BEFORE_LAST = RECORDS.orders + RECORDS.others + RECORDS.malformed;
-/** Every record is copied, and the copy of the last one comes with it: none waits for a batch that
- *  never comes. */
+/** Seed with which every record is copied and the copy of the last record is in the same batch, so
+ *  that no copy waits for a later batch. */
 const SEED = Array.from({ length: 64 }, (_, seed) => seed).find(
   (seed) => copyPlan(seed, 1, 0, BigInt(BEFORE_LAST)) === 'same_batch',
 );
 
-const boxesUrl = await ownDatabase(stack.postgres, `boxes_${own.suffix}`);
-const boxes = await openPool(boxesUrl);
-await boxes.query('CREATE SCHEMA shop');
-await boxes.query(
+const outboxUrl = await ownDatabase(stack.postgres, `boxes_${own.suffix}`);
+const outboxPool = await openPool(outboxUrl);
+await outboxPool.query('CREATE SCHEMA shop');
+await outboxPool.query(
   'CREATE TABLE shop.parcels (id bigserial PRIMARY KEY, created_at timestamptz NOT NULL, published_at timestamptz)',
 );
-await boxes.query("INSERT INTO shop.parcels (created_at) VALUES (now() - $1::float8 * interval '1 ms')", [
-  PENDING,
-]);
+await outboxPool.query(
+  "INSERT INTO shop.parcels (created_at) VALUES (now() - $1::float8 * interval '1 ms')",
+  [PENDING],
+);
 const inbox = await openPool(withSettings(stack.postgres, { schema: at.schema }));
 
 let service: Running;
 let address: string;
 const horizon = (bound: string): string => `inbox_horizon_seconds{inbox="inbox",bound="${bound}"}`;
 const MARGIN = 'dedup_ttl_margin_seconds';
-const MADE = 'inbox_partitions_made_total';
+const CREATED = 'inbox_partitions_made_total';
 const DROPPED = 'inbox_partitions_dropped_total';
 const MOVED = 'inbox_moved_keys_total';
 const EXPIRED = 'inbox_expired_keys_total';
-/** Where the partitions begin and end, in widths. */
+/** Bounds of the partitions, in units of WIDTH. */
 const spans = async (): Promise<number[][]> =>
   (await listPartitions(inbox, names)).map(({ fromMs, toMs }) => [fromMs / WIDTH, toMs / WIDTH]);
 const now = Math.floor(NOW / WIDTH);
 
-it('the parts of the horizon and -inbox-width decide the span of the inbox', async () => {
+it('the parts of the horizon and -inbox-width determine the span of the inbox', async () => {
   service = startPayments(
     own,
     at.args(
@@ -85,7 +86,7 @@ it('the parts of the horizon and -inbox-width decide the span of the inbox', asy
       `-clock-skew=${SKEW}ms`,
       `-inbox-width=${WIDTH}ms`,
       '-inbox-every=1s',
-      `-outbox-postgres=${boxesUrl}`,
+      `-outbox-postgres=${outboxUrl}`,
       '-outbox-table=shop.parcels',
       '-dup-rate=1',
       `-seed=${SEED}`,
@@ -101,11 +102,11 @@ it('the parts of the horizon and -inbox-width decide the span of the inbox', asy
   expect(outbox - (PENDING + SKEW) / 1000).toBeLessThan(SLACK_S);
   expect(page.get(MARGIN)).toBeCloseTo(TTL / 1000 - outbox, 3);
   expect(await spans()).toEqual([-3, -2, -1, 0, 1, 2].map((i) => [now + i, now + i + 1]));
-  // Those of the start are there before anything is counted.
-  expect([MADE, DROPPED, MOVED, EXPIRED].map((name) => page.get(name))).toEqual([0, 0, 0, 0]);
+  // The partitions of the start are created before anything is counted.
+  expect([CREATED, DROPPED, MOVED, EXPIRED].map((name) => page.get(name))).toEqual([0, 0, 0, 0]);
 });
 
-it('a missing future partition is created again, and keys beside it move in', async () => {
+it('a missing future partition is created again, and keys of its range are moved into it', async () => {
   const ahead = (await listPartitions(inbox, names)).at(-1) as TimePartition;
   for (const turn of [1, 2]) {
     await inbox.transaction(async (session) => {
@@ -113,17 +114,17 @@ it('a missing future partition is created again, and keys beside it move in', as
       await session.query(`DROP TABLE ${ahead.sqlName}`);
       await session.query('INSERT INTO inbox (msg_id) VALUES ($1)', [idAt(ahead.fromMs + turn)]);
     });
-    await becomes(address, MADE, turn);
+    await becomes(address, CREATED, turn);
     await becomes(address, MOVED, turn);
   }
   expect((await spans()).at(-1)).toEqual([now + 2, now + 3]);
 });
 
-it('expired keys are kept while an outbox row is older than they are, and go with its mark', async () => {
+it('expired keys are kept while an outbox row is older than they are, and are dropped once the row is marked', async () => {
   const fromMs = (now - 8) * WIDTH;
   const old = [1, 2, 3].map((ms) => idAt(fromMs + ms));
   const timeless = Array.from({ length: 5 }, (_, i) => `f0000000-0000-4000-8000-00000000000${i}`);
-  // Its first bits say a time, its version that they do not.
+  // The first bits of this id are a time, but its version is not 7.
   const other = idAt(fromMs + 4, '4');
   await inbox.query('INSERT INTO inbox (msg_id) SELECT unnest($1::uuid[])', [[...old, other]]);
   await inbox.query(
@@ -135,26 +136,26 @@ it('expired keys are kept while an outbox row is older than they are, and go wit
     await makePartitions(inbox, names, range);
     return (await spans()).length === 8 ? true : undefined;
   });
-  // What is dropped is counted as the statistics have it.
+  // The number of dropped keys comes from the table statistics.
   await inbox.query('SELECT pg_stat_force_next_flush()');
   for (const { sqlName } of (await listPartitions(inbox, names)).slice(0, 2))
     await inbox.query(`ANALYZE ${sqlName}`);
   const held = async (ids: readonly string[]): Promise<number> =>
     (await inbox.query('SELECT FROM inbox WHERE msg_id = ANY($1::uuid[])', [[...ids]])).rows.length;
-  // A turn that began after that is over when the one behind it has made this again.
+  // Once this partition was created twice again, a whole turn has run since the rows were inserted.
   const ahead = (await listPartitions(inbox, names)).at(-1) as TimePartition;
   for (const made of [3, 4]) {
     await inbox.transaction(async (session) => {
       await session.query(`ALTER TABLE inbox DETACH PARTITION ${ahead.sqlName}`);
       await session.query(`DROP TABLE ${ahead.sqlName}`);
     });
-    await becomes(address, MADE, made);
+    await becomes(address, CREATED, made);
   }
   expect(await held([...old, other, ...timeless])).toBe(9);
   const before = await pageOf(address);
   expect([DROPPED, EXPIRED, MOVED].map((name) => before.get(name))).toEqual([0, 0, 2]);
 
-  await boxes.query('UPDATE shop.parcels SET published_at = now()');
+  await outboxPool.query('UPDATE shop.parcels SET published_at = now()');
   await becomes(address, DROPPED, 2);
   const page = await becomes(address, EXPIRED, old.length + timeless.length);
   expect([page.get(DROPPED), page.get(MOVED)]).toEqual([2, 3]);
@@ -167,7 +168,7 @@ it('expired keys are kept while an outbox row is older than they are, and go wit
   expect(Math.abs(floor - (NOW - range.toMs) / 1000)).toBeLessThan(SLACK_S);
 });
 
-it('each record and each copy is counted, and uncharged ones by reason', async () => {
+it('each record and each copy is counted, and records without a charge by reason', async () => {
   const orders = events(RECORDS.orders + 1);
   const other = (): RecordInput => ({
     partition: 0,
@@ -196,8 +197,8 @@ it('each record and each copy is counted, and uncharged ones by reason', async (
     BEFORE_LAST + 1,
     2 * RECORDS.others,
   ]);
-  // Copies and malformed records may come in batches of their own: one page has to show both.
-  const after = await until('what charged nothing', async () => {
+  // Copies and malformed records may be in different batches, so wait for one page that shows both.
+  const after = await until('counters of the records without a charge', async () => {
     const shown = await pageOf(address);
     const isWhole =
       shown.get('payments_parked_total{reason="malformed_payload"}') === 2 * RECORDS.malformed &&
@@ -232,14 +233,14 @@ it('a -replication-factor above the number of brokers is refused for a new topic
 
 it('a -batch-wait longer than the drain is ended by the drain', async () => {
   const idle = world('idle').args('a', '-batch-wait=10s', '-drain-timeout=8s');
-  const patient = startPayments(own, idle);
-  const patientAt = await patient.address();
-  await until('its partitions', async () => (patient.log().includes('"kind":"assigned"') ? true : undefined));
-  // Its first read is over: what it reads next waits for a record that does not come.
-  await until('its lag', async () =>
-    [...(await pageOf(patientAt)).keys()].some((series) => series.startsWith('consumer_lag_records{')),
+  const waiting = startPayments(own, idle);
+  const waitingAddress = await waiting.address();
+  await until('an assignment', async () => (waiting.log().includes('"kind":"assigned"') ? true : undefined));
+  // The first read is over, so the next read waits for a record that does not arrive.
+  await until('lag metrics', async () =>
+    [...(await pageOf(waitingAddress)).keys()].some((series) => series.startsWith('consumer_lag_records{')),
   );
-  await patient.drain();
+  await waiting.drain();
 });
 
 it('payments exits with 0 after the flags tests', async () => {

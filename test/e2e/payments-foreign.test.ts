@@ -1,6 +1,5 @@
-/** Payments behind a relay that is not ours: another client, another partitioner, other headers or
- *  none, other members in another order. What counts is the record's value; see
- *  docs/how-to/outbox.md. */
+/** Payments with a foreign relay: another client, another partitioner, other headers or none, other
+ *  JSON members in another order. Only the value of a record matters; see docs/how-to/outbox.md. */
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
@@ -29,23 +28,22 @@ async function publish(
   const program = join(packageRoot(), 'test', 'clients', 'python', 'order_events.py');
   const python = join(await clientsFolder(), 'python', 'bin', 'python');
   const child = spawn(python, [program, stack.brokers, topic], { stdio: ['pipe', 'pipe', 'pipe'] });
-  const said = Promise.all([text(child.stdout), text(child.stderr)]);
+  const output = Promise.all([text(child.stdout), text(child.stderr)]);
   child.stdin.end(records.map((record) => `${JSON.stringify(record)}\n`).join(''));
-  const [out, err] = await said;
+  const [out, err] = await output;
   expect(out, err).not.toBe('');
   return JSON.parse(out) as { delivered: number; partitions: number[] };
 }
 
-/** The same event in the forms that other relays give it. */
+/** Forms that other relays give to the same event. */
 const FORMS: ReadonlyArray<(event: Event) => ForeignRecord> = [
-  // Members in another order, numbers as numbers, blanks, no header at all.
+  // Members in another order, numbers as numbers, extra whitespace, no headers.
   ({ msgId, orderId, cents }) => ({
     key: orderId,
     value: `{ "payload": {"amount_cents": ${cents}, "account_id": 7,\n "order_id": "${orderId}"} , "event_type":"order.created.v1", "msg_id":"${msgId}" }`,
     headers: [],
   }),
-  // Extra members, upper case ids, a key that is not the order, headers in another order and with
-  // names of others.
+  // Extra members, upper-case ids, a key other than the order id, foreign headers in another order.
   ({ msgId, orderId, cents }) => ({
     key: `customer-${cents % 7}`,
     value: JSON.stringify({
@@ -69,7 +67,7 @@ const FORMS: ReadonlyArray<(event: Event) => ForeignRecord> = [
       ['empty', null],
     ],
   }),
-  // No key: any partition, and no time of creation.
+  // No key, so any partition; no creation time.
   ({ msgId, orderId, cents }) => ({
     key: null,
     value: JSON.stringify({
@@ -81,7 +79,7 @@ const FORMS: ReadonlyArray<(event: Event) => ForeignRecord> = [
   }),
 ];
 
-it('payments charges what another relay publishes once, however it formats and repeats the record', async () => {
+it('payments charges each order of a foreign relay once, however the relay formats and repeats its records', async () => {
   const at = world('foreign');
   await at.create();
   const orders = events(300);
@@ -91,8 +89,8 @@ it('payments charges what another relay publishes once, however it formats and r
   expect(first.delivered).toBe(300);
   expect(first.partitions.length).toBeGreaterThan(1);
   expect(await at.run('a')).toMatchObject({ charged: 300, suppressed: 0, parked: 0, ignored: 0 });
-  // It died before it had marked them: all come again, in another form and at other places, with
-  // what else it knows.
+  // The relay died before it marked the rows. It publishes them again in other forms and at other
+  // offsets, together with another type of event.
   const again = orders.map((event, i) => form(event, i + 1));
   const other: ForeignRecord = {
     key: 'x',

@@ -1,5 +1,4 @@
-/** Topics, schemas and groups for tests of `millrace payments`, and a gate to put before the
- *  database. */
+/** Test kit for `millrace payments`: topics, schemas and groups, and assertions on the tables. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -13,14 +12,14 @@ import { createTopic, deleteTopic } from '../fixtures/topic.ts';
 import { until } from '../wait.ts';
 
 const PARTITIONS = 3;
-/** As payments expects it of the topic. */
+/** Retention that payments expects of the topic. */
 const RETENTION_MS = 86_400_000;
-/** A member that a busy machine keeps from its heartbeats stays one: nothing is read twice that a
- *  test did not ask for. */
-const PATIENT = '-session-timeout=45s';
-/** Of a member that dies or stands still, so that the next does not wait long for its partitions.
- */
-export const MORTAL = '-session-timeout=6s';
+/** A long session: a member keeps its partitions although a busy machine delays its heartbeats, so
+ *  no record is read twice by accident. */
+const LONG_SESSION = '-session-timeout=45s';
+/** Flag for a member that is killed or suspended, so that the next member gets its partitions
+ *  soon. */
+export const SHORT_SESSION = '-session-timeout=6s';
 
 export interface Event {
   readonly msgId: string;
@@ -45,7 +44,7 @@ export function recordOf(event: Event, i: number): RecordInput {
   return { key: bytes(event.orderId), value: bytes(value), partition: i % PARTITIONS };
 }
 
-/** A topic, a schema and a group of one test. */
+/** Names, flags and helpers of one test: its topic, its schema and its groups. */
 function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string) {
   const topic = `payments-${own.suffix}-${part}`;
   const schema = `payments_${own.suffix}_${part}`;
@@ -59,7 +58,7 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
         `-group=${topic}-${group}`,
         `-partitions=${PARTITIONS}`,
         '-migrate',
-        PATIENT,
+        LONG_SESSION,
       ],
       more,
     );
@@ -78,13 +77,14 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
     query,
     count,
     create,
-    /** Deletes the topic and creates it again: its offsets begin anew. */
-    remake: async (): Promise<void> => {
+    /** Deletes the topic and creates it again, so that its offsets start at 0. */
+    recreate: async (): Promise<void> => {
       await deleteTopic(stack, topic);
-      await until('the topic made again', create);
+      await until('the recreated topic', create);
     },
     publish: (records: readonly RecordInput[]) => append(stack.brokers, topic, records),
-    /** Reads to the end as a group; fails unless it ends well. */
+    /** Runs a member of the group to the end of the topic.
+     *  @throws unless it exits with 0 */
     run: async (group: string, ...more: readonly string[]) => {
       const ended = await runPayments(own, args(group, '-exit-at-end', '-json', ...more));
       expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
@@ -95,7 +95,8 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
         readonly ignored: number;
       };
     },
-    /** Every order has one charge with its amount, and nothing else has one. */
+    /** Asserts that each of these orders has one charge with its amount, and that no other order
+     *  has one. */
     expectCharged: async (wanted: readonly Event[]): Promise<void> => {
       const rows = await query<{ order_id: string; amount_cents: bigint }>(
         'SELECT order_id, amount_cents FROM SCHEMA.charges',
@@ -109,7 +110,7 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
 
 export type World = ReturnType<typeof worldOf>;
 
-/** A pool on the shared database, and worlds of the file's own. */
+/** Opens a pool on the shared database, and creates worlds with names of this file. */
 export async function paymentsKit(
   own: Launcher,
   stack: SharedStack,
@@ -118,9 +119,9 @@ export async function paymentsKit(
   return { pool, world: (part) => worldOf(own, stack, pool, part) };
 }
 
-/** Waits until the server has ended the sessions that came from these ports: one that is late may
- *  still carry out what was sent. */
-export const sessionsOver = (pool: SqlPool, ports: readonly number[]): Promise<true> =>
+/** Waits until the server has ended the sessions from these client ports: a late session may still
+ *  execute statements that it received. */
+export const untilSessionsEnd = (pool: SqlPool, ports: readonly number[]): Promise<true> =>
   until('the end of the sessions', async () => {
     const { rows } = await pool.query(
       "SELECT FROM pg_stat_activity WHERE application_name LIKE 'millrace payments%' AND client_port = ANY($1::int[])",

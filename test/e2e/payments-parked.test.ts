@@ -1,5 +1,5 @@
-/** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id
- *  leads to. */
+/** Records that payments parks: their list, their redrive with one charge each, and the redelivery
+ *  of a forgotten msg_id. */
 
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
@@ -25,7 +25,7 @@ interface Redriven {
   readonly left: Readonly<Record<string, number>>;
 }
 
-/** No broker is needed for what is in the database. */
+/** Flags of the commands that need the database only. */
 const withoutBroker = (at: World, ...more: readonly string[]): readonly string[] => [
   `-postgres=${stack.postgres}`,
   `-schema=${at.schema}`,
@@ -42,17 +42,17 @@ async function answer<T>(args: readonly string[]): Promise<T> {
 const redrive = (at: World, ...more: readonly string[]): Promise<Redriven> =>
   answer(withoutBroker(at, '-redrive', ...more));
 
-/** A UUIDv7 of that time. */
+/** Returns a UUIDv7 with that time. */
 function idAt(ms: number): string {
   const time = ms.toString(16).padStart(12, '0');
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
 
 const HOUR_MS = 3_600_000;
-const LATE_MS = 60_000;
+const LIMIT_MS = 60_000;
 
 describe('parked records', () => {
-  it('parked records are listed, and a redrive charges each cured one once and reports the others', async () => {
+  it('parked records are listed, and a redrive charges each repaired record once and reports the others', async () => {
     const at = world('redrive');
     const orders = events(40);
     const refused = [3, 17, 30];
@@ -61,7 +61,8 @@ describe('parked records', () => {
     await pool.query(
       `ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents NOT IN (${refused.map((i) => 100 + i)}))`,
     );
-    // Below every partition, which reach as far back as the TTL.
+    // This floor is older than every partition, because the partitions reach back only as far as
+    // the TTL.
     await pool.query(
       `UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(realClock.wallNowMs() - 72 * HOUR_MS)}'`,
     );
@@ -95,7 +96,7 @@ describe('parked records', () => {
     expect(text.stdout).toContain('not.[2Jjson');
     expect(text.stdout).not.toContain('\u001b');
 
-    // Nothing is mended: each is taken once and is there again.
+    // No cause is removed, so each record is processed once and parked again.
     expect(await redrive(at, '-batch-rows=2')).toMatchObject({ taken: 6, charged: 0, parked: 6, ignored: 0 });
     await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
     const one = list.records.find((record) => record['reason'] === 'refused') as Record<string, unknown>;
@@ -106,16 +107,16 @@ describe('parked records', () => {
     ];
     expect(await redrive(at, ...place)).toMatchObject({ taken: 1, charged: 1, left: {} });
     expect(await redrive(at, '-redrive-reason=refused')).toMatchObject({ taken: 2, charged: 2, left: {} });
-    // The undecidable one needs a decision; the unreadable ones stay what they are.
+    // The undecidable record needs a decision; the unreadable records stay unreadable.
     expect(await redrive(at)).toMatchObject({ taken: 3, charged: 0, parked: 3 });
     await at.expectCharged(orders);
-    const mended = Buffer.from(recordOf({ ...forgotten, msgId: randomUUID() }, 0).value as Uint8Array);
+    const repaired = Buffer.from(recordOf({ ...forgotten, msgId: randomUUID() }, 0).value as Uint8Array);
     await pool.query(
       `UPDATE ${at.schema}.payments_parked SET reason = 'refused', value = $1 WHERE value IS NULL`,
-      [mended],
+      [repaired],
     );
     expect(await redrive(at)).toMatchObject({ taken: 3, charged: 1, parked: 2 });
-    // Asked to charge what the inbox has forgotten: its order has a charge by now.
+    // With -unsafe-ttl the forgotten id counts as unseen, but its order has a charge by now.
     expect(await redrive(at, '-redrive-reason=undecidable', '-unsafe-ttl')).toMatchObject({
       taken: 1,
       charged: 0,
@@ -145,7 +146,7 @@ describe('parked records', () => {
     });
     expect(await at.count('charges')).toBe(80);
     expect(await at.count('payments_parked')).toBe(220);
-    // Two redrives, and a group that reads all of it again.
+    // Two redrives run while another group reads the whole topic again.
     const [one, two, again] = await Promise.all([
       redrive(at, '-batch-rows=10'),
       redrive(at, '-batch-rows=10'),
@@ -156,7 +157,7 @@ describe('parked records', () => {
     await at.expectCharged(orders);
   });
 
-  it('parked records of a recreated topic are kept beside those at their offsets, and redriven with them', async () => {
+  it('parked records of a recreated topic are kept beside older records at the same offsets, and redriven with them', async () => {
     const at = world('remade');
     const [before, after] = [events(3), events(3)] as const;
     const poison = { partition: 1, key: null, value: bytes('no event') };
@@ -165,14 +166,15 @@ describe('parked records', () => {
     await pool.query(`ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents < 0)`);
     await at.publish([...before.map(recordOf), poison]);
     expect(await at.run('a')).toMatchObject({ charged: 0, parked: 4 });
-    // Delivered again, each is the row that it was.
+    // A redelivered record maps to its existing row.
     expect(await at.run('b')).toMatchObject({ charged: 0, parked: 4 });
     expect(await at.count('payments_parked')).toBe(4);
 
-    await at.remake();
+    await at.recreate();
     await at.publish([...after.map(recordOf), poison]);
     expect(await at.run('c')).toMatchObject({ charged: 0, parked: 4 });
-    // What says the same at the same place is the same; the others are not lost.
+    // A record with the same content at the same offset maps to the existing row; the others are
+    // kept.
     expect(await at.count('payments_parked')).toBe(7);
     const list = await answer<{ records: Array<Record<string, unknown>> }>(
       withoutBroker(at, '-parked', '-redrive-partition=1', '-redrive-offset=0'),
@@ -195,10 +197,10 @@ describe('parked records', () => {
     expect(await at.count('payments_parked')).toBe(1);
   });
 
-  it('parked records of an older release are kept by the migration and recognised again', async () => {
+  it('parked records of an older release are kept by the migration and recognised when redelivered', async () => {
     const at = world('older');
-    const [mended] = events(1) as [Event];
-    const value = recordOf(mended, 0).value as Uint8Array;
+    const [repaired] = events(1) as [Event];
+    const value = recordOf(repaired, 0).value as Uint8Array;
     const older = await connectPool(stack.postgres, {
       schema: at.schema,
       connections: 1,
@@ -210,7 +212,7 @@ describe('parked records', () => {
         `INSERT INTO payments_parked (topic, partition, "offset", reason, detail, key, value) VALUES
          ($1, 0, 0, 'refused', 'then', $2, $3), ($1, 1, 0, 'malformed_payload', 'then', NULL, NULL),
          ($1, 2, 0, 'malformed_payload', 'then', '', 'poison')`,
-        [at.topic, bytes(mended.orderId), value],
+        [at.topic, bytes(repaired.orderId), value],
       );
       const service = at.args('a').filter((arg) => arg !== '-migrate');
       const refused = await runPayments(own, [...service, '-log-level=silent']);
@@ -226,7 +228,7 @@ describe('parked records', () => {
     expect(await at.count("payments_parked WHERE detail = 'then'")).toBe(3);
     await pool.query(`ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents < 0)`);
     await at.publish([
-      { partition: 0, key: bytes(mended.orderId), value },
+      { partition: 0, key: bytes(repaired.orderId), value },
       { partition: 1, key: null, value: null },
       { partition: 2, key: bytes(''), value: bytes('poison') },
     ]);
@@ -235,7 +237,7 @@ describe('parked records', () => {
     expect(await at.count("payments_parked WHERE detail = 'then'")).toBe(3);
     await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
     expect(await redrive(at)).toMatchObject({ taken: 3, charged: 1, parked: 2 });
-    await at.expectCharged([mended]);
+    await at.expectCharged([repaired]);
   });
 
   it.each([
@@ -272,7 +274,7 @@ describe('parked records', () => {
 });
 
 describe('forgotten message', () => {
-  /** Charges orders of two hours ago, forgets them, and delivers them again. */
+  /** Charges orders of two hours ago, lets their ids expire, and delivers the orders again. */
   async function lateDuplicates(at: World, ...flags: readonly string[]) {
     const made = realClock.wallNowMs() - 2 * HOUR_MS;
     const orders = events(50).map((event, i) => (i % 2 === 0 ? { ...event, msgId: idAt(made) } : event));
@@ -286,21 +288,21 @@ describe('forgotten message', () => {
        SELECT gen_random_uuid(), gen_random_uuid(), reason, false, 't', 0, n, now() - interval '2 hours'
        FROM generate_series(1, 3) AS n, unnest(ARRAY['order_charged', 'seen', 'same_batch']) AS reason`,
     );
-    // Charged under a TTL that keeps them. Under the short one the keeper may drop their partition
-    // before the group is joined, and what is charged below the floor is remembered for a TTL from
-    // then on.
+    // The orders are charged under a TTL that keeps their ids. With the short TTL, the keeper might
+    // drop their partition before the group is joined; ids charged below the floor are kept for a
+    // TTL from then on.
     expect(await at.run('a')).toMatchObject({ charged: 50 });
     expect(await at.count('inbox')).toBe(50);
     const service = startPayments(own, at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
-    await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
-    // What batches did is forgotten by the same age, and what was absorbed; not what only the
-    // UNIQUE of charges stopped.
+    await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LIMIT_MS);
+    // Batch statistics and suppressed duplicates are pruned by the same age. Duplicates that only
+    // the UNIQUE constraint of charges stopped are kept.
     const early = `payments_suppressed WHERE seen_at < now() - interval '1 hour'`;
     for (const old of [
       `payments_batches WHERE committed_at < now() - interval '1 hour'`,
       `${early} AND reason <> 'order_charged'`,
     ])
-      await until('the pruning', async () => ((await at.count(old)) === 0 ? true : undefined), LATE_MS);
+      await until('the pruning', async () => ((await at.count(old)) === 0 ? true : undefined), LIMIT_MS);
     expect(await at.count(early)).toBe(3);
     await pool.query(`DELETE FROM ${at.schema}.${early}`);
     await at.publish(orders.map(recordOf));
@@ -311,7 +313,7 @@ describe('forgotten message', () => {
         const more = (await at.count('charges')) - 50;
         return settled + more >= 50 ? true : undefined;
       },
-      LATE_MS,
+      LIMIT_MS,
     );
     await service.drain();
     return orders;
@@ -338,7 +340,7 @@ describe('forgotten message', () => {
     expect(await at.count('charges')).toBe(50);
   });
 
-  it('a forgotten message is parked otherwise, and not charged', async () => {
+  it('a forgotten message is parked by default, and not charged', async () => {
     const at = world('undecided');
     await at.create();
     const [first, late] = events(2).map((event) => ({
@@ -351,7 +353,7 @@ describe('forgotten message', () => {
       `UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(realClock.wallNowMs() - 72 * HOUR_MS)}'`,
     );
     await at.publish([recordOf(first, 1), recordOf(late, 1)]);
-    // The row of the first is still there, so that one is seen.
+    // The row of the first message still exists, so that message is seen.
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 1, parked: 1 });
     const parked = await at.query('SELECT reason FROM SCHEMA.payments_parked');
     expect(parked).toEqual([{ reason: 'undecidable' }]);
@@ -381,7 +383,7 @@ it('two groups on their own schemas charge every order and do not disturb each o
     startPayments(own, [...elsewhere, '-batch-rows=30', '-dup-rate=0.2'], 'two'),
   ];
   for (const at of [one, two])
-    await until('its charges', async () => ((await at.count('charges')) >= 600 ? true : undefined), LATE_MS);
+    await until('all charges', async () => ((await at.count('charges')) >= 600 ? true : undefined), LIMIT_MS);
   for (const service of both) {
     await service.drain();
   }

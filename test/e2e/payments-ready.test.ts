@@ -1,5 +1,5 @@
-/** /ready of payments, which says whether a broker answers and whether the group has the member;
- *  and a drain while the group is held up. */
+/** /ready of payments, which reports whether a broker answers and whether the group has the member,
+ *  and a drain during a delayed rebalance. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
@@ -17,11 +17,12 @@ const postgres = await watchedPostgres(stack.postgres);
 const broker = brokerProbe(stack.brokers);
 afterAll(() => broker.close());
 const { world } = await paymentsKit(own, { ...stack, postgres: postgres.url });
-const LATE_MS = 60_000;
-/** Far more than a commit that is not taken and the departure from the group need, and less than
- *  the session, which a member that waited for the group would use up: it would end with 70. */
-const PATIENCE = ['-drain-timeout=60s', '-session-timeout=5m'];
-/** A check takes two seconds, and a broker is given three before that. */
+const LIMIT_MS = 60_000;
+/** The drain timeout is long enough for a refused commit and the departure from the group, and
+ *  shorter than the session. A member that waited for the group would therefore exit with 70. */
+const LONG_SESSION = ['-drain-timeout=60s', '-session-timeout=5m'];
+/** Time before a failed check, in ms, during which its server may have been silent: a check takes 2
+ *  s, and a broker is given 3 s before that. */
 const BEFORE_MS = 6000;
 
 interface Ready {
@@ -36,45 +37,51 @@ async function readyOf(address: string): Promise<Ready & { readonly status: numb
   return { status: response.status, ...((await response.json()) as Ready) };
 }
 
-/** Why a server that was silent makes a member not ready. */
+/** Reason that a check gives for a silent server, and the observation that the server was
+ *  silent. */
 const SILENT: Readonly<Record<string, { readonly why: RegExp; was(sinceMs: number): boolean }>> = {
   postgres: { why: /^no answer within 2000 ms$/, was: (sinceMs) => postgres.wasSilent(sinceMs) },
   group: { why: /^no broker answers/, was: (sinceMs) => broker.silentMs(sinceMs) > 0 },
 };
 
-/** What says not ready, but for what is right: that a server was silent which left our question
- *  unanswered, too. */
-async function wrongly(address: string): Promise<unknown> {
+/** Returns a report that is not ready without a valid reason. A failed check is valid if its server
+ *  was also silent toward this test. */
+async function invalidReport(address: string): Promise<unknown> {
   const sinceMs = realClock.monotonicMs() - BEFORE_MS;
   const report = await readyOf(address);
   if (report.status === 200) return undefined;
   const bad = report.checks.filter(({ ok }) => !ok);
-  const isRight =
+  const isValid =
     report.started &&
     !report.draining &&
     bad.length > 0 &&
     bad.every(({ name, why = '' }) => SILENT[name]?.why.test(why) === true && SILENT[name].was(sinceMs));
-  return isRight ? undefined : report;
+  return isValid ? undefined : report;
 }
 
-const ready = (address: string): Promise<true> =>
-  until('200', async () => ((await readyOf(address)).status === 200 ? true : undefined), LATE_MS);
-
-/** Waits for 503 for this reason. */
-const notReady = (address: string, why: RegExp): Promise<true> =>
+const untilReady = (address: string): Promise<true> =>
   until(
-    `503 for ${why}`,
+    '/ready with status 200',
+    async () => ((await readyOf(address)).status === 200 ? true : undefined),
+    LIMIT_MS,
+  );
+
+/** Waits until /ready answers 503 because of the group, with this reason. */
+const untilNotReady = (address: string, why: RegExp): Promise<true> =>
+  until(
+    `/ready with status 503 for ${why}`,
     async () => {
       const { status, checks } = await readyOf(address);
-      return status === 503 && checks.some(({ name, why: said = '' }) => name === 'group' && why.test(said))
+      return status === 503 &&
+        checks.some(({ name, why: reason = '' }) => name === 'group' && why.test(reason))
         ? true
         : undefined;
     },
-    LATE_MS,
+    LIMIT_MS,
   );
 
-const charged = (at: World, count: number): Promise<true> =>
-  until(`${count} charges`, async () => ((await at.count('charges')) >= count ? true : undefined), LATE_MS);
+const untilCharged = (at: World, count: number): Promise<true> =>
+  until(`${count} charges`, async () => ((await at.count('charges')) >= count ? true : undefined), LIMIT_MS);
 
 describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
   const flags = [`-native=${native}`, '-batch-every=0ms'];
@@ -83,41 +90,41 @@ describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
     const at = world(`refused_${native}`);
     await at.create();
     const one = startPayments(own, at.args('a', '-session-timeout=1h', ...flags), 'refused');
-    await notReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
+    await untilNotReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
     await one.drain();
   });
 
-  it('members that join and leave do not disturb the others, and one without a partition is ready too', async () => {
+  it('members that join and leave do not disturb the others, and a member without a partition is ready too', async () => {
     const at = world(`churn_${native}`);
     await at.create();
     const one = startPayments(own, at.args('a', ...flags), 'stays');
     const address = await one.address();
-    await ready(address);
-    const said: unknown[] = [];
+    await untilReady(address);
+    const invalid: unknown[] = [];
     let watching = true;
     const watch = (async () => {
       while (watching) {
-        const report = await wrongly(address);
-        if (report !== undefined) said.push(report);
+        const report = await invalidReport(address);
+        if (report !== undefined) invalid.push(report);
         await pause(100);
       }
     })();
-    // Three partitions: the last of these has none.
+    // There are three partitions, so the last member has none.
     const others = [];
     for (const name of ['second', 'third', 'spare']) {
       const other = startPayments(own, at.args('a', ...flags), name);
       others.push(other);
-      await ready(await other.address());
+      await untilReady(await other.address());
     }
     const orders = events(300);
     await at.publish(orders.map(recordOf));
     for (const other of others) {
       await other.drain();
     }
-    await charged(at, 300);
+    await untilCharged(at, 300);
     watching = false;
     await watch;
-    expect(said).toEqual([]);
+    expect(invalid).toEqual([]);
     await one.drain();
     await at.expectCharged(orders);
   });
@@ -130,22 +137,22 @@ describe.each(['on', 'off'])('delayed rebalance, with -native=%s', (native) => {
     const leader = new SilentLeader(stack.brokers, `${at.topic}-a`, at.topic, 3);
     try {
       await leader.enter();
-      const flags = [...PATIENCE, `-native=${native}`, '-batch-every=0ms'];
+      const flags = [...LONG_SESSION, `-native=${native}`, '-batch-every=0ms'];
       const one = startPayments(own, at.args('a', ...flags), 'held');
       await leader.gather();
       const address = await one.address();
-      await ready(address);
+      await untilReady(address);
       const orders = events(90);
       await at.publish(orders.slice(0, 30).map(recordOf));
-      await charged(at, 30);
+      await untilCharged(at, 30);
       await leader.stall();
-      // Longer than a silence of the broker would be taken for.
+      // The stall is longer than the silence after which a broker counts as down.
       for (let round = 0; round < 15; round++) {
-        expect(await wrongly(address)).toBeUndefined();
+        expect(await invalidReport(address)).toBeUndefined();
         await at.publish(orders.slice(30 + 4 * round, 34 + 4 * round).map(recordOf));
         await pause(250);
       }
-      await charged(at, 90);
+      await untilCharged(at, 90);
       await one.drain();
       await at.expectCharged(orders);
     } finally {
@@ -158,7 +165,7 @@ describe('killed broker', () => {
   const brokers = ownStack('ready');
   afterAll(() => brokers.close());
 
-  it('members report a killed broker until it is back, then continue, and can drain without it', {
+  it('members report a killed broker until it returns, then continue, and can drain without it', {
     timeout: START_TIMEOUT_MS + 240_000,
   }, async () => {
     const away = await brokers.start(undefined);
@@ -170,18 +177,18 @@ describe('killed broker', () => {
       startPayments(own, at.args('a', `-native=${native}`), `native-${native}`),
     );
     const addresses = await Promise.all(members.map((one) => one.address()));
-    await Promise.all(addresses.map(ready));
+    await Promise.all(addresses.map(untilReady));
     const orders = events(400);
     await at.publish(orders.slice(0, 200).map(recordOf));
-    await charged(at, 200);
+    await untilCharged(at, 200);
     await brokers.killBroker();
-    await Promise.all(addresses.map((address) => notReady(address, /no broker answers at /)));
+    await Promise.all(addresses.map((address) => untilNotReady(address, /no broker answers at /)));
     await brokers.start(port);
-    await Promise.all(addresses.map(ready));
+    await Promise.all(addresses.map(untilReady));
     await at.publish(orders.slice(200).map(recordOf));
-    await charged(at, 400);
+    await untilCharged(at, 400);
     await brokers.killBroker();
-    await Promise.all(addresses.map((address) => notReady(address, /no broker answers at /)));
+    await Promise.all(addresses.map((address) => untilNotReady(address, /no broker answers at /)));
     await Promise.all(members.map((one) => one.drain()));
     await at.expectCharged(orders);
   });

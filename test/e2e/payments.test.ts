@@ -1,5 +1,5 @@
-/** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from
- *  the tables. */
+/** `millrace payments` on a real broker and database; the tests read each result from the
+ *  tables. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { gateBefore } from '../fixtures/gate.ts';
@@ -10,7 +10,15 @@ import { sharedStack } from '../fixtures/stack.ts';
 import { settingsOf } from '../fixtures/topic.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { until } from '../wait.ts';
-import { bytes, type Event, events, MORTAL, paymentsKit, recordOf, sessionsOver } from './payments-kit.ts';
+import {
+  bytes,
+  type Event,
+  events,
+  paymentsKit,
+  recordOf,
+  SHORT_SESSION,
+  untilSessionsEnd,
+} from './payments-kit.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -41,7 +49,7 @@ describe('one charge per order', () => {
       });
       expect(await at.count('payments_suppressed WHERE injected')).toBe(injected);
       expect(await at.count('payments_suppressed')).toBe(injected);
-      // Copies came behind their record in one batch, and in later batches.
+      // Copies arrived in the batch of their record, and in later batches.
       const kinds = await at.query<{ reason: string }>(
         'SELECT DISTINCT reason FROM SCHEMA.payments_suppressed',
       );
@@ -83,7 +91,7 @@ describe('one charge per order', () => {
     await at.create();
     await at.publish(orders.map(recordOf));
     const crash = ['-exit-at-end', '-batch-rows=100', '-crash-point=effect', '-crash-after=3'];
-    const killed = await runPayments(own, at.args('a', MORTAL, ...crash));
+    const killed = await runPayments(own, at.args('a', SHORT_SESSION, ...crash));
     expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' });
     expect(await at.count('payments_batches')).toBe(3);
     const before = await at.count('charges');
@@ -155,7 +163,7 @@ describeFull('malformed records', () => {
 });
 
 describeFull('database outage', () => {
-  it('payments waits for a database that is away, resumes, and repeats nothing', async () => {
+  it('payments waits for an unreachable database, resumes, and repeats nothing', async () => {
     const at = world('outage');
     const orders = events(1500);
     const gate = await gateBefore(stack.postgres);
@@ -174,12 +182,12 @@ describeFull('database outage', () => {
         (await at.count('charges')) > before - 480 ? true : undefined,
       );
       const ports = gate.close();
-      // However far it was, there is work to meet the cut.
+      // Ensures that there is work when the connection is cut, however far the service was.
       await at.publish(orders.slice(before, before + 500).map(recordOf));
-      await until('the wait', async () =>
+      await until('the waiting gauge', async () =>
         (await metric('payments_database_waiting')) === 1 ? true : undefined,
       );
-      await sessionsOver(pool, ports);
+      await untilSessionsEnd(pool, ports);
       const charged = await at.count('charges');
       const { refused } = gate;
       await until('two more attempts to reach the database', () => gate.refused >= refused + 2);
@@ -250,7 +258,7 @@ describe('payments process', () => {
     await at.expectCharged(orders);
   });
 
-  itFull('two members with -exit-at-end wait until the other has read its partitions', async () => {
+  itFull('each of two members with -exit-at-end waits until the other has read its partitions', async () => {
     const at = world('ends');
     const orders = events(3000);
     await at.create();
@@ -264,33 +272,36 @@ describe('payments process', () => {
     await at.expectCharged(orders);
   });
 
-  itFull('payments refuses a TTL below the horizon with the sum, and starts with -unsafe-ttl', async () => {
-    const at = world('ttl');
-    const refused = await runPayments(own, at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
-    expect(refused.code).toBe(2);
-    expect(refused.stderr).toContain(
-      '-dedup-ttl=1h is shorter than the redelivery horizon: 1d topic retention + 12h relay outage + 12h consumer outage + 5m clock skew = 2885m; give -dedup-ttl=2885m or more',
-    );
-    expect(refused.stderr).toContain('[ttl_below_horizon]');
-    // The sum is of what is given, and who gives what it comes to is not refused.
-    const parts = [
-      '-topic-retention=2d',
-      '-max-relay-outage=1h',
-      '-max-consumer-outage=3h',
-      '-clock-skew=0s',
-    ];
-    const other = await runPayments(own, at.args('a', ...parts, '-dedup-ttl=51h', '-log-level=silent'));
-    expect(other.code).toBe(2);
-    expect(other.stderr).toContain(
-      '2d topic retention + 1h relay outage + 3h consumer outage + 0 clock skew = 52h',
-    );
-    await at.run('a', '-dedup-ttl=1h', '-unsafe-ttl');
-    // The topic that it made keeps no record for much longer than the horizon allows for.
-    const settings = await settingsOf(stack.brokers, at.topic);
-    expect(settings.get('retention.ms')).toBe('86400000');
-    expect(settings.get('segment.ms')).toBe('3600000');
-    expect(settings.get('message.timestamp.type')).toBe('LogAppendTime');
-  });
+  itFull(
+    'payments refuses a TTL below the horizon, prints the sum, and starts with -unsafe-ttl',
+    async () => {
+      const at = world('ttl');
+      const refused = await runPayments(own, at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
+      expect(refused.code).toBe(2);
+      expect(refused.stderr).toContain(
+        '-dedup-ttl=1h is shorter than the redelivery horizon: 1d topic retention + 12h relay outage + 12h consumer outage + 5m clock skew = 2885m; give -dedup-ttl=2885m or more',
+      );
+      expect(refused.stderr).toContain('[ttl_below_horizon]');
+      // The sum uses the given flags.
+      const parts = [
+        '-topic-retention=2d',
+        '-max-relay-outage=1h',
+        '-max-consumer-outage=3h',
+        '-clock-skew=0s',
+      ];
+      const other = await runPayments(own, at.args('a', ...parts, '-dedup-ttl=51h', '-log-level=silent'));
+      expect(other.code).toBe(2);
+      expect(other.stderr).toContain(
+        '2d topic retention + 1h relay outage + 3h consumer outage + 0 clock skew = 52h',
+      );
+      await at.run('a', '-dedup-ttl=1h', '-unsafe-ttl');
+      // The created topic keeps no record much longer than the horizon allows for.
+      const settings = await settingsOf(stack.brokers, at.topic);
+      expect(settings.get('retention.ms')).toBe('86400000');
+      expect(settings.get('segment.ms')).toBe('3600000');
+      expect(settings.get('message.timestamp.type')).toBe('LogAppendTime');
+    },
+  );
 
   itFull('payments names a missing server, table or topic in one line', async () => {
     const at = world('away');

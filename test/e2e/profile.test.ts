@@ -1,5 +1,5 @@
-/** Profiles of real processes under load, by V8's own profiler, which runs wherever Node.js does.
- */
+/** Profiles of real processes under load by V8's own profiler, which runs on every platform of
+ *  Node.js. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { sharedStack } from '../fixtures/stack.ts';
 const into = mkdtempSync(join(tmpdir(), 'profiles-'));
 afterAll(() => rmSync(into, { recursive: true, force: true }));
 
-/** Six events each: more than half a second of the engine's work. */
+/** Number of rows, with six events each: more than half a second of work for the engine. */
 const ENGINE_ROWS = 400_000;
 
 it('the profiler records where orders, the relay and the engine spend their time', async () => {
@@ -18,7 +18,7 @@ it('the profiler records where orders, the relay and the engine spend their time
   const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
   const before = process.env['NODE_OPTIONS'];
   await profile(['orders', 'relay-poll', '-seconds=1', '-rate=1000', '-rows=60000', ...place]);
-  // The engine reads from its start on; this many rows last until the profiler runs.
+  // The engine reads from its start on; this many rows keep it busy until the profiler runs.
   await profile(['engine-firing', `-rows=${ENGINE_ROWS}`, ...place]);
   expect(process.env['NODE_OPTIONS']).toBe(before);
   expect(readdirSync(into).sort()).toEqual([
@@ -42,5 +42,5 @@ it('the profiler records where orders, the relay and the engine spend their time
 
 it('the profiler refuses an unknown profile or tool before anything is started', async () => {
   await expect(profile(['order'])).rejects.toThrow('there is no profile order');
-  await expect(profile(['orders', '-with=eyes'])).rejects.toThrow('-with=eyes is no profiler');
+  await expect(profile(['orders', '-with=eyes'])).rejects.toThrow('-with=eyes is not a profiler');
 });

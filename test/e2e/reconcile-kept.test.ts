@@ -1,5 +1,5 @@
-/** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are
- *  gone by their age are no deltas, what is gone before that is. */
+/** The reconciler on tables whose rows expire: keys, outbox partitions and inbox rows that were
+ *  removed by age are no deltas; rows that are missing earlier are deltas. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -14,7 +14,7 @@ const { postgres } = await sharedStack();
 const found = (result: Reconciliation): Record<string, readonly string[]> =>
   Object.fromEntries(result.deltas.map((delta) => [delta.class, delta.ids]));
 
-/** A UUIDv7 of that time. */
+/** Returns a UUIDv7 with that time. */
 function idAt(ms: number): string {
   const time = ms.toString(16).padStart(12, '0');
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
@@ -33,8 +33,9 @@ describe('rows removed by rule', () => {
     await own.close();
   });
 
-  /** An order that was charged at that time, under an outbox id. */
-  async function charged(id: number, ms: number, msgId: string): Promise<string> {
+  /** Inserts an order that was charged at that time, with this outbox id, and returns its order
+   *  id. */
+  async function insertCharged(id: number, ms: number, msgId: string): Promise<string> {
     const orderId = idAt(ms);
     const at = new Date(ms);
     await own.query(`INSERT INTO orders VALUES ($1::uuid, 1, 5, 'created', $2)`, [orderId, at]);
@@ -64,11 +65,13 @@ describe('rows removed by rule', () => {
     const orders: string[] = [];
     for (const [i, day] of days.entries()) {
       const ms = now - day * DAY_MS;
-      orders.push(await charged(i < 2 ? i + 1 : 1_000_000 + i, ms, i % 2 === 0 ? idAt(ms) : randomUUID()));
+      orders.push(
+        await insertCharged(i < 2 ? i + 1 : 1_000_000 + i, ms, i % 2 === 0 ? idAt(ms) : randomUUID()),
+      );
     }
     expect(await ask()).toMatchObject({ holds: true, distinct_orders: 5, deltas: [] });
 
-    // The outbox loses its first partition, the inbox what is older than three and a half days.
+    // Drops the first partition of the outbox, and the inbox rows older than 3.5 days.
     await own.query('DROP TABLE outbox_p0');
     await own.query(`DELETE FROM inbox WHERE processed_at < to_timestamp($1::float8 / 1000)`, [
       now - 3.5 * DAY_MS,
@@ -81,7 +84,7 @@ describe('rows removed by rule', () => {
     await own.query('UPDATE inbox_floor SET floor = $1::uuid', [idAt(now - 2.5 * DAY_MS)]);
     expect(await ask()).toMatchObject({ holds: true, deltas: [] });
 
-    // Younger than that, an absence is a delta.
+    // A missing row that is younger than the floor is a delta.
     const [last, before] = [orders[4], orders[3]] as [string, string];
     await own.query(
       `DELETE FROM inbox WHERE msg_id = (SELECT msg_id FROM outbox WHERE aggregate_id = $1::uuid)`,
@@ -98,7 +101,7 @@ describe('rows removed by rule', () => {
     const agesMs = [7200_000, 3610_000, 3600_000, 60_000];
     const orders: string[] = [];
     for (const [i, age] of agesMs.entries())
-      orders.push(await charged(1_100_000 + i, now - age, idAt(now - age)));
+      orders.push(await insertCharged(1_100_000 + i, now - age, idAt(now - age)));
     expect((await ask()).holds).toBe(true);
     await expire(orders.slice(0, 2));
     expect(await ask()).toMatchObject({ holds: true, produced_intents: 4, expired_keys: 2, deltas: [] });
@@ -106,14 +109,14 @@ describe('rows removed by rule', () => {
     expect(found(await ask())).toEqual({ ghost_order: [orders[3]] });
   });
 
-  it('the TTL decides where keys expired in no order, so only younger missing keys are a delta', async () => {
+  it('the TTL decides when keys expired in any order, so only younger missing keys are a delta', async () => {
     await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
     const now = realClock.wallNowMs();
     const keyTtlMs = 3600_000;
     const orders: string[] = [];
     for (const [i, age] of [7200_000, 7000_000, 6800_000, 3000_000, 60_000].entries())
-      orders.push(await charged(1_200_000 + i, now - age, idAt(now - age)));
-    // The oldest key is still there: a backlog is worked off page by page.
+      orders.push(await insertCharged(1_200_000 + i, now - age, idAt(now - age)));
+    // The oldest key still exists: expiry works through a backlog page by page.
     await expire(orders.slice(1, 3));
     expect(found(await ask())).toEqual({ ghost_order: orders.slice(1, 3).sort() });
     expect(await ask({ keyTtlMs })).toMatchObject({
@@ -122,7 +125,7 @@ describe('rows removed by rule', () => {
       expired_keys: 2,
       deltas: [],
     });
-    // Where orders has run, its database says it.
+    // The orders service stores its TTL in the database.
     await own.query('INSERT INTO orders_key_ttl (ttl_ms) VALUES ($1)', [keyTtlMs]);
     expect(await ask()).toMatchObject({ holds: true, expired_keys: 2, deltas: [] });
     await expire([orders[3]]);

@@ -1,5 +1,5 @@
-/** `millrace reconcile` as a process: what it serves while it compares, and how many ids it lists.
- */
+/** `millrace reconcile` as a process: the metrics that it serves during a comparison, and the
+ *  number of ids that it lists. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import { withSettings } from '../../src/outbox/database/connection.ts';
@@ -15,7 +15,7 @@ const { postgres } = await sharedStack();
 const schema = `reconcile_process_${own.suffix}`;
 const pool = await openPool(withSettings(postgres, { schema }));
 await createTables(pool, schema, 'orders', 'payments');
-// Orders that nobody asked for, one of them old, charges and a message without one.
+// Orders without a request, one of them old; charges and a message without an order.
 await pool.query(
   `INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
    SELECT gen_random_uuid(), 1, 5, 'created', now() - (n / 3) * interval '2 hours' FROM generate_series(1, 3) AS n`,
@@ -37,8 +37,8 @@ const args = (address: string): readonly string[] => [
   '-json',
 ];
 
-it('reconcile serves the members of each class as soon as it is compared, and of no other class', async () => {
-  // One of the last classes; it is not answered.
+it('reconcile serves the count of each class once the class is compared, and of no other class', async () => {
+  // The query of one of the last classes gets no answer.
   gate.silenceOn('c.amount_cents IS DISTINCT FROM o.amount_cents');
   const run = startTool(own, 'reconcile', args(gate.url));
   const series = (name: string): string => `reconcile_deltas{class="${name}"}`;

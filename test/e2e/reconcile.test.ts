@@ -1,5 +1,5 @@
-/** The reconciler on a real database: its classes are the sets that an oracle in plain JavaScript
- *  finds in the same rows, and the command answers by its exit code. */
+/** The reconciler on a real database: its classes equal the sets that an oracle in plain JavaScript
+ *  finds in the same rows, and the exit code of the command reports the result. */
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -26,7 +26,7 @@ let pool: SqlPool;
 beforeAll(async () => {
   pool = await connectPool(postgres, { schema, name: 'reconcile test' });
   await createTables(pool, schema, 'orders');
-  // Without the UNIQUE of charges.order_id, so that a second charge can stand there.
+  // Without the UNIQUE of charges.order_id, so that a second charge can be inserted.
   await pool.query(
     `CREATE TABLE ${schema}.inbox (msg_id uuid PRIMARY KEY, processed_at timestamptz NOT NULL)`,
   );
@@ -53,12 +53,12 @@ interface World {
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** Every intent acknowledged, ordered and charged once. */
-function honest(intents: number): World {
+/** Returns a run in which every intent is acknowledged, ordered and charged once. */
+function cleanRun(intents: number): World {
   const world: World = { intents: [], replies: [], keys: [], orders: [], outbox: [], inbox: [], charges: [] };
   for (let intent = 0; intent < intents; intent++) {
     const [key, orderId, msgId] = [randomUUID(), randomUUID(), randomUUID()];
-    // Blanks and the order of names are part of the stored answer.
+    // Whitespace and the order of names are part of the stored response.
     const body = `{"status":"created",  "order_id":"${orderId}"}`;
     const [account, amount] = [intent % 3, 100 + intent];
     world.intents.push({ intent, key, account, amount });
@@ -73,7 +73,7 @@ function honest(intents: number): World {
   return world;
 }
 
-/** Ways in which a run goes wrong; `at` picks the row. */
+/** Faults of a run; `at` picks the row. */
 const FAULTS: Readonly<Record<string, (world: World, at: number) => void>> = {
   loseOrder: (w, at) => void w.orders.splice(at % w.orders.length, 1),
   loseKey: (w, at) => void w.keys.splice(at % w.keys.length, 1),
@@ -167,7 +167,7 @@ function ledgerOf(world: World): LedgerEntry[] {
   ];
   for (const { intent, key, account, amount } of world.intents) {
     entries.push({ type: 'intent', intent, key, account_id: account, amount_cents: amount, due_ms: 0 });
-    // What settles nothing must not be taken for an answer.
+    // Entries that settle nothing must not count as an answer.
     entries.push({ type: 'failure', intent, kind: 'first', error: 'ECONNRESET' });
     entries.push({
       type: 'reply',
@@ -190,7 +190,7 @@ function groupBy<T>(all: readonly T[], keyOf: (one: T) => string): Map<string, T
   return groups;
 }
 
-/** The same classes, written from the requirements in another language. */
+/** Computes the same classes in JavaScript, from the requirements. */
 function oracle(w: World, hasLedger: boolean): Record<string, string[]> {
   const found = new Map<string, Set<string>>();
   const add = (name: string, id: string): void =>
@@ -211,17 +211,18 @@ function oracle(w: World, hasLedger: boolean): Record<string, string[]> {
     const replies = w.replies.filter((reply) => reply.intent === intent);
     const good = replies.filter(({ status }) => status >= 200 && status < 300);
     const answers = new Set(good.map(({ status, sha256: body }) => `${status} ${body}`));
-    const kept = stored.get(key);
-    if (good.length > 0 && kept === undefined) add('lost_order', key);
+    const storedKey = stored.get(key);
+    if (good.length > 0 && storedKey === undefined) add('lost_order', key);
     if (good.length > 0 && (answers.size > 1 || replies.length > good.length)) add('differing_replies', key);
     if (good.length === 0 && replies.length > 0) continue;
-    if (kept === undefined) continue;
-    explained.add(kept.orderId);
-    const made = order.get(kept.orderId);
+    if (storedKey === undefined) continue;
+    explained.add(storedKey.orderId);
+    const made = order.get(storedKey.orderId);
     if (made !== undefined && (made.account !== account || made.amount !== amount))
-      add('order_amount_differs', kept.orderId);
+      add('order_amount_differs', storedKey.orderId);
     const first = [...answers].sort()[0];
-    if (first !== undefined && first !== `${kept.code} ${sha256(kept.body)}`) add('reply_not_stored', key);
+    if (first !== undefined && first !== `${storedKey.code} ${sha256(storedKey.body)}`)
+      add('reply_not_stored', key);
   }
   for (const { orderId, amount } of w.orders) {
     if (!explained.has(orderId)) add('ghost_order', orderId);
@@ -266,8 +267,8 @@ const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconcili
   compared(hasLedger ? [ledgerOf(world)] : [], idsMax);
 
 describe('reconcile function', () => {
-  it.each([true, false])('reconcile finds nothing in an honest run (ledger: %s)', async (hasLedger) => {
-    const world = honest(50);
+  it.each([true, false])('reconcile finds nothing in a clean run (ledger: %s)', async (hasLedger) => {
+    const world = cleanRun(50);
     await store(world);
     expect(await ask(world, hasLedger)).toMatchObject({
       holds: true,
@@ -282,7 +283,7 @@ describe('reconcile function', () => {
   });
 
   itFull.each(Object.keys(FAULTS))('reconcile names exactly the rows of one fault: %s', async (fault) => {
-    const world = honest(12);
+    const world = cleanRun(12);
     FAULTS[fault]?.(world, 5);
     await store(world);
     const expected = oracle(world, true);
@@ -300,7 +301,7 @@ describe('reconcile function', () => {
     });
     await fc.assert(
       fc.asyncProperty(faults, fc.boolean(), async (some, hasLedger) => {
-        const world = honest(12);
+        const world = cleanRun(12);
         for (const [fault, at] of some) FAULTS[fault]?.(world, at);
         await store(world);
         const result = await ask(world, hasLedger);
@@ -315,7 +316,7 @@ describe('reconcile function', () => {
   itFull(
     'reconcile counts an order with two charges once, where no UNIQUE stopped the second charge',
     async () => {
-      const world = honest(3);
+      const world = cleanRun(3);
       world.charges.push(pick(world.charges, 1));
       await store(world);
       const result = await ask(world, true);
@@ -325,7 +326,7 @@ describe('reconcile function', () => {
   );
 
   itFull('reconcile does not report inbox rows that expired as missing', async () => {
-    const world = honest(10);
+    const world = cleanRun(10);
     world.inbox = world.inbox.filter(({ at }) => at >= 6);
     await store(world);
     expect((await ask(world, true)).holds).toBe(true);
@@ -337,7 +338,7 @@ describe('reconcile function', () => {
   itFull(
     'an expired idempotency key is no delta, and a key that is missing before its TTL is a delta',
     async () => {
-      const world = honest(10);
+      const world = cleanRun(10);
       const old = world.keys.slice(0, 3).map(({ orderId }) => orderId);
       world.keys.splice(0, 3);
       await store(world);
@@ -345,10 +346,10 @@ describe('reconcile function', () => {
         `UPDATE orders SET created_at = now() - interval '2 days' WHERE order_id = ANY ($1::uuid[])`,
         [old.slice(0, 2)],
       );
-      // The keys that are left are older than the third order by more than the margin.
+      // The remaining keys are older than the third order by more than the margin.
       await pool.query("UPDATE idempotency_keys SET created_at = now() - interval '1 hour'");
       // Without a ledger the stored keys are the intents: the counts differ, and one order has no
-      // reason.
+      // key.
       expect(found(await ask(world, false))).toEqual({ ghost_order: [old[2]] });
       const entries = ledgerOf(world).map((entry) =>
         entry.type === 'intent' && entry.intent < 2 ? { ...entry, due_ms: -2 * 86_400_000 } : entry,
@@ -363,7 +364,7 @@ describe('reconcile function', () => {
   itFull(
     'reconcile reports an order whose record is parked, and counts suppressed and parked records',
     async () => {
-      const world = honest(4);
+      const world = cleanRun(4);
       const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
         string,
         string,
@@ -385,8 +386,8 @@ describe('reconcile function', () => {
     },
   );
 
-  itFull('reconcile counts all rows and lists only as many ids as asked for', async () => {
-    const world = honest(30);
+  itFull('reconcile counts all rows and lists only the requested number of ids', async () => {
+    const world = cleanRun(30);
     world.charges = [];
     await store(world);
     const { deltas } = await ask(world, true, 3);
@@ -398,7 +399,7 @@ describe('reconcile function', () => {
   itFull(
     'reconcile reports a second charge that only the constraint stopped, if payments recorded it',
     async () => {
-      const world = honest(4);
+      const world = cleanRun(4);
       await store(world);
       expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
       const orderId = world.orders[1]?.orderId as string;
@@ -418,9 +419,9 @@ describe('reconcile function', () => {
   itFull(
     'reconcile reads a number of rows in proportion to the orders, also on tables without statistics',
     async () => {
-      /** Rows that the server looked at. */
+      /** Number of rows that the server reads. */
       const costOf = async (intents: number): Promise<number> => {
-        const world = honest(intents);
+        const world = cleanRun(intents);
         const entries = ledgerOf({ ...world, replies: [] });
         world.replies.forEach((reply) => {
           entries.push({ type: 'reply', kind: 'first', replayed: false, latency_ms: 1, ...reply });
@@ -433,8 +434,8 @@ describe('reconcile function', () => {
       };
       const half = await costOf(15_000);
       const whole = await costOf(30_000);
-      // A loop over one table inside another would look at 10^9 pairs, and at four times as many
-      // for twice the rows.
+      // A nested loop over two tables would read 10^9 pairs, and four times as many for twice the
+      // rows.
       expect(whole).toBeLessThan(30_000 * 1000);
       expect(whole).toBeLessThan(half * 2.5);
     },
@@ -442,7 +443,7 @@ describe('reconcile function', () => {
 
   describe('reconcile during load', () => {
     const SETTLE_MS = 600_000;
-    /** Rows of orders that were committed and have not come any further. */
+    /** Rows of orders that were committed, but neither published nor charged. */
     const inFlight = (world: World): World => ({ ...world, inbox: [], charges: [], outbox: pending(world) });
     const pending = (world: World) => world.outbox.map((row) => ({ ...row, published: false }));
     const together = (a: World, b: World): World => {
@@ -454,11 +455,11 @@ describe('reconcile function', () => {
       ) as unknown as World;
     };
 
-    /** Reconciles tables and a ledger that change between the first comparison and the end of the
-     *  settle window. */
-    async function whileLoadRuns(before: World, told: World, after: World) {
+    /** Reconciles while the tables and the ledger change between the first comparison and the end
+     *  of the settle window. */
+    async function whileLoadRuns(before: World, inLedger: World, after: World) {
       await store(before);
-      let ledger = ledgerOf(told);
+      let ledger = ledgerOf(inLedger);
       const waits: number[] = [];
       const result = await reconcile({
         pool,
@@ -473,7 +474,7 @@ describe('reconcile function', () => {
             'SELECT order_id, created_at FROM orders',
           );
           await store(after);
-          // Rows that existed before keep their time.
+          // Rows that existed before keep their creation time.
           for (const { order_id, created_at } of rows) {
             await pool.query('UPDATE orders SET created_at = $2 WHERE order_id = $1', [order_id, created_at]);
             await pool.query('UPDATE outbox SET created_at = $2 WHERE aggregate_id = $1', [
@@ -487,10 +488,10 @@ describe('reconcile function', () => {
       return { result, waits };
     }
 
-    it('an order in flight is no delta, and an order that begins meanwhile is left out', async () => {
-      const [old, young, next] = [honest(5), honest(3), honest(2)];
+    it('an order in flight is no delta, and an order that starts during the comparison is left out', async () => {
+      const [old, young, next] = [cleanRun(5), cleanRun(3), cleanRun(2)];
       const settled = together(old, young);
-      // The client has not written down what it sent last.
+      // The client has not yet written its last requests to the ledger.
       const { result, waits } = await whileLoadRuns(
         together(old, inFlight(young)),
         old,
@@ -508,11 +509,11 @@ describe('reconcile function', () => {
     });
 
     it('an order that is never charged is a delta, however young it was', async () => {
-      const [old, lost] = [honest(5), honest(1)];
-      const told = together(old, lost);
+      const [old, lost] = [cleanRun(5), cleanRun(1)];
+      const inLedger = together(old, lost);
       const { result } = await whileLoadRuns(
         together(old, inFlight(lost)),
-        told,
+        inLedger,
         together(old, inFlight(lost)),
       );
       expect(result.holds).toBe(false);
@@ -523,7 +524,7 @@ describe('reconcile function', () => {
     });
 
     it('reconcile reports an old difference without a wait', async () => {
-      const world = honest(3);
+      const world = cleanRun(3);
       world.charges.pop();
       world.inbox.pop();
       await store(world);
@@ -543,8 +544,8 @@ describe('reconcile function', () => {
   });
 
   it('reconcile judges only rows of the given time range', async () => {
-    const world = honest(4);
-    const [kept] = world.charges.splice(0, 2);
+    const world = cleanRun(4);
+    const [uncharged] = world.charges.splice(0, 2);
     await store(world);
     const days = async (table: string, column: string, id: string, ago: number): Promise<void> => {
       await pool.query(
@@ -567,13 +568,13 @@ describe('reconcile function', () => {
     const yesterday = new Date(realClock.wallNowMs() - 86_400_000);
     const [before, since] = [await judge(undefined, yesterday), await judge(yesterday)];
     expect(before).toMatchObject({ produced_intents: 1, distinct_orders: 1, distinct_charges: 0 });
-    expect(found(before)['order_without_charge']).toEqual([kept?.orderId]);
+    expect(found(before)['order_without_charge']).toEqual([uncharged?.orderId]);
     expect(since).toMatchObject({ produced_intents: 3, distinct_orders: 3, distinct_charges: 2 });
     expect(found(since)['order_without_charge']).toEqual([world.orders[1]?.orderId]);
   });
 
   itFull('reconcile refuses a ledger that was assembled from parts', async () => {
-    const world = honest(3);
+    const world = cleanRun(3);
     await store(world);
     for (const change of [
       (entries: LedgerEntry[]) => entries.filter((one) => one.type !== 'intent'),
@@ -588,7 +589,7 @@ describe('reconcile function', () => {
 
 describe('millrace reconcile', () => {
   const ledger = join(dir, 'ledger.jsonl');
-  const world = honest(5);
+  const world = cleanRun(5);
   beforeEach(async () => {
     writeFileSync(ledger, ledgerOf(world).map(ledgerLine).join(''));
     await store(world);
@@ -599,10 +600,10 @@ describe('millrace reconcile', () => {
     return { code: await one.code, stdout: one.world.stdout(), stderr: one.world.stderr() };
   }
 
-  it('millrace reconcile prints the counts of an honest run and ends with 0', async () => {
+  it('millrace reconcile prints the counts of a clean run and ends with 0', async () => {
     const { code, stdout } = await run(`-ledger=${ledger}`);
     expect(stdout).toMatch(
-      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\njudged +rows up to /,
+      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\ncompared +rows up to /,
     );
     expect(code).toBe(0);
   });
@@ -623,42 +624,47 @@ describe('millrace reconcile', () => {
     });
   });
 
-  itFull('millrace reconcile names what is missing in one line and with the right exit code', async () => {
-    const lines = async (args: readonly string[]): Promise<readonly [number, string]> => {
-      const one = start(command, args);
-      const code = await one.code;
-      const said = one.world
-        .stderr()
-        .split('\n')
-        .filter((line) => line.startsWith('error:'));
-      expect(said).toHaveLength(1);
-      return [code, said[0] as string];
-    };
-    const [gone, why] = await lines(['-postgres=postgres://me:secret@127.0.0.1:1/none']);
-    expect(gone).toBe(3);
-    expect(why).toMatch(/not reachable/);
-    expect(why).not.toContain('secret');
-    expect((await lines([`-postgres=${postgres}`, '-schema=no_such_schema']))[0]).toBe(3);
-    expect((await lines([`-postgres=${postgres}`, '-schema=x"y']))[0]).toBe(2);
-    expect(await lines([`-postgres=${postgres}`, '-from=yesterday'])).toEqual([
-      2,
-      expect.stringContaining('-from=yesterday is not a time'),
-    ]);
-    const swapped = ['-from=2026-01-02T00:00:00Z', '-to=2026-01-01T00:00:00Z'];
-    expect(await lines([`-postgres=${postgres}`, ...swapped])).toEqual([
-      2,
-      expect.stringContaining('-from is later than -to'),
-    ]);
-    expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(2);
-    expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
-      2,
-      expect.stringContaining('none'),
-    ]);
-    expect((await lines([`-postgres=${postgres}`, `-ledger=${dir}`]))[0]).toBe(2);
-    writeFileSync(ledger, 'not a ledger\n');
-    expect(await lines([`-postgres=${postgres}`, `-schema=${schema}`, `-ledger=${ledger}`])).toEqual([
-      2,
-      expect.stringContaining('line 1'),
-    ]);
-  });
+  itFull(
+    'millrace reconcile names a missing or invalid input in one line and with the right exit code',
+    async () => {
+      const lines = async (args: readonly string[]): Promise<readonly [number, string]> => {
+        const one = start(command, args);
+        const code = await one.code;
+        const errors = one.world
+          .stderr()
+          .split('\n')
+          .filter((line) => line.startsWith('error:'));
+        expect(errors).toHaveLength(1);
+        return [code, errors[0] as string];
+      };
+      const [gone, why] = await lines(['-postgres=postgres://me:secret@127.0.0.1:1/none']);
+      expect(gone).toBe(3);
+      expect(why).toMatch(/not reachable/);
+      expect(why).not.toContain('secret');
+      expect((await lines([`-postgres=${postgres}`, '-schema=no_such_schema']))[0]).toBe(3);
+      expect((await lines([`-postgres=${postgres}`, '-schema=x"y']))[0]).toBe(2);
+      expect(await lines([`-postgres=${postgres}`, '-from=yesterday'])).toEqual([
+        2,
+        expect.stringContaining('-from=yesterday is not a time'),
+      ]);
+      const swapped = ['-from=2026-01-02T00:00:00Z', '-to=2026-01-01T00:00:00Z'];
+      expect(await lines([`-postgres=${postgres}`, ...swapped])).toEqual([
+        2,
+        expect.stringContaining('-from is later than -to'),
+      ]);
+      expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(
+        2,
+      );
+      expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
+        2,
+        expect.stringContaining('none'),
+      ]);
+      expect((await lines([`-postgres=${postgres}`, `-ledger=${dir}`]))[0]).toBe(2);
+      writeFileSync(ledger, 'not a ledger\n');
+      expect(await lines([`-postgres=${postgres}`, `-schema=${schema}`, `-ledger=${ledger}`])).toEqual([
+        2,
+        expect.stringContaining('line 1'),
+      ]);
+    },
+  );
 });

@@ -1,5 +1,5 @@
-/** The registry's bench in its smoke form: every part runs, every answer is checked, and each goal
- *  has its figure. */
+/** Smoke run of the registry bench: every part runs, every answer is checked, and each goal has its
+ *  figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';

@@ -1,4 +1,5 @@
-/** Registry clients of others over TLS, with a name and a password, under rules. */
+/** Registry clients of other projects over TLS, with a user name and a password, under access
+ *  rules. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -58,7 +59,8 @@ describe.each(['confluent', 'kafkajs', 'python'] as const)('%s', (name) => {
 
   it('a client registers and encodes with the right to write, and decodes with the right to read', async () => {
     const writer = client(name, 'writer');
-    // What @kafkajs does when it finds no level needs a right that the next client has not.
+    // @kafkajs sets a compatibility level if it finds none, which needs a right that this user
+    // lacks. Another client registers the schema.
     const { id } = await client('confluent', 'writer').ask<Found>('register', request);
     expect((await writer.ask<Found>('latest', request)).id).toBe(id);
     const encoding = { schemaType: 'AVRO', topic: name, schema: { ...request }, schemaId: id, value };

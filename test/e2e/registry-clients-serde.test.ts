@@ -1,9 +1,8 @@
-/** What one client writes another one reads: bytes through the embedded Kafka, Avro and Protobuf,
- *  with references.
+/** Interoperability of clients: each reads from the embedded Kafka what the others wrote, in Avro
+ *  and Protobuf, with references.
  *
- *  What the clients themselves cannot do is not asked of them: @kafkajs writes no message indexes
- *  and reads only the first message of a file (its issue 248), and has no well-known types.
- */
+ *  The tests leave out the gaps of a client: @kafkajs writes no message indexes, reads only the
+ *  first message of a file (its issue 248), and has no well-known types. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { append, createTopics, TopicReader } from '../../src/demo/contracts/topic.ts';
 import {
@@ -31,7 +30,7 @@ const order = (n: number, cents: (value: number) => unknown) => ({
     { sku: 'ключ 🔑', qty: -7, price: { cents: cents(-5), currency: 'USD' } },
   ],
 });
-/** JSON has 64-bit integers as numbers in Avro, as text in Protobuf. */
+/** JSON has 64-bit integers as numbers for Avro, as text for Protobuf. */
 const VALUES = {
   AVRO: [0, 1, 2].map((n) => order(n, (value) => value)),
   PROTOBUF: [0, 1, 2].map((n) => ({ ...order(n, String), status: 'STATUS_PAID' })),
@@ -56,7 +55,8 @@ beforeAll(async () => {
     `-schemas-topic=_schemas_clients_${own.suffix}`,
     '-listen=127.0.0.1:0',
     '-wire=8',
-    // A broker that is silent for a second makes a read wait, not refuse what is not there.
+    // If the broker is silent for a second, a read waits instead of answering that a schema does
+    // not exist.
     '-stale-reads=refuse',
   ];
   url = `http://${await startRegistry(own, [...settings]).ready()}`;
@@ -66,8 +66,8 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all([...clients.values()].map((one) => one.close())));
 
-/** Sends values through Kafka and gives back what was read there. */
-async function through(topic: string, values: readonly Encoded[]): Promise<Buffer[]> {
+/** Sends values through Kafka and returns the values that were read there. */
+async function viaKafka(topic: string, values: readonly Encoded[]): Promise<Buffer[]> {
   await append(
     brokers,
     topic,
@@ -96,7 +96,7 @@ describe('Avro with a reference', () => {
   const references = [{ name: 'shop.common.Money', subject: 'avro-money', version: 1 }];
   const schema = { schemaType, schema: ORDER.AVRO, references };
 
-  it('every client reads what every client wrote', async () => {
+  it('every client reads the records of every client', async () => {
     await client('python').ask('register', { subject: 'avro-money', schemaType, schema: MONEY.AVRO });
     const topic = await topicOf('avro');
     const written: Encoded[] = [];
@@ -112,10 +112,10 @@ describe('Avro with a reference', () => {
         expected.push(value);
       }
     }
-    // One content, one id, one encoding.
+    // Equal content has one id and one encoding.
     const bytes = written.map((one) => one.bytes);
     expect(new Set(bytes).size).toBe(VALUES.AVRO.length);
-    const records = await through(topic, written);
+    const records = await viaKafka(topic, written);
     expect(records.map((record) => record.toString('base64'))).toEqual(bytes);
     for (const reader of ['confluent', 'kafkajs', 'python', 'millrace'] as const) {
       const values: unknown[] = [];
@@ -140,7 +140,7 @@ describe('Avro with a reference', () => {
       schema,
       value,
     });
-    // The readers of these two clients take one self-contained text.
+    // The readers of these two clients need one self-contained text.
     const readerSchema = schemaText('order-2.avsc').replace('"shop.common.Money"', MONEY.AVRO);
     const evolved = { schemaType, schema: schemaText('order-2.avsc'), references };
     const read = { ...value, note: '' };
@@ -199,7 +199,7 @@ describe('Protobuf with an import', () => {
     return values;
   }
 
-  it('every client reads what every client wrote, except for what @kafkajs leaves out', async () => {
+  it('every client reads the records of every client that writes message indexes', async () => {
     const topic = await topicOf('proto');
     const message = 'shop.orders.Order';
     const written: Encoded[] = [];
@@ -215,11 +215,10 @@ describe('Protobuf with an import', () => {
         expected.push(value);
       }
     }
-    // One compiled descriptor, one id; our own client registered the text that it was compiled
-    // from.
+    // A compiled descriptor has one id; our own client registered its source text.
     const ids = written.map(({ bytes }) => Buffer.from(bytes, 'base64').readUInt32BE(1));
     expect(new Set(ids.slice(0, 2 * VALUES.PROTOBUF.length)).size).toBe(1);
-    const records = await through(topic, written);
+    const records = await viaKafka(topic, written);
     for (const reader of ['confluent', 'kafkajs', 'python', 'millrace'] as const)
       expect(await readBy(reader, topic, message, records), reader).toEqual(expected);
   });

@@ -1,5 +1,5 @@
-/** Registry clients of others, as their users run them: register, look up, evolve, be refused,
- *  delete. */
+/** Registry clients of other projects, as their users run them: register, look up, evolve, get a
+ *  refusal, delete. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -23,7 +23,7 @@ interface Format {
   readonly order: string;
   readonly evolved: string;
   readonly breaking: string;
-  /** What an order calls the money it refers to. */
+  /** Name by which an order refers to the money schema. */
   readonly reference: string;
 }
 
@@ -54,7 +54,7 @@ interface Found {
   readonly references?: readonly object[];
 }
 
-/** The error number of an incompatible schema in each generation of the wire. */
+/** Error number of an incompatible schema in each generation of the wire protocol. */
 const WIRES = [
   { wire: '7', incompatible: 409 },
   { wire: '8', incompatible: 40901 },
@@ -113,7 +113,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(refused).toMatchObject({ status: 404, code: 40403 });
       });
 
-      it('a client registers a compatible version, and is refused an incompatible one', async () => {
+      it('a client registers a compatible version, and is refused an incompatible version', async () => {
         const level = await client(name).ask('setLevel', { subject, level: 'FULL' });
         expect(JSON.stringify(level)).toContain('FULL');
         expect(await client(name).ask('level', { subject })).toBe('FULL');
@@ -133,7 +133,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(await client(name).ask('versions', { subject })).toEqual([1, 2]);
       });
 
-      it('a client deletes softly and then permanently, but never what another schema refers to', async () => {
+      it('a client deletes softly and then permanently, but never a schema that another one refers to', async () => {
         const needed = await client(name).refused('deleteVersion', { subject: moneySubject, version: 1 });
         expect(needed).toMatchObject({ status: 422, code: 42206 });
         const early = await client(name).refused('deleteVersion', { subject, version: 2, permanent: true });
@@ -146,7 +146,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(await client(name).ask('version', { subject, version: 2, deleted: true })).toMatchObject({
           id,
         });
-        // Consumers still decode what was written with it.
+        // Consumers can still decode the records of that version.
         expect((await client(name).ask<Found>('byId', { subject, id })).schema).toContain('note');
         expect(await client(name).ask('deleteVersion', { subject, version: 2, permanent: true })).toBe(2);
         expect(await client(name).refused('version', { subject, version: 2, deleted: true })).toMatchObject({
@@ -178,7 +178,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(other.type).toBe('ConfluentSchemaRegistryCompatibilityError');
       });
 
-      it('the @kafkajs client registers a new version, and is refused an incompatible one', async () => {
+      it('the @kafkajs client registers a new version, and is refused an incompatible version', async () => {
         const { id } = await client('kafkajs').ask<Found>('register', of(format.evolved));
         expect(await client('kafkajs').ask('latest', { subject })).toEqual({ id });
         const refused = await client('kafkajs').refused('register', of(format.breaking));
@@ -190,7 +190,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     });
   });
 
-  it('the registry gives one id to one content, whichever client registers it', async () => {
+  it('the registry gives equal content one id, whichever client registers it', async () => {
     const ids = new Set<number>();
     for (const one of clients.values()) {
       const { id } = await one.ask<Found>('register', {
@@ -203,7 +203,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     expect(ids.size).toBe(1);
   });
 
-  it('the registry treats a compiled descriptor as the text it was compiled from', async () => {
+  it('the registry treats a compiled descriptor like its source text', async () => {
     const topic = `compiled-${wire}`;
     const value = { cents: '5', currency: 'EUR' };
     const request = {

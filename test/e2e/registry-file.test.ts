@@ -1,4 +1,4 @@
-/** A process that appends to a registry file and compacts it, killed again and again. */
+/** A process that appends to a registry file and compacts it is killed again and again. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { REGISTRY_LOG_FILE } from '../../src/registry/store/file/log.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const KEYS = 5;
 const KILLS = 10;
@@ -23,15 +23,16 @@ interface Line {
   readonly warning?: string;
 }
 
-/** Runs the process and kills it once it has reported `appends` appends. */
-async function killed(appends: number) {
+/** Runs the worker, kills it once it has reported `appends` appends, and returns its last
+ *  report. */
+async function runAndKill(appends: number) {
   const child = spawn(process.execPath, [worker, join(projectRoot, 'dist'), dir, String(KEYS)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const ended = once(child, 'exit');
   const run = { found: {} as Readonly<Record<string, number>>, settled: 0, compactions: 0, warnings: 0 };
   let seen = 0;
-  // What the process reported before it died is read to the end.
+  // Reads all lines that the process wrote before it died.
   for await (const text of createInterface({ input: child.stdout })) {
     const line = JSON.parse(text) as Line;
     if (line.found !== undefined) run.found = line.found;
@@ -45,7 +46,7 @@ async function killed(appends: number) {
   return run;
 }
 
-/** The last number under each key after so many appends. */
+/** Last number of each key after this many appends. */
 const heldAfter = (appends: number): Record<string, number> => {
   const held: Record<string, number> = {};
   for (let i = Math.max(1, appends - KEYS + 1); i <= appends; i++) held[`k${i % KEYS}`] = i;
@@ -56,7 +57,7 @@ it('a registry file whose process is killed during appends and compactions holds
   let settled = 0;
   let compactions = 0;
   for (let kill = 0; kill < KILLS; kill++) {
-    const run = await killed(20 + ((kill * 37) % 53));
+    const run = await runAndKill(20 + ((kill * 37) % 53));
     // The append that was in flight may have been written to its end.
     expect([heldAfter(settled), heldAfter(settled + 1)]).toContainEqual(run.found);
     expect(run.warnings).toBe(0);

@@ -1,5 +1,5 @@
-/** A registry whose store takes no more: reads and readiness go on, writes are refused and said to
- *  be. */
+/** A registry whose store cannot grow: reads and readiness continue, writes fail, and a metric
+ *  reports it. */
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { scrape } from '../fixtures/metrics.ts';
@@ -7,7 +7,7 @@ import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 
 const own = launcher();
-/** KiB that a file of this process may have. */
+/** Largest size of a file of this process, in KiB. */
 const FILE_KIB_MAX = 300;
 const TYPE = { 'content-type': 'application/vnd.schemaregistry.v1+json' };
 

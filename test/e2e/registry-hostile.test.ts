@@ -1,16 +1,16 @@
-/** Large schemas on the thread that checks them: what ends a check, and a registry that is asked
- *  for /health meanwhile. */
+/** Large schemas on the checker thread: the limits that end a check, and /health of a registry
+ *  meanwhile. */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, expect, it } from 'vitest';
 import { bench, hostileSchemas } from '../../bench/hostile.ts';
-import type { Source } from '../../src/registry/worker/source.ts';
+import type { SchemaSource } from '../../src/registry/worker/judge.ts';
 import type * as thread from '../../src/registry/worker/thread.ts';
 import { packageRoot } from '../../src/shell/package.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 import { realClock } from '../wait.ts';
 
-// A thread starts from a compiled file.
+// The thread runs a compiled file.
 const compiled = pathToFileURL(join(packageRoot(), 'dist/src/registry/worker/thread.js')).href;
 const { CheckThread } = (await import(compiled)) as typeof thread;
 
@@ -18,20 +18,20 @@ const open: thread.CheckThread[] = [];
 afterEach(async () => {
   for (const one of open.splice(0)) await one.close();
 });
-function started(mostMs = 60_000): thread.CheckThread {
-  const one = new CheckThread(mostMs, realClock);
+function openThread(timeoutMs = 60_000): thread.CheckThread {
+  const one = new CheckThread(timeoutMs, realClock);
   open.push(one);
   return one;
 }
 
-const sourceOf = (text: string, format: Source['format'] = 'JSON'): Source => ({
+const sourceOf = (text: string, format: SchemaSource['format'] = 'JSON'): SchemaSource => ({
   format,
   text,
   references: [],
   lenient: false,
   normalize: false,
 });
-const parse = (text: string, limitMs = 60_000): thread.Job => ({
+const parse = (text: string, limitMs = 60_000): thread.TaskRequest => ({
   task: { kind: 'text', source: 0, forms: [] },
   sources: [sourceOf(text)],
   steps: 1_000_000,
@@ -39,8 +39,8 @@ const parse = (text: string, limitMs = 60_000): thread.Job => ({
 });
 const ring = hostileSchemas(1).find(({ format }) => format === 'PROTOBUF');
 
-it('a check on the thread gives the same answer as one on the same thread', async () => {
-  const one = started();
+it('the checker thread gives the same answers as a check on the calling thread', async () => {
+  const one = openThread();
   const { reply } = await one.run(parse('{ "type": "string" }'));
   expect(reply).toEqual({ steps: 0, result: { kind: 'text', text: '{"type":"string"}', forms: [] } });
   const bad = await one.run(parse('{"type":1}'));
@@ -78,8 +78,8 @@ it('a check on the thread gives the same answer as one on the same thread', asyn
   });
 });
 
-it('a check that exceeds its time is terminated, and a new thread runs the next one', async () => {
-  const one = started(1_234);
+it('a check that exceeds its time is terminated, and a new thread runs the next check', async () => {
+  const one = openThread(1_234);
   const text = ring?.text(0) as string;
   const sources = Array.from({ length: 40 }, (_, i) => sourceOf(text.replace('M0', `N${i}`), 'PROTOBUF'));
   const against = sources.map((_, source) => ({ version: source + 1, format: 'PROTOBUF', source }));
@@ -101,17 +101,17 @@ it('a check that exceeds its time is terminated, and a new thread runs the next 
   expect((await one.run(parse('true'))).reply.result).toMatchObject({ text: 'true' });
 });
 
-it('no more checks wait for the thread than the limit, and the waiting ones are run', async () => {
-  const one = started();
-  const asked = Array.from({ length: 40 }, () => one.run(parse('true')));
-  const settled = await Promise.allSettled(asked);
+it('checks above the limit of waiting checks are refused, and the waiting checks run', async () => {
+  const one = openThread();
+  const checks = Array.from({ length: 40 }, () => one.run(parse('true')));
+  const settled = await Promise.allSettled(checks);
   const refused = settled.filter(({ status }) => status === 'rejected');
   expect(settled.filter(({ status }) => status === 'fulfilled')).toHaveLength(32);
   expect(refused[0]).toMatchObject({ reason: { code: 'checks_busy' } });
   expect(refused).toHaveLength(8);
 });
 
-it('a check that waited longer than its time limit is refused, and the next one is run', async () => {
+it('a check that waited longer than its time limit is refused, and the next check runs', async () => {
   let now = 0;
   const one = new CheckThread(1_000, { ...realClock, monotonicMs: () => now });
   open.push(one);
@@ -127,14 +127,14 @@ it('a check that waited longer than its time limit is refused, and the next one 
 });
 
 it('a closed thread refuses new and waiting checks', async () => {
-  const one = started();
+  const one = openThread();
   const waiting = one.run(parse('true'));
   await one.close();
   await expect(one.run(parse('true'))).rejects.toMatchObject({ code: 'store_failed' });
   await waiting.catch((thrown) => expect(thrown).toMatchObject({ code: 'store_failed' }));
 });
 
-it('the bench sends hostile schemas to a registry, checks each answer, and measures /health beside them', async () => {
+it('the bench sends hostile schemas to a registry, checks each answer, and measures /health meanwhile', async () => {
   const closers: Array<() => Promise<void> | void> = [];
   const results = await bench.run(smokeContext({ onClose: (close) => void closers.push(close) }));
   for (const close of closers) await close();

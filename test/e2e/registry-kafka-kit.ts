@@ -1,4 +1,5 @@
-/** Real registry processes on one topic, and an independent look at what stands in it. */
+/** Test kit: real registry processes on one topic, and an independent reader that verifies the
+ *  topic. */
 import { expect } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BrokerDriver } from '../../src/io/kafka/port.ts';
@@ -12,12 +13,12 @@ const driver: BrokerDriver =
     ? (await import('../../src/io/kafka/node-rdkafka/driver.ts')).nodeRdkafkaDriver
     : (await import('../../src/io/kafka/librdkafka.ts')).librdkafkaDriver;
 
-const ASKED_MS_MAX = 200_000;
+const REQUEST_MS_MAX = 200_000;
 
 export interface Answer {
   readonly status: number;
   readonly body: unknown;
-  /** It says itself that it may be old. */
+  /** True if the answer itself reports that it may be stale. */
   readonly isStale: boolean;
 }
 
@@ -33,7 +34,7 @@ export class Instance {
     return this.process.log();
   }
 
-  /** What it logged; what is no line of a log is left out. */
+  /** Returns the entries of its log; other lines are left out. */
   lines(): Array<{ readonly time: number; readonly msg: string }> {
     return this.log()
       .split('\n')
@@ -42,7 +43,7 @@ export class Instance {
       .map(({ time, msg }) => ({ time: Date.parse(time), msg }));
   }
 
-  /** How often it took over. */
+  /** Returns how often it became the leader. */
   terms(): number {
     return this.log().split('this instance leads:').length - 1;
   }
@@ -52,7 +53,12 @@ export class Instance {
     return this;
   }
 
-  async ask(method: string, path: string, body?: unknown, timeoutMs: number = ASKED_MS_MAX): Promise<Answer> {
+  async ask(
+    method: string,
+    path: string,
+    body?: unknown,
+    timeoutMs: number = REQUEST_MS_MAX,
+  ): Promise<Answer> {
     const response = await fetch(this.url + path, {
       method,
       headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
@@ -64,8 +70,7 @@ export class Instance {
     return { status: response.status, body: answer, isStale };
   }
 
-  /** The first answer that does not say itself that it may be old: a broker may be silent for a
-   *  while. */
+  /** Returns the first answer that is not marked as stale: a broker may be silent for a while. */
   read(path: string): Promise<Answer> {
     return until('an answer that is not stale', async () => {
       const answer = await this.ask('GET', path);
@@ -73,12 +78,12 @@ export class Instance {
     });
   }
 
-  /** The id, or undefined where the registry did not say that it kept it. */
+  /** Returns the id, or undefined if the registry did not acknowledge the registration. */
   async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
     const answer = await this.ask('POST', path, { schema }, timeoutMs).catch((thrown) => String(thrown));
-    const isKept = typeof answer !== 'string' && answer.status === 200;
-    return isKept ? (answer.body as { id: number }).id : undefined;
+    const isAcknowledged = typeof answer !== 'string' && answer.status === 200;
+    return isAcknowledged ? (answer.body as { id: number }).id : undefined;
   }
 }
 
@@ -97,7 +102,7 @@ export async function startInstances(
   return Promise.all(all.map((one) => one.ready()));
 }
 
-/** The one that took over last. */
+/** Returns the instance that became the leader last. */
 export function leaderOf(instances: readonly Instance[]): Instance {
   const last = (one: Instance): number =>
     one.lines().findLast(({ msg }) => msg.startsWith('this instance leads:'))?.time ?? 0;
@@ -108,7 +113,7 @@ export function leaderOf(instances: readonly Instance[]): Instance {
 export const recordSchema = (name: string): string =>
   JSON.stringify({ type: 'record', name, fields: [{ name: 'f', type: 'int' }] });
 
-export interface Kept {
+export interface StoredVersion {
   readonly subject: string;
   readonly version: number;
   readonly id: number;
@@ -145,10 +150,10 @@ async function rowsOf(
   }
 }
 
-/** Reads the topic without the registry's code and checks what must hold of it: no key of a version
- *  ever had two contents, no id two schemas, versions are dense, and a reader of uncommitted rows
- *  ends with the same. */
-export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
+/** Reads the topic without the registry's code and verifies its invariants: a version never changes
+ *  its schema, an id has one schema, versions are dense, and a reader of uncommitted rows ends with
+ *  the same state. Returns the stored versions. */
+export async function verifyTopic(brokers: string, topic: string): Promise<StoredVersion[]> {
   const committed = await rowsOf(brokers, topic, 'committed');
   const uncommitted = await rowsOf(brokers, topic, 'uncommitted');
   const latest = (rows: readonly Row[]): Map<string, string | null> => {
@@ -161,15 +166,15 @@ export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
   expect(live(uncommitted)).toEqual(live(committed));
   const schemaOfId = new Map<number, string>();
   const versions = new Map<string, string>();
-  const kept = new Map<string, Kept>();
+  const stored = new Map<string, StoredVersion>();
   for (const { key, value } of committed) {
     if (value === null || !key.startsWith('{"keytype":"SCHEMA"')) continue;
-    const { subject, version, id, schema } = JSON.parse(value) as Kept;
+    const { subject, version, id, schema } = JSON.parse(value) as StoredVersion;
     expect(schemaOfId.get(id) ?? schema, `id ${id} was given twice`).toBe(schema);
     schemaOfId.set(id, schema);
     expect(versions.get(key) ?? schema, `${key} was written twice`).toBe(schema);
     versions.set(key, schema);
-    kept.set(key, { subject, version, id, schema });
+    stored.set(key, { subject, version, id, schema });
   }
   const idOfSchema = new Map<string, number>();
   for (const [id, schema] of schemaOfId) {
@@ -177,7 +182,7 @@ export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
     idOfSchema.set(schema, id);
   }
   const counts = new Map<string, number[]>();
-  for (const { subject, version } of kept.values())
+  for (const { subject, version } of stored.values())
     counts.set(subject, [...(counts.get(subject) ?? []), version]);
   for (const [subject, found] of counts) {
     const dense = found.map((_, i) => i + 1);
@@ -186,15 +191,15 @@ export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
       subject,
     ).toEqual(dense);
   }
-  return [...kept.values()];
+  return [...stored.values()];
 }
 
-/** Every acknowledged registration stands in the topic with the id that was told. */
-export function expectKept(
-  kept: readonly Kept[],
+/** Asserts that the topic has every acknowledged registration, with its acknowledged id. */
+export function expectStored(
+  stored: readonly StoredVersion[],
   acknowledged: ReadonlyArray<{ readonly subject: string; readonly schema: string; readonly id: number }>,
 ): void {
-  const found = new Map(kept.map(({ subject, schema, id }) => [`${subject} ${schema}`, id]));
+  const found = new Map(stored.map(({ subject, schema, id }) => [`${subject} ${schema}`, id]));
   const lost = acknowledged.filter(({ subject, schema, id }) => found.get(`${subject} ${schema}`) !== id);
   expect(lost).toEqual([]);
 }

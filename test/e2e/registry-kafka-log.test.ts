@@ -1,5 +1,5 @@
-/** The Kafka store by itself, against a real broker: what it stores, which instance may write, and
- *  what other readers see. */
+/** The Kafka store without a registry, against a real broker: the records that it stores, the
+ *  instance that may write, and the view of other readers. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -24,7 +24,7 @@ afterEach(async () => {
   for (const one of open.splice(0).reverse()) await one.close();
 });
 
-/** What a log gave, by key, and how many records. */
+/** Collects the records of a log: the last value of each key, and the number of records. */
 class Sink {
   readonly values = new Map<string, string | null>();
   count = 0;
@@ -39,8 +39,9 @@ const record = (key: string, value: string | null): LogRecord => ({
   value: value === null ? null : utf8.encode(value),
 });
 
-/** No stall lasts as long: who leads, and what is read, is decided by what the instances do. */
-const PATIENT = { leaseMs: 60_000, catchUpMs: 60_000, firstTermMs: 200_000 };
+/** Longer than any stall, so that only the actions of the instances decide who leads and what is
+ *  read. */
+const LONG_LIMITS = { leaseMs: 60_000, catchUpMs: 60_000, firstTermMs: 200_000 };
 
 async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
   const sink = new Sink();
@@ -51,7 +52,7 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
     log: silentLogger,
     clock: realClock,
     random: systemRandom,
-    ...PATIENT,
+    ...LONG_LIMITS,
     url: `http://${fresh('host')}`,
     ...options,
   });
@@ -60,14 +61,14 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
   return { log: made, sink, report };
 }
 
-/** As log(), settled when it leads. */
-async function leading(topic: string, options: Partial<KafkaLogOptions> = {}) {
+/** Opens a log like log(), and resolves once it leads. */
+async function openLeader(topic: string, options: Partial<KafkaLogOptions> = {}) {
   const made = await log(topic, options);
   await until('a leader', () => made.log.role().leader);
   return made;
 }
 
-/** The last value of each key, as a reader of uncommitted rows sees it. */
+/** Returns the last value of each key, as a reader of uncommitted rows sees it. */
 async function uncommitted(topic: string): Promise<Map<string, string | null>> {
   const consumer = await driver.consumer({ ...broker, isolation: 'uncommitted', partitionEof: true });
   open.push(consumer);
@@ -78,8 +79,8 @@ async function uncommitted(topic: string): Promise<Map<string, string | null>> {
   return new Map(rows.map(({ key, value }) => [key as string, value]));
 }
 
-/** A producer with the right to write: it fences the leader there is. */
-async function usurper(topic: string): Promise<TransactionalProducer> {
+/** Opens a producer with the right to write; this fences the current leader. */
+async function fencingProducer(topic: string): Promise<TransactionalProducer> {
   const producer = await driver.transactional({ ...broker, transactionalId: `millrace-registry-${topic}` });
   open.push(producer);
   expect(await producer.init(60_000)).toBeUndefined();
@@ -87,7 +88,7 @@ async function usurper(topic: string): Promise<TransactionalProducer> {
 }
 
 describe('Kafka store', () => {
-  it('the Kafka store creates its topic, keeps what is appended, and returns it to the next process', async () => {
+  it('the Kafka store creates its topic, stores the appended records, and returns them to the next process', async () => {
     const topic = fresh('schemas');
     const first = await log(topic);
     expect(first.report).toEqual({ records: 0, tornBytes: 0 });
@@ -95,7 +96,7 @@ describe('Kafka store', () => {
     await first.log.append([record('a', '1'), record('b', '2')]);
     await first.log.append([record('a', '3'), record('b', null)]);
     await first.log.catchUp();
-    // What a process wrote itself is not given back to it.
+    // A process does not read back its own appends.
     expect(first.sink.count).toBe(0);
     await first.log.close();
     const second = await log(topic);
@@ -122,7 +123,7 @@ describe('Kafka store', () => {
       code: 'store_unfit',
       message: /cleanup\.policy is delete/,
     });
-    // What was judged unfit got no second topic beside it.
+    // No leader topic was created for the refused topics.
     const admin = await driver.admin(broker);
     open.push(admin);
     for (const topic of [wide, aging]) expect(await admin.describeTopic(`${topic}-leader`)).toBeUndefined();
@@ -137,12 +138,12 @@ describe('Kafka store', () => {
     const admin = await driver.admin(broker);
     open.push(admin);
     for (const name of [topic, `${topic}-leader`]) expect(await admin.describeTopic(name)).toBeUndefined();
-    // The topic of another registry has nothing beside it.
+    // The topic of another registry has no leader topic.
     await createTopic(stack.brokers, topic, 1, { 'cleanup.policy': 'compact' });
     const alone = await log(topic, { follow: true });
     expect(alone.log.role()).toEqual({ leader: false, url: undefined });
     expect(await admin.describeTopic(`${topic}-leader`)).toBeUndefined();
-    const leader = await leading(topic);
+    const leader = await openLeader(topic);
     await leader.log.append([record('a', '1')]);
     const follower = await log(topic, { follow: true });
     expect(Object.fromEntries(follower.sink.values)).toEqual({ a: '1' });
@@ -156,8 +157,8 @@ describe('Kafka store', () => {
 
   it('the next instance leads immediately when the leader resigns', async () => {
     const topic = fresh('schemas');
-    // A lease that runs out later than anybody waits here.
-    const first = await leading(topic, { leaseMs: 600_000 });
+    // A lease longer than the time limit of this test.
+    const first = await openLeader(topic, { leaseMs: 600_000 });
     const second = await log(topic, { leaseMs: 600_000 });
     await first.log.append([record('a', '1')]);
     await first.log.close();
@@ -171,9 +172,9 @@ describe('Kafka store', () => {
 
   it('an overtaken leader is fenced, and its append is discarded', async () => {
     const topic = fresh('schemas');
-    const leader = await leading(topic);
+    const leader = await openLeader(topic);
     await leader.log.append([record('a', '1')]);
-    await usurper(topic);
+    await fencingProducer(topic);
     await expect(leader.log.append([record('a', 'never')])).rejects.toMatchObject({ code: 'not_leader' });
     expect(leader.log.role().leader).toBe(false);
     const reader = await log(topic, { follow: true });
@@ -182,20 +183,20 @@ describe('Kafka store', () => {
 
   it('an aborted transaction leaves no ghost record for a reader of uncommitted rows', async () => {
     const topic = fresh('schemas');
-    const first = await leading(topic);
+    const first = await openLeader(topic);
     await first.log.append([record('kept', 'old'), record('gone', 'x'), record('late', '1')]);
     await first.log.append([record('gone', null)]);
     await first.log.close();
-    const thief = await usurper(topic);
-    await thief.begin();
+    const other = await fencingProducer(topic);
+    await other.begin();
     const rows = [
       { partition: 0, key: utf8.encode('kept'), value: utf8.encode('ghost') },
       { partition: 0, key: utf8.encode('never'), value: utf8.encode('ghost') },
       { partition: 0, key: utf8.encode('gone'), value: utf8.encode('ghost') },
     ];
-    expect((await thief.produce(batchOf(rows), [topic])).failed).toBe(0);
+    expect((await other.produce(batchOf(rows), [topic])).failed).toBe(0);
     expect((await uncommitted(topic)).get('never')).toBe('ghost');
-    // Left open: who takes over undoes it.
+    // The transaction stays open: the next leader aborts it.
     const second = await log(topic);
     expect(second.log.role()).toEqual({ leader: true });
     expect(Object.fromEntries(second.sink.values)).toEqual({ kept: 'old', gone: null, late: '1' });
@@ -210,7 +211,7 @@ describe('Kafka store', () => {
   it('the leader refuses a record that the topic would not accept, and continues to lead', async () => {
     const topic = fresh('schemas');
     await createTopic(stack.brokers, topic, 1, { 'cleanup.policy': 'compact', 'max.message.bytes': '20000' });
-    const { log: leader } = await leading(topic);
+    const { log: leader } = await openLeader(topic);
     await expect(leader.append([record('a', 'x'.repeat(30_000))])).rejects.toMatchObject({
       code: 'store_failed',
       message: /larger than topic/,

@@ -1,12 +1,18 @@
-/** A broker that is killed under a registry and started again: what was acknowledged is stored, and
- *  writes and reads resume by themselves. */
+/** A broker is killed under two registries and started again: every acknowledged write is stored,
+ *  and writes and reads resume by themselves. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { scrape } from '../fixtures/metrics.ts';
 import { ownStack } from '../fixtures/own-stack.ts';
 import { launcher } from '../fixtures/process.ts';
 import { until } from '../wait.ts';
-import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
+import {
+  expectStored,
+  type Instance,
+  recordSchema,
+  startInstances,
+  verifyTopic,
+} from './registry-kafka-kit.ts';
 
 const launch = launcher();
 const own = ownStack('registry-restart');
@@ -22,17 +28,17 @@ it('two registries continue after their broker was killed and started again', as
   const instances = await startInstances(launch, brokers, topic, 2);
   const [first, second] = instances as [Instance, Instance];
   const acknowledged: Array<{ subject: string; schema: string; id: number }> = [];
-  const register = async (through: Instance, name: string): Promise<boolean> => {
+  const register = async (via: Instance, name: string): Promise<boolean> => {
     const schema = recordSchema(name);
     const subject = `subject-${name}`;
-    const id = await through.register(subject, schema);
+    const id = await via.register(subject, schema);
     if (id !== undefined) acknowledged.push({ subject, schema, id });
     return id !== undefined;
   };
-  for (const [n, through] of instances.entries()) expect(await register(through, `Before${n}`)).toBe(true);
+  for (const [n, via] of instances.entries()) expect(await register(via, `Before${n}`)).toBe(true);
   await own.killBroker();
-  // Lookups by id need nobody. A read that has to see every write waits for it, and says that it
-  // could not.
+  // Lookups by id need no broker. A read that must see every write waits for it, and then reports
+  // that it is stale or fails.
   const [known] = acknowledged;
   const byId = await first.ask('GET', `/schemas/ids/${known?.id}`);
   expect(byId).toMatchObject({ status: 200, body: { schema: known?.schema } });
@@ -49,7 +55,7 @@ it('two registries continue after their broker was killed and started again', as
   await Promise.all(during);
   let attempts = 0;
   await until('a write after the restart', () => register(first, `Again${attempts++}`), 200_000);
-  // Reads that may be old are over by themselves.
+  // Stale reads end by themselves.
   await until(
     'reads that see every write',
     async () => {
@@ -58,12 +64,12 @@ it('two registries continue after their broker was killed and started again', as
     },
     200_000,
   );
-  for (const [n, through] of instances.entries()) {
-    expect(await register(through, `After${n}`)).toBe(true);
+  for (const [n, via] of instances.entries()) {
+    expect(await register(via, `After${n}`)).toBe(true);
     for (const one of instances) {
       const answer = await one.read(`/subjects/subject-After${n}/versions`);
       expect(answer).toMatchObject({ status: 200, body: [1] });
     }
   }
-  expectKept(await lookAt(brokers, topic), acknowledged);
+  expectStored(await verifyTopic(brokers, topic), acknowledged);
 });

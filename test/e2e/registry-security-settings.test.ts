@@ -1,4 +1,4 @@
-/** The security settings that an operator may get wrong, and the command that makes lines of the
+/** Security settings that an operator may get wrong, and the command that prints lines of the
  *  password file. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,9 +17,12 @@ const rulesPath = file('rules', 'basic:alice read *');
 
 describe('invalid security settings', () => {
   it.each([
-    [['-auth-basic=x'], '-auth-basic without -auth-rules would let nobody in'],
+    [['-auth-basic=x'], '-auth-basic without -auth-rules would refuse every request'],
     [['-auth-rules=/nowhere'], '/nowhere cannot be read (ENOENT)'],
-    [[`-auth-rules=${file('bad-rules', '# first\nalice read *')}`], 'bad-rules:2: "alice" is no principal'],
+    [
+      [`-auth-rules=${file('bad-rules', '# first\nalice read *')}`],
+      'bad-rules:2: "alice" is not a principal',
+    ],
     [
       [`-auth-rules=${rulesPath}`, `-auth-basic=${file('bad-users', 'alice:hunter2')}`],
       'bad-users:1: the hash of alice',
@@ -31,7 +34,7 @@ describe('invalid security settings', () => {
         '-auth-jwt-issuer=i',
         '-auth-jwt-audience=a',
       ],
-      'is no address to trust',
+      'is not an address to trust',
     ],
     [
       [`-auth-rules=${rulesPath}`, '-auth-jwks=keys'],

@@ -1,5 +1,5 @@
-/** The registry as an operator runs it with rules: passwords, tokens, certificates, limits,
- *  reloads, and what it logs. */
+/** The registry with access rules, as an operator runs it: passwords, tokens, certificates, limits,
+ *  reloads, and audit logs. */
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { renameSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest, type Server } from 'node:http';
@@ -16,7 +16,7 @@ import { realClock, until } from '../wait.ts';
 const own = launcher();
 const file = (name: string, text: string): string => {
   const path = join(own.dir, name);
-  // As an operator's tools do: the reader sees the old one or the new one.
+  // Replaces the file atomically, as an operator's tools do: a reader sees the old or the new file.
   writeFileSync(`${path}.next`, text);
   renameSync(`${path}.next`, path);
   return path;
@@ -60,7 +60,7 @@ interface Ask {
   readonly authorization?: string | readonly string[];
   readonly method?: string;
   readonly body?: unknown;
-  /** Of the client, in PEM. */
+  /** CA that the client trusts, and its certificate and key, in PEM. */
   readonly tls?: { readonly ca: string; readonly cert?: string; readonly key?: string };
 }
 
@@ -173,12 +173,12 @@ describe('registry with access rules', () => {
   });
 
   it('the registry gives the same refusal for existing and missing subjects', async () => {
-    const there = await ask(base, '/subjects/secret-value/versions', { authorization: basic('alice') });
-    const gone = await ask(base, '/subjects/no-such-value/versions', { authorization: basic('alice') });
-    expect([there.status, gone.status]).toEqual([403, 403]);
+    const existing = await ask(base, '/subjects/secret-value/versions', { authorization: basic('alice') });
+    const missing = await ask(base, '/subjects/no-such-value/versions', { authorization: basic('alice') });
+    expect([existing.status, missing.status]).toEqual([403, 403]);
   });
 
-  it('the registry admits each scheme for what its rules allow', async () => {
+  it('the registry admits each scheme to the subjects that its rules allow', async () => {
     const read = (subject: string, authorization?: string) =>
       ask(base, `/subjects/${subject}/versions`, authorization === undefined ? {} : { authorization });
     expect((await read('orders-value', basic('alice'))).status).toBe(200);
@@ -208,7 +208,7 @@ describe('registry with access rules', () => {
     expect((await ask(base, '/contexts/.lab/subjects', { authorization })).status).toBe(403);
   });
 
-  it('the registry lists only what the caller may read', async () => {
+  it('the registry lists only the subjects that the caller may read', async () => {
     const list = async (path: string, authorization?: string): Promise<unknown> =>
       (await ask(base, path, authorization === undefined ? {} : { authorization })).body;
     expect(await list('/subjects')).toEqual(['public-value']);
@@ -311,7 +311,7 @@ describe('registry with access rules', () => {
       expect((await ask(base, path)).status).toBe(200);
   });
 
-  it('the registry follows a key rotation, and keeps working when the issuer is down', async () => {
+  it('the registry follows a key rotation, and continues when the issuer is down', async () => {
     keys = keySet([key, 'one'], [nextKey, 'two']);
     const before = keyRequests;
     const rotated = () => bearer({}, [nextKey, 'two']);
@@ -333,10 +333,10 @@ describe('registry with access rules', () => {
     ).toBe(401);
   });
 
-  it('the registry keeps its rules through an invalid file with a log line, and SIGHUP reloads immediately', async () => {
+  it('the registry keeps its rules and logs a line when the file is invalid, and SIGHUP reloads immediately', async () => {
     file('rules', `${RULES}\nbasic:alice reads *`);
     await until('the line in the log', async () =>
-      /rules:7: .*reads.* is no operation/.test(child.log()) ? true : undefined,
+      /rules:7: .*reads.* is not an operation/.test(child.log()) ? true : undefined,
     );
     expect(
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status,
@@ -379,7 +379,7 @@ describe('client rate', () => {
   it('the registry limits the client rate with a 429 that names the time to retry', async () => {
     const { child: one, base: url } = await start('limited', '-client-rate=1');
     const statuses: number[] = [];
-    // Two immediately and one more a second: a slow client is refused later.
+    // Two requests pass immediately and one more each second: a slow client is refused later.
     const refused = await until('a refusal', async () => {
       const answer = await ask(url, '/subjects');
       statuses.push(answer.status);
@@ -405,12 +405,12 @@ describe('client certificates', () => {
   ];
   const clients = {
     relay: certificate({ subject: relay, issuer: authority }),
-    // A comma in a name is no comma between two.
+    // A comma inside a name does not separate two names.
     other: certificate({ subject: [['CN', 'relay one,O=acme']], issuer: authority }),
     self: certificate({ subject: relay }),
   };
 
-  it('a client certificate names the principal where the setting trusts it', async () => {
+  it('a client certificate names the principal if the settings trust it', async () => {
     const one = startRegistry(
       own,
       [

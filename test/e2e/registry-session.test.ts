@@ -1,6 +1,6 @@
-/** docs/tutorials/registry-session.md is true: its commands are run and give the output that it
- *  shows. With MILLRACE_RECORD=1 the page gets the output of this run instead; read the difference
- *  before it is committed. */
+/** Verifies docs/tutorials/registry-session.md: runs its commands and compares their output with
+ *  the page. With MILLRACE_RECORD=1 this run's output replaces the output in the page; read the
+ *  diff before a commit. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
@@ -18,7 +18,8 @@ it('every command of docs/tutorials/registry-session.md gives the output that th
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(20);
   const { brokers } = await sharedStack();
-  // A broker that is silent for a second makes a read wait, not refuse what is not there.
+  // If the broker is silent for a second, a read waits instead of answering that a schema does not
+  // exist.
   vi.stubEnv('MILLRACE_STALE_READS', 'refuse');
   const substitutions = [
     { page: '127.0.0.1:9092', real: brokers },

@@ -38,7 +38,7 @@ describe('broker faults', () => {
     const kafka = servers.broker();
     signalProcess(kafka, 'SIGSTOP');
     for (let round = 0; round < 5; round++) await sent.round();
-    await until('a relay that says it is not ready', async () =>
+    await until('a relay that reports that it is not ready', async () =>
       (await fetch(`http://${address}/ready`)).status === 503 ? true : undefined,
     );
     expect(await pending(pool)).toBe(125);

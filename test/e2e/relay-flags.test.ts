@@ -51,7 +51,7 @@ const small = (topic: string): Promise<void> =>
   createTopics(stack.brokers, [{ topic, partitions: 3, config: { 'max.message.bytes': '20000' } }]);
 const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
 
-let swift: RunningRelay;
+let fast: RunningRelay;
 let usual: RunningRelay;
 
 beforeAll(async () => {
@@ -62,7 +62,7 @@ beforeAll(async () => {
   await holder.query('SELECT count(*) FROM pg_class');
   for (let i = 0; i < 25; i++) await both[0].pool.query('SELECT pg_current_xact_id()');
   await small(both[1].topic);
-  [swift, usual] = await Promise.all([
+  [fast, usual] = await Promise.all([
     start(
       both[0],
       '-rescan-interval=200ms',
@@ -73,16 +73,16 @@ beforeAll(async () => {
     ),
     start(both[1], '-create-topics=false', '-horizon-warn=1h'),
   ]);
-  for (const { address } of [swift, usual]) await becomes(address, 'relay_owned_shards', 16);
+  for (const { address } of [fast, usual]) await becomes(address, 'relay_owned_shards', 16);
 });
 afterAll(() => holder.end());
 
 /** Acknowledged row whose mark finds no row in the table. */
 const gone = { key: randomUUID() };
 
-/** Every acknowledged row was marked, belongs to another relay, or is one of the `vanished`. A
- *  vanished row is looked for first, and counted as missing after half a minute, which a slow
- *  machine may reach anywhere in this file. */
+/** Asserts that every acknowledged row was marked, belongs to another relay, or is one of the
+ *  `vanished`. The relay searches a vanished row first, and counts it as missing after half a
+ *  minute, which a slow machine may reach anywhere in this file. */
 async function expectAccounted(at: RunningRelay, vanished: number): Promise<void> {
   const page = await pageOf(at.address);
   const of = (name: string): number => page.get(`relay_${name}_total`) as number;
@@ -114,27 +114,27 @@ describe('-horizon-warn', () => {
     return `relay_horizon_holder{kind="session",holder="pid ${pid} holder_${own.suffix}"}`;
   };
 
-  it('the relay names who holds the horizon, how long and over how many transactions, and warns in time', async () => {
-    const page = await becomes(swift.address, series(), (seconds) => seconds >= 1);
+  it('the relay reports the holder of the horizon with its duration and transactions, and warns in time', async () => {
+    const page = await becomes(fast.address, series(), (seconds) => seconds >= 1);
     expect(page.get('relay_horizon_seconds')).toBe(page.get(series()));
     expect(page.get('relay_horizon_transactions')).toBeGreaterThanOrEqual(25);
-    const said = (at: RunningRelay): string | undefined =>
+    const warningOf = (at: RunningRelay): string | undefined =>
       at.process
         .log()
         .split('\n')
         .find((line) => line.includes('the horizon is held'));
-    const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
+    const line = JSON.parse(await until('the warning', async () => warningOf(fast))) as { seconds: number };
     expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
     // The other relay has seen the holder for longer than that, and its threshold is one hour.
     await becomes(usual.address, series(), (seconds) => seconds > line.seconds);
-    expect(said(usual)).toBeUndefined();
+    expect(warningOf(usual)).toBeUndefined();
     await holder.query('COMMIT');
   });
 });
 
 describe('polling relay', () => {
   it('a relay creates its topic with -topic-retention', async () => {
-    const settings = await settingsOf(stack.brokers, swift.topic);
+    const settings = await settingsOf(stack.brokers, fast.topic);
     expect([settings.get('retention.ms'), settings.get('segment.ms')]).toEqual(['7200000', '300000']);
   });
 
@@ -149,16 +149,16 @@ describe('polling relay', () => {
   });
 
   it('a relay marks the rows of one read with one statement', async () => {
-    const sent = new Sent(swift.pool, 5);
+    const sent = new Sent(fast.pool, 5);
     await sent.round();
-    await drained(swift.pool);
-    const page = await becomes(swift.address, 'relay_marked_total', 5);
+    await drained(fast.pool);
+    const page = await becomes(fast.address, 'relay_marked_total', 5);
     expect([page.get('relay_mark_batches_total'), page.get('relay_flights_total')]).toEqual([1, 1]);
     expect(page.get('relay_read_seconds_count')).toBe(page.get('relay_reads_total'));
   });
 
   it('a relay finds rows that became pending again behind its position by -rescan-interval', async () => {
-    const { pool, address } = swift;
+    const { pool, address } = fast;
     // From here on only a rescan reads that range.
     const page = await becomes(address, 'relay_decided_id', (id) => id >= 5);
     await becomes(
@@ -169,12 +169,12 @@ describe('polling relay', () => {
     await pool.query('UPDATE outbox SET published_at = NULL WHERE id = 3');
     await drained(pool);
     await becomes(address, 'relay_marked_total', 6);
-    const seen = await readTopic(swift);
+    const seen = await readTopic(fast);
     expect([seen.length, new Set(seen.map(({ msgId }) => msgId)).size]).toEqual([6, 5]);
   });
 
   it('a relay has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
-    const { pool, address } = swift;
+    const { pool, address } = fast;
     const release = await leftOpen(pool, (session) => session.query('SELECT FROM relay_leases FOR UPDATE'));
     const text = JSON.stringify({ text: 'y'.repeat(200 * 1024) });
     await pool.transaction(async (session) => {
@@ -193,24 +193,24 @@ describe('polling relay', () => {
 
   it('every committer on this host wakes the relay', async () => {
     const waker = await unixWake.waker({
-      systemIdentifier: await swift.pool.systemIdentifier(),
+      systemIdentifier: await fast.pool.systemIdentifier(),
       database,
-      table: `${swift.schema}.outbox`,
+      table: `${fast.schema}.outbox`,
     });
     // A starting writer sends a wake-up immediately.
-    await becomes(swift.address, 'relay_wakes_total', 1);
+    await becomes(fast.address, 'relay_wakes_total', 1);
     waker.wake();
-    await becomes(swift.address, 'relay_wakes_total', 2);
+    await becomes(fast.address, 'relay_wakes_total', 2);
     await waker.close();
   });
 
   it('a relay names no holder once the horizon is free', async () => {
-    const page = await becomes(swift.address, 'relay_horizon_seconds', 0);
+    const page = await becomes(fast.address, 'relay_horizon_seconds', 0);
     expect(page.get('relay_horizon_transactions')).toBe(0);
     const holders = [...page].filter(([series]) => series.startsWith('relay_horizon_holder{'));
     expect(holders.map(([, seconds]) => seconds)).toEqual(holders.map(() => 0));
     expect(holders.length).toBeGreaterThan(0);
-    await expectAccounted(swift, 0);
+    await expectAccounted(fast, 0);
   });
 });
 
@@ -319,6 +319,6 @@ describe('missing row', () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1);
     expect(usual.process.log()).toContain('a published row is not in the table');
     await expectAccounted(usual, 1);
-    await Promise.all([swift, usual].map(({ process }) => process.drain()));
+    await Promise.all([fast, usual].map(({ process }) => process.drain()));
   });
 });

@@ -1,4 +1,4 @@
-/** A schema, a topic and rows for the relay's tests, and the records of the topic afterwards. */
+/** Test kit for the relay: a schema, a topic and rows, and the records of the topic afterwards. */
 
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect } from 'vitest';
@@ -86,8 +86,8 @@ export class Sent {
     for (const [i, key] of keys.entries()) this.byKey.get(key)?.push(ids[i] as string);
   }
 
-  /** The first occurrences of each key are in the order of its transactions, and the topic has no
-   *  row that was not sent. */
+  /** Asserts that the first occurrences of each key are in the order of its transactions, and that
+   *  the topic has at least one record for each row. */
   expectOrdered(seen: readonly Seen[]): void {
     for (const [key, ids] of this.byKey) expect(firsts(seen, key)).toEqual(ids);
     expect(seen.length).toBeGreaterThanOrEqual(this.rows);
@@ -112,7 +112,7 @@ export interface Seen {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** The whole topic in partition and offset order. */
+/** Reads the whole topic in partition and offset order. */
 export async function readTopic(world: Pick<World, 'stack' | 'topic'>): Promise<Seen[]> {
   const { topic } = world;
   const consumer = await nodeRdkafkaDriver.consumer({

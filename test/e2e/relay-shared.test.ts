@@ -25,7 +25,7 @@ const shared = (addresses: readonly string[], wanted: readonly number[]): Promis
 
 function withAnotherTopic(args: readonly string[], topic: string) {
   const other = `${topic}.other`;
-  return { other, elsewhere: args.map((flag) => (flag === `-topic=${topic}` ? `-topic=${other}` : flag)) };
+  return { other, otherArgs: args.map((flag) => (flag === `-topic=${topic}` ? `-topic=${other}` : flag)) };
 }
 
 describe('relays on one outbox', () => {
@@ -94,7 +94,7 @@ describe('relays on one outbox', () => {
         `SELECT count(*) AS n, md5(string_agg(id || published_at::text, ',' ORDER BY id)) AS last FROM outbox`,
       );
       expect(markedAfter.rows).toEqual(markedBefore.rows);
-      const lost = await until('as many shards lost by one as were taken by the other', async () => {
+      const lost = await until('equal numbers of lost and taken shards', async () => {
         const [by, to] = await Promise.all([
           metric(firstAt, 'relay_shards_lost_total'),
           metric(secondAt, 'relay_takeovers_total'),
@@ -137,11 +137,11 @@ describe('relays on one outbox', () => {
 
   it('a relay refuses another topic than the running relays have, and accepts it once none runs', async () => {
     const { pool, args, topic, ...rest } = await world();
-    const { elsewhere, other } = withAnotherTopic(args, topic);
+    const { otherArgs, other } = withAnotherTopic(args, topic);
     const first = startRelay(own, args);
     await shared([await first.address()], [16]);
     for (const mode of ['poll', 'wal']) {
-      const refused = await runRelay(own, inMode(elsewhere, mode));
+      const refused = await runRelay(own, inMode(otherArgs, mode));
       expect(refused.code).toBe(2);
       expect(refused.stderr.split('\n').filter((line) => line.startsWith('error: '))).toEqual([
         expect.stringMatching(
@@ -160,10 +160,10 @@ describe('relays on one outbox', () => {
 
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();
-    const changed = await runRelay(own, [...elsewhere, '-exit-when-drained']);
+    const changed = await runRelay(own, [...otherArgs, '-exit-when-drained']);
     expect(changed.code).toBe(0);
     expect(changed.stderr).toContain('the outbox is published to another topic from now on');
-    expect((await runRelay(own, [...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
+    expect((await runRelay(own, [...otherArgs, '-exit-when-drained'])).stderr).not.toContain('another topic');
     before.expectOrdered(await readTopic({ ...rest, topic }));
     const seen = await readTopic({ ...rest, topic: other });
     after.expectOrdered(seen);
@@ -172,13 +172,13 @@ describe('relays on one outbox', () => {
 
   it('a suspended relay ends when another topic was adopted meanwhile', async () => {
     const { args, topic } = await world();
-    const { elsewhere } = withAnotherTopic(args, topic);
+    const { otherArgs } = withAnotherTopic(args, topic);
     const first = startRelay(own, args);
     await shared([await first.address()], [16]);
     first.kill('SIGSTOP');
     // Refused as long as the first relay may still be alive.
     const second = await until('a relay that takes the outbox over', async () => {
-      const one = startRelay(own, elsewhere);
+      const one = startRelay(own, otherArgs);
       const address = await one.address();
       return (await Promise.race([one.ended, shared([address], [16])])) === true ? one : undefined;
     });

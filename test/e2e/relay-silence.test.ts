@@ -21,7 +21,7 @@ interface Ready {
 
 describe('silent database', () => {
   it.concurrent.each(['poll', 'wal'])(
-    'a relay drops a silent database and finds it again: %s',
+    'a relay drops its connections to a silent database and reconnects later: %s',
     async (mode) => {
       const { pool, args, schema, ...rest } = await world();
       const gate = await silentGate(stack.postgres);
@@ -40,11 +40,11 @@ describe('silent database', () => {
       gate.silence();
       await sent.round();
       const why = await until(
-        'a relay that says why it is not ready',
+        'the reason why the relay is not ready',
         async () => (await ready()).checks.find(({ name }) => name === 'relay')?.why,
       );
       expect(why).toMatch(/the database has answered no beat|is not reachable/);
-      await until('a count of it', async () =>
+      await until('a counted overdue answer', async () =>
         (await metric(address, 'relay_answers_overdue_total')) > 0 ? true : undefined,
       );
       expect(await pending(pool)).toBe(5);

@@ -33,7 +33,7 @@ interface Marking extends CountingPipeline {
 function marking(pool: SqlPool, table: string): Marking {
   const ids: bigint[] = [];
   const calls: number[] = [];
-  const under = new Set<bigint>();
+  const inFlightIds = new Set<bigint>();
   return {
     ids,
     calls,
@@ -41,20 +41,20 @@ function marking(pool: SqlPool, table: string): Marking {
       if (rows.length > 0) calls.push(rows.reduce((sum, { payload }) => sum + payload.length, 0));
       for (const { id } of rows) {
         ids.push(id);
-        under.add(id);
+        inFlightIds.add(id);
       }
       const marked = pool
         .query(`UPDATE ${table} SET published_at = now() WHERE id = ANY($1::bigint[])`, [
           rows.map(({ id }) => id),
         ])
         .then(() => {
-          for (const { id } of rows) under.delete(id);
+          for (const { id } of rows) inFlightIds.delete(id);
         });
       return { published: rows.length, left: [], known: 0, marked };
     },
     owns: () => true,
-    isInFlight: (id) => under.has(id),
-    inFlight: () => under.size,
+    isInFlight: (id) => inFlightIds.has(id),
+    inFlight: () => inFlightIds.size,
     leftSoFar: () => 0,
     room: async () => {},
     idle: async () => {},
@@ -108,7 +108,7 @@ async function running(pool: SqlPool, bytesMax = 8 << 20) {
   };
 }
 
-const some = (pool: SqlSession, count: number): Promise<unknown> =>
+const insertRows = (pool: SqlSession, count: number): Promise<unknown> =>
   pool.query(
     `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
      SELECT gen_random_uuid(), gen_random_uuid(), 't', '{}' FROM generate_series(1, $1::int)`,
@@ -123,18 +123,18 @@ describe('late visible ids', () => {
   it('late visible ids are found when their transaction ends, and pin nothing meanwhile', async () => {
     const { pool } = await world();
     const { pipeline, decided, stragglers, stop } = await running(pool);
-    await some(pool, 100);
+    await insertRows(pool, 100);
     await until('the first rows', async () => (decided() >= 100 ? true : undefined));
     const late: bigint[] = [];
     await pool.transaction(async (session) => {
       late.push(await idOf(session, await insert(session, randomUUID(), '{}')));
       expect(late).toEqual([101n]);
-      await some(pool, 50);
+      await insertRows(pool, 50);
       await until('the rows behind it', async () => (pipeline.ids.includes(151n) ? true : undefined));
       await until('a straggler', async () => (stragglers() > 0 && decided() >= 151 ? true : undefined));
       // The open transaction draws more ids while it lasts, above ids that were decided meanwhile.
       late.push(await idOf(session, await insert(session, randomUUID(), '{}')));
-      await some(pool, 50);
+      await insertRows(pool, 50);
       await until('ids decided past both', async () => (decided() >= 202 ? true : undefined));
       expect(pipeline.ids).not.toContain(101n);
     });
@@ -152,11 +152,11 @@ describe('late visible ids', () => {
     const { pipeline, decided, stop } = await running(pool);
     await pool
       .transaction(async (session) => {
-        await some(session, 10);
+        await insertRows(session, 10);
         throw new Error('rolled back');
       })
       .catch(() => {});
-    await some(pool, 5);
+    await insertRows(pool, 5);
     await until('ids decided past the gap', async () => (decided() >= 15 ? true : undefined));
     await stop();
     expect(pipeline.ids).toEqual([11n, 12n, 13n, 14n, 15n]);
@@ -167,7 +167,7 @@ describe('late visible ids', () => {
     const { pipeline, decided, stop } = await running(pool);
     await pool.transaction(async (session) => {
       await session.query('DELETE FROM outbox WHERE false');
-      await some(pool, 5);
+      await insertRows(pool, 5);
       await until('ids decided', async () => (decided() >= 5 ? true : undefined));
       const late = await idOf(session, await insert(session, randomUUID(), '{}'));
       expect(late).toBe(6n);
@@ -183,7 +183,7 @@ describe('late visible ids', () => {
     const { pipeline, stop } = await running(pool);
     const late = await pool.transaction(async (session) => {
       const id = await idOf(session, await insert(session, randomUUID(), '{}'));
-      await some(pool, 20);
+      await insertRows(pool, 20);
       await until('the others', async () => (pipeline.ids.length >= 20 ? true : undefined));
       return id;
     });
@@ -214,7 +214,7 @@ describe('large payloads', () => {
 const HOLDER_MS_MAX = 120_000;
 
 describe('held horizon', () => {
-  it('a held horizon leaves the pending scan flat over 100,000 dead entries, and is named', async () => {
+  it('a held horizon leaves the pending scan flat over 100,000 dead entries, and its holder is reported', async () => {
     const { pool, schema } = await world();
     const shape = await describeOutbox(pool, 'outbox');
     // Planner settings of a relay.
@@ -226,7 +226,7 @@ describe('held horizon', () => {
       connectTimeoutMs: 60_000,
     });
     const counting = explained(relays);
-    await some(pool, 100_000);
+    await insertRows(pool, 100_000);
     const horizon = new SafeIdHorizon(pool, shape, realClock, STRAGGLER_MS);
     const read = (cursor: bigint): Promise<unknown> =>
       readPending(counting.pool, shape, {
@@ -292,11 +292,11 @@ describe('held horizon', () => {
       return metrics.gauge('relay_lag_rows', '').value();
     };
     expect(await rows()).toBe(0);
-    await some(pool, 7);
+    await insertRows(pool, 7);
     expect(await rows()).toBe(7);
     await pool.query('UPDATE outbox SET published_at = now() WHERE id <= 3');
     expect(await rows()).toBe(4);
-    await some(pool, 20_000);
+    await insertRows(pool, 20_000);
     expect(await rows()).toBe(20_004);
     expect(metrics.gauge('relay_lag_seconds', '').value()).toBeGreaterThan(0);
   });
@@ -304,28 +304,28 @@ describe('held horizon', () => {
 
 describe('unusable table', () => {
   it.each([
-    { what: 'no column', sql: 'ALTER TABLE outbox DROP COLUMN event_type', says: /no column event_type/ },
+    { what: 'no column', sql: 'ALTER TABLE outbox DROP COLUMN event_type', message: /no column event_type/ },
     {
       what: 'no mark',
       sql: 'ALTER TABLE outbox DROP COLUMN published_at CASCADE',
-      says: /no column published_at/,
+      message: /no column published_at/,
     },
     {
       what: 'another type',
       sql: 'ALTER TABLE outbox ALTER COLUMN payload TYPE text USING encode(payload, $$hex$$)',
-      says: /has payload text/,
+      message: /has payload text/,
     },
     {
       what: 'a view',
       sql: 'ALTER TABLE outbox RENAME TO real; CREATE VIEW outbox AS SELECT * FROM real',
-      says: /is no table/,
+      message: /is no table/,
     },
-  ])('an unusable table is refused in one sentence: $what', async ({ sql, says }) => {
+  ])('an unusable table is refused in one sentence: $what', async ({ sql, message }) => {
     const { pool } = await world();
     for (const statement of sql.split(';')) await pool.query(statement);
     await expect(describeOutbox(pool, 'outbox')).rejects.toMatchObject({
       code: 'table_unusable',
-      message: expect.stringMatching(says),
+      message: expect.stringMatching(message),
     });
   });
 

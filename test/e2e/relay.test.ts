@@ -191,7 +191,7 @@ describeFull('refused start', () => {
     { what: 'an unknown flag', more: ['-pol-interval=5ms'], code: 2 },
     { what: 'a slot in poll mode', more: ['-slot=mine'], code: 2 },
     { what: 'a poll interval in wal mode', more: ['-relay=wal'], code: 2 },
-    { what: 'a crash that has no point', more: ['-crash-after=1'], code: 2 },
+    { what: 'a crash count without a crash point', more: ['-crash-after=1'], code: 2 },
     { what: 'an unreachable broker', more: ['-brokers=127.0.0.1:1'], code: 3, replaces: '-brokers' },
     {
       what: 'an unreachable database',

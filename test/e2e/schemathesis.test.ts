@@ -1,7 +1,6 @@
-/** schemathesis makes requests from the OpenAPI descriptions of the registry and of orders, and
- *  judges every answer by them: no 5xx, no status, header or body that is not described, nothing
- *  refused that is described, nothing taken that is not, 405 with Allow for methods that are not
- *  described. */
+/** schemathesis generates requests from the OpenAPI descriptions of the registry and of orders, and
+ *  checks every answer: no 5xx, and no undescribed status, header or body. Described requests are
+ *  accepted, all others are refused. Undescribed methods get 405 with Allow. */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -10,7 +9,7 @@ import { clientsFolder } from '../clients/kit.ts';
 import { launcher } from '../fixtures/process.ts';
 import { startRegistry } from '../fixtures/registry.ts';
 import { sharedStack } from '../fixtures/stack.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { ordersKit } from './orders-kit.ts';
 
 const RUN = 'import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())';
@@ -19,11 +18,11 @@ const CONFIG = join(projectRoot, 'test', 'clients', 'schemathesis.toml');
 const own = launcher();
 const python = join(await clientsFolder(), 'python', 'bin', 'python');
 
-/** Operations under a context share rows and handlers with those above; two of them show that. */
+/** Operations under a context share rows and handlers with those above, so two of them suffice. */
 const SAME_UNDER_CONTEXTS =
   '^/contexts/[{]context[}]/(?!subjects$|subjects/[{]subject[}]/versions/[{]version[}]$)';
 
-/** Exit code of a run, and its report. */
+/** Runs schemathesis, and returns its exit code and report. */
 async function run(
   address: string,
   flags: readonly string[] = [],

@@ -1,10 +1,8 @@
-/** Pages of console sessions: their commands are run for real in one shell, and their output is
- *  compared.
+/** Pages with console sessions: runs their commands in one shell and compares the output.
  *
- *  In a block that is fenced as `console`, a line that begins with `$ ` is a command, lines that
- *  begin with `> ` go on with it, and the rest, up to the next command, is what it wrote to stdout.
- *  stderr (progress and the log) is left out.
- */
+ *  In a block that is fenced as `console`, a line that begins with `$ ` is a command. Lines that
+ *  begin with `> ` continue it. The lines up to the next command are its stdout. stderr (progress
+ *  and the log) is left out. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { until } from '../wait.ts';
@@ -16,7 +14,7 @@ export interface Step {
   readonly output: string;
 }
 
-/** A replacement both ways: what the page says, and what is true in this run. */
+/** Replacement in both directions: the text in the page, and the value in this run. */
 export interface Substitution {
   readonly page: string;
   readonly real: string;
@@ -24,7 +22,7 @@ export interface Substitution {
 
 type Piece = string | { readonly steps: Step[] };
 
-/** The page as text and blocks in turn. */
+/** Splits the page into text and blocks in turn. */
 function pieces(page: string): Piece[] {
   const all: Piece[] = [];
   let block: Step[] | undefined;
@@ -56,7 +54,7 @@ function pieces(page: string): Piece[] {
 export const stepsOf = (page: string): Step[] =>
   pieces(page).flatMap((piece) => (typeof piece === 'string' ? [] : piece.steps));
 
-/** The same page with other outputs, in the order of its steps. */
+/** Returns the page with other outputs, in the order of its steps. */
 export function withOutputs(page: string, outputs: readonly string[]): string {
   let at = 0;
   const text = pieces(page).map((piece) =>
@@ -69,15 +67,15 @@ export function withOutputs(page: string, outputs: readonly string[]): string {
   return text.join('').replace(/\n$/, '');
 }
 
-/** Runs the commands one after the other in one bash, in `dir`, and gives what each wrote to
- *  stdout. What they leave running is killed at the end. */
+/** Runs the commands one after the other in one bash in `dir`, and returns the stdout of each.
+ *  Kills the processes that they leave running. */
 export async function replay(
   steps: readonly Step[],
   options: {
     readonly dir: string;
     readonly path: string;
     readonly substitutions: readonly Substitution[];
-    /** What differs from run to run, and the placeholder that stands for it. */
+    /** Patterns of text that varies from run to run, each with its placeholder. */
     readonly placeholders: ReadonlyArray<readonly [RegExp, string]>;
   },
 ): Promise<string[]> {
@@ -89,7 +87,8 @@ export async function replay(
   });
   const mark = `--${shell.pid}-done--`;
   let out = '';
-  /** How it ended, where it has. Heard from the start on: an exit is told once. */
+  /** Exit of the shell, if it has ended. The listener is attached before the first command, because
+   *  the event is emitted once. */
   const end: { how?: string } = {};
   const ended = once(shell, 'exit')
     .then(
@@ -99,7 +98,7 @@ export async function replay(
     .then((how) => {
       end.how = how;
     });
-  // What cannot be written shows as an end.
+  // A failed write shows as the end of the shell.
   shell.stdin.on('error', () => {});
   shell.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     out += chunk;
@@ -116,17 +115,18 @@ export async function replay(
         (thrown: Error) => Promise.reject(new Error(`${thrown.message}\n${out}`)),
       );
       if (!isDone()) throw new Error(`bash ended (${end.how}) in: ${command}\n${out}`);
-      let said = out.slice(0, -mark.length - 2);
-      if (said !== '' && !said.endsWith('\n')) said += '\n';
-      said = swap(said, 'real', 'page');
-      for (const [pattern, placeholder] of options.placeholders) said = said.replace(pattern, placeholder);
-      outputs.push(said);
+      let output = out.slice(0, -mark.length - 2);
+      if (output !== '' && !output.endsWith('\n')) output += '\n';
+      output = swap(output, 'real', 'page');
+      for (const [pattern, placeholder] of options.placeholders)
+        output = output.replace(pattern, placeholder);
+      outputs.push(output);
     }
   } finally {
     try {
       process.kill(-(shell.pid as number), 'SIGKILL');
     } catch {
-      // It has ended by itself.
+      // The shell has ended by itself.
     }
     await ended;
   }

@@ -1,5 +1,5 @@
-/** The example of a service with an outbox and an inbox (examples/shipping), run as a process and
- *  killed in the middle. */
+/** Runs the example of a service with an outbox and an inbox (examples/shipping) as a process, and
+ *  kills it in the middle. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -15,28 +15,28 @@ const STATUSES = ['1-packed', '2-handed-over', '3-delivered'];
 const parcels = Array.from({ length: 200 }, () => randomUUID());
 const lines = STATUSES.flatMap((status) => parcels.map((parcel) => `${parcel} ${status}`));
 
-const living = new Set<ChildProcess>();
+const running = new Set<ChildProcess>();
 afterAll(() => {
-  for (const child of living) child.kill('SIGKILL');
+  for (const child of running) child.kill('SIGKILL');
 });
 
 function start(cwd: string, args: readonly string[]) {
   const child = spawn(process.execPath, [...args], { cwd, stdio: ['pipe', 'ignore', 'pipe'] });
-  living.add(child);
+  running.add(child);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
   });
-  // A process that is killed leaves its stdin broken.
+  // A killed process breaks the pipe of its stdin.
   child.stdin?.on('error', () => {});
-  const ended = event(child, 'close').then(() => living.delete(child));
+  const ended = event(child, 'close').then(() => running.delete(child));
   return { child, ended, stderr: () => stderr };
 }
 
-/** Runs the example, kills it twice while it has effects in hand, and expects each move of each
+/** Runs the example, kills it twice while effects are in progress, and expects each move of each
  *  parcel once and in order.
  *  @param file the example
- *  @param cwd where it resolves `millrace` */
+ *  @param cwd folder from which the example resolves `millrace` */
 export async function survivesKills(file: string, cwd: string): Promise<void> {
   const stack = await sharedStack();
   const schema = `shipping_${randomUUID().slice(0, 8)}`;
@@ -59,12 +59,12 @@ export async function survivesKills(file: string, cwd: string): Promise<void> {
   ] as const) {
     const run = start(cwd, args);
     await until('the tables of the service', () => present('history_parked'));
-    // Its consumer has joined once the first line has its effect: from here on each part has
-    // something in hand.
+    // Once the first line has its effect, the consumer has joined: from then on each part has
+    // effects in progress.
     for (const line of lines.slice(0, from + 1)) run.child.stdin?.write(`${line}\n`);
     await until('a first effect', () => contains('history', from + 1));
     const before = await count('parcel_outbox');
-    // No effect gets through from here on, so that there is one to lose.
+    // This lock blocks all further effects, so that the kill interrupts some.
     const release = await leftOpen(pool, (session) =>
       session.query(`LOCK TABLE ${schema}.history IN SHARE MODE`),
     );

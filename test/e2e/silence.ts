@@ -1,38 +1,38 @@
-/** Controls for tests of what a process says of its servers: whether PostgreSQL or a broker left
- *  somebody without an answer. A machine may let any of them stand still; who then says so is
- *  right, and who is late for it is not slow. */
+/** Control probes for tests of readiness. They record when PostgreSQL or a broker left a client
+ *  without an answer: on a busy machine any server may stall, and a process that reports the stall
+ *  is right. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll } from 'vitest';
 import type { Cancel } from '../../src/core/clock.ts';
 import { pause, realClock } from '../wait.ts';
 
-/** Unanswered for so long somebody was silent. */
+/** A server that gives no answer for this time counts as silent, in ms. */
 const SILENT_MS = 1000;
 const TICK_MS = 100;
 
-interface Stretch {
+interface Interval {
   readonly fromMs: number;
   toMs: number;
 }
 
-/** Asks all the time. Its clock counts ticks: where this process itself stood still, that is one
- *  tick of silence. */
+/** Sends requests all the time. Its clock counts ticks, so that a stall of this process counts as
+ *  one tick of silence. */
 class Probe {
-  private readonly silences: Array<Stretch & { ms: number }> = [];
+  private readonly silences: Array<Interval & { ms: number }> = [];
   private readonly ask: () => Promise<unknown>;
   private readonly stopTicks: Cancel;
-  private readonly over: Promise<void>;
-  private askedMs: number | undefined;
+  private readonly ended: Promise<void>;
+  private pendingSinceMs: number | undefined;
   private ticks = 0;
   private closed = false;
 
   constructor(ask: () => Promise<unknown>) {
     this.ask = ask;
     this.stopTicks = realClock.every(TICK_MS, () => this.tick());
-    this.over = this.run();
+    this.ended = this.run();
   }
 
-  /** How long nobody answered, in all, of what ended after `sinceMs`. */
+  /** Returns the total time without an answer, over the silences that ended after `sinceMs`. */
   silentMs(sinceMs: number): number {
     return this.silences.reduce((sum, { toMs, ms }) => sum + (toMs >= sinceMs ? ms : 0), 0);
   }
@@ -40,18 +40,18 @@ class Probe {
   close(): Promise<void> {
     this.closed = true;
     this.stopTicks();
-    return this.over;
+    return this.ended;
   }
 
   private async run(): Promise<void> {
     while (!this.closed) {
-      this.askedMs ??= realClock.monotonicMs();
+      this.pendingSinceMs ??= realClock.monotonicMs();
       const answered = await this.ask().then(
         () => true,
         () => false,
       );
       if (answered) {
-        this.askedMs = undefined;
+        this.pendingSinceMs = undefined;
         this.ticks = 0;
       }
       await pause(TICK_MS);
@@ -59,19 +59,19 @@ class Probe {
   }
 
   private tick(): void {
-    if (this.askedMs === undefined) return;
+    if (this.pendingSinceMs === undefined) return;
     this.ticks++;
     const ms = this.ticks * TICK_MS;
     if (ms < SILENT_MS) return;
     const toMs = realClock.monotonicMs();
     const last = this.silences.at(-1);
-    if (last?.fromMs === this.askedMs) Object.assign(last, { toMs, ms });
-    else this.silences.push({ fromMs: this.askedMs, toMs, ms });
+    if (last?.fromMs === this.pendingSinceMs) Object.assign(last, { toMs, ms });
+    else this.silences.push({ fromMs: this.pendingSinceMs, toMs, ms });
   }
 }
 
-/** Of no topic: size i32 | key i16 | version i16 | correlation i32 | client id str | topics [str]
- *  (Source: Kafka protocol guide, Metadata version 1). */
+/** Encodes a Metadata request for no topic: size i32 | key i16 | version i16 | correlation i32 |
+ *  client id str | topics [str] (Source: Kafka protocol guide, Metadata version 1). */
 function metadataRequest(): Buffer {
   const out = Buffer.alloc(18);
   out.writeInt32BE(out.length - 4, 0);
@@ -80,7 +80,7 @@ function metadataRequest(): Buffer {
   return out;
 }
 
-/** A broker, by what its clients ask to find out whether it is there. */
+/** Probes a broker with the request by which its clients check that it is up. */
 export function brokerProbe(brokers: string): Probe {
   const [, host, port] = /^(.+):(\d+)$/.exec(brokers.split(',')[0] as string) ?? [];
   const request = metadataRequest();
@@ -98,35 +98,35 @@ export function brokerProbe(brokers: string): Probe {
   );
 }
 
-/** As a simple query, which is how one without parameters goes. */
-const QUESTION = Buffer.from('SELECT 1\0');
-/** ReadyForQuery outside of a transaction: the last of an answer. */
-const ANSWERED = Buffer.from([0x5a, 0, 0, 0, 5, 0x49]);
+/** Text of a simple query, the form of a query without parameters. */
+const QUERY = Buffer.from('SELECT 1\0');
+/** ReadyForQuery outside of a transaction: the last message of an answer. */
+const READY_FOR_QUERY = Buffer.from([0x5a, 0, 0, 0, 5, 0x49]);
 
-/** Stands before PostgreSQL and takes the time of two answers on every connection: to its start and
- *  to SELECT 1, which wait for nothing but the server. A backend is a process of its own, so that
- *  only this connection tells whether it stood still. */
+/** Proxies PostgreSQL and times two answers on each connection: to its startup and to SELECT 1,
+ *  which depend on the server alone. Each connection has its own backend process, so only the
+ *  connection itself shows whether its backend stalled. */
 export async function watchedPostgres(url: string) {
   const target = new URL(url);
-  const silences: Stretch[] = [];
-  const asked = new Map<Socket, number>();
+  const silences: Interval[] = [];
+  const pendingSince = new Map<Socket, number>();
   const open = new Set<Socket>();
   const answered = (near: Socket): void => {
-    const fromMs = asked.get(near);
-    asked.delete(near);
+    const fromMs = pendingSince.get(near);
+    pendingSince.delete(near);
     const toMs = realClock.monotonicMs();
     if (fromMs !== undefined && toMs - fromMs >= SILENT_MS) silences.push({ fromMs, toMs });
   };
   const server: Server = createServer((near) => {
     const far = connect({ host: target.hostname, port: Number(target.port) });
-    asked.set(near, realClock.monotonicMs());
+    pendingSince.set(near, realClock.monotonicMs());
     near.on('data', (chunk) => {
-      if (!asked.has(near) && chunk.includes(QUESTION)) asked.set(near, realClock.monotonicMs());
+      if (!pendingSince.has(near) && chunk.includes(QUERY)) pendingSince.set(near, realClock.monotonicMs());
     });
     let tail: Buffer = Buffer.alloc(0);
     far.on('data', (chunk) => {
-      tail = Buffer.concat([tail, chunk]).subarray(-ANSWERED.length);
-      if (tail.equals(ANSWERED)) answered(near);
+      tail = Buffer.concat([tail, chunk]).subarray(-READY_FOR_QUERY.length);
+      if (tail.equals(READY_FOR_QUERY)) answered(near);
     });
     for (const socket of [near, far]) {
       open.add(socket);
@@ -151,9 +151,9 @@ export async function watchedPostgres(url: string) {
   through.port = String((server.address() as { port: number }).port);
   return {
     url: through.toString(),
-    /** Whether an answer was late, or still is, since then. */
+    /** True if an answer was late since `sinceMs`, or is still missing. */
     wasSilent: (sinceMs: number): boolean =>
       silences.some(({ toMs }) => toMs >= sinceMs) ||
-      [...asked.values()].some((fromMs) => realClock.monotonicMs() - fromMs >= SILENT_MS),
+      [...pendingSince.values()].some((fromMs) => realClock.monotonicMs() - fromMs >= SILENT_MS),
   };
 }

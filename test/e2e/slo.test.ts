@@ -1,5 +1,5 @@
-/** millrace slo on a registry, a producer and consumers that really run: every metric its rules
- *  name is served, good runs are told from bad ones, and its exit codes mean what they say. */
+/** millrace slo on a running registry, producer and consumers: every metric of its rules is served,
+ *  good and bad runs get different verdicts, and the exit codes are correct. */
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -67,7 +67,8 @@ beforeAll(async () => {
     '-partitions=2',
   ];
   await ready(startTool(own, 'producer', [...shared, `-schema=${schema}`, '-rate=3000']));
-  // Consumers read with another version than is written, so they ask for the writer's.
+  // Consumers read with another version than the producer writes, so they request the writer's
+  // version.
   expect(
     (
       await ask(`http://${registry}`, 'POST', `/subjects/${subject}/versions`, {
@@ -79,7 +80,7 @@ beforeAll(async () => {
     await ready(
       startConsumer(own, [...shared, `-group=slo-${own.suffix}-${name}`, '-session-timeout=6s'], name),
     );
-  await until('lag to be measured', async () => {
+  await until('a measured lag', async () => {
     for (const address of addresses.slice(2)) {
       const text = await scrape(address);
       if (!/^consumer_lag_records\{/m.test(text)) return undefined;
@@ -102,7 +103,7 @@ describe('millrace slo', () => {
         pages.some((page) => serves(page, metric)),
         metric,
       ).toBe(true);
-      // Labels are spelled as they are served, too.
+      // The labels are spelled as in the rules, too.
       const samples = pages.flatMap((page) => [
         ...(page.samples.get(metric) ?? []),
         ...(page.samples.get(`${metric}_bucket`) ?? []),
@@ -134,7 +135,8 @@ describe('millrace slo', () => {
       'replay_decodes',
     ])
       expect(verdict(id)).toMatchObject({ id, verdict: 'met' });
-    // What was asked for is far from the goal: it must be missed, and by the right measure.
+    // The requested rate is far below the goal: the rule must be missed, with a plausible measured
+    // rate.
     const throughput = verdict('produce_throughput');
     expect(throughput?.verdict).toBe('missed');
     expect(throughput?.value).toBeGreaterThan(100);
@@ -143,7 +145,7 @@ describe('millrace slo', () => {
     expect(report?.ok).toBe(false);
   });
 
-  itFull('slo exits 0 where the selected rules are met, and prints a table too', async () => {
+  itFull('slo exits 0 if the selected rules are met, and prints a table too', async () => {
     const only = '-only=lookup_once,registry_requests_bounded,broken_consumers,replay_decodes';
     const { code, stdout, stderr } = await own.run([
       'slo',
@@ -159,7 +161,7 @@ describe('millrace slo', () => {
     expect(stdout).toMatch(/4 met, 0 missed, 0 without data, over \d/);
   });
 
-  itFull('slo has a verdict of its own for a metric that no process serves', async () => {
+  itFull('slo has a separate verdict for a metric that no process serves', async () => {
     const registryAlone = `-scrape=${addresses[0]}`;
     const missing = await slo(registryAlone, '-for=0', '-only=broken_consumers');
     expect(missing.code).toBe(1);
@@ -174,7 +176,7 @@ describe('millrace slo', () => {
   itFull('slo reports a record that no consumer can read', async () => {
     await append(stack.brokers, topic, [{ key: null, value: Buffer.from('no frame at all') }]);
     const consumers = `-scrape=${addresses.slice(2).join()}`;
-    await until('the error to be counted', async () => {
+    await until('a counted error', async () => {
       const { code } = await slo(consumers, '-for=0', '-only=broken_consumers');
       return code === 1 ? true : undefined;
     });
@@ -189,7 +191,7 @@ describe('millrace slo', () => {
     writeFileSync(rules, '{"rules":[{"id":"a"}]}');
     for (const [flags, code, message] of [
       [[], 2, '-scrape is required'],
-      [['-scrape=nowhere'], 2, 'is no address'],
+      [['-scrape=nowhere'], 2, 'is not an address'],
       [['-scrape=127.0.0.1:1', `-rules=${rules}`], 2, 'rule 1 does not say what it demands'],
       [['-scrape=127.0.0.1:1', '-only=no_such'], 2, '-only=no_such is no rule'],
       [[`-scrape=127.0.0.1:${await freePort()}`], 3, '/metrics cannot be read: ECONNREFUSED'],
@@ -201,7 +203,10 @@ describe('millrace slo', () => {
     const server = createServer((_request, response) => response.end('<html>'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const page = await slo(`-scrape=127.0.0.1:${(server.address() as AddressInfo).port}`);
-    expect([page.code, page.stderr]).toEqual([3, expect.stringContaining('is no metrics page')]);
+    expect([page.code, page.stderr]).toEqual([
+      3,
+      expect.stringContaining('is not a Prometheus metrics page'),
+    ]);
     server.close();
   });
 

@@ -12,7 +12,7 @@ async function topic(...args: readonly string[]) {
   return { status, stdout, stderr };
 }
 
-test('millrace topic creates, leaves existing topics unchanged, lists and deletes', async () => {
+test('millrace topic creates topics, leaves existing ones unchanged, lists and deletes', async () => {
   const first = `topic-test-${randomUUID()}`;
   const second = `topic-test-${randomUUID()}`;
   const create = await topic(
@@ -62,7 +62,7 @@ test("millrace topic names a missing topic and the reason of a broker's refusal"
   const missing = `topic-test-${randomUUID()}`;
   expect(await topic('delete', `-topic=${missing}`)).toEqual({
     status: 0,
-    stdout: `${missing} is not there\n`,
+    stdout: `${missing} does not exist\n`,
     stderr: '',
   });
   const refused = await topic('create', `-topic=${missing}`, '-replication-factor=5');

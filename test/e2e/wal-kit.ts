@@ -1,5 +1,5 @@
-/** A WAL source on a real slot, whose pipeline publishes into an array and marks in the table.
- *  Slot, stream and sweep are real; the broker is an array. */
+/** Test kit: a WAL source on a real slot, whose pipeline publishes into an array and marks in the
+ *  table. Slot, stream and sweep are real; the array replaces the broker. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { afterEach } from 'vitest';
@@ -32,7 +32,7 @@ export class ListPipeline implements Pipeline {
   readonly refused = new Set<string>();
   private readonly pool: SqlPool;
   private readonly table: string;
-  private readonly under = new Set<bigint>();
+  private readonly inFlightIds = new Set<bigint>();
   private tail: Promise<void> = Promise.resolve();
 
   constructor(pool: SqlPool, table: string) {
@@ -42,9 +42,9 @@ export class ListPipeline implements Pipeline {
 
   async deliver(rows: readonly OutboxRow[]): Promise<Delivered> {
     const left = rows.filter((row) => this.refused.has(row.aggregateId)).map((row) => row.id);
-    const fresh = rows.filter((row) => !this.under.has(row.id) && !this.refused.has(row.aggregateId));
-    for (const row of fresh) this.under.add(row.id);
-    this.largest = Math.max(this.largest, this.under.size);
+    const fresh = rows.filter((row) => !this.inFlightIds.has(row.id) && !this.refused.has(row.aggregateId));
+    for (const row of fresh) this.inFlightIds.add(row.id);
+    this.largest = Math.max(this.largest, this.inFlightIds.size);
     await until('an open pipeline', () => this.open);
     this.published.push(...fresh);
     const marked = this.tail.then(() => this.mark(fresh.map((row) => row.id)));
@@ -52,16 +52,16 @@ export class ListPipeline implements Pipeline {
     return { published: fresh.length, left, known: rows.length - left.length - fresh.length, marked };
   }
   owns = (): boolean => true;
-  isInFlight = (id: bigint): boolean => this.under.has(id);
-  inFlight = (): number => this.under.size;
+  isInFlight = (id: bigint): boolean => this.inFlightIds.has(id);
+  inFlight = (): number => this.inFlightIds.size;
   async room(): Promise<void> {
-    await until('room for rows', () => this.under.size < 5000);
+    await until('room for rows', () => this.inFlightIds.size < 5000);
   }
   async idle(): Promise<void> {
-    await until('the marks of all rows', () => this.under.size === 0);
+    await until('the marks of all rows', () => this.inFlightIds.size === 0);
   }
 
-  /** Marks rows, again where no row matches: a commit is decoded before it is visible. */
+  /** Marks rows, and retries those that match no row: a commit is decoded before it is visible. */
   private async mark(ids: readonly bigint[]): Promise<void> {
     let rest = ids;
     while (rest.length > 0) {
@@ -75,7 +75,7 @@ export class ListPipeline implements Pipeline {
       rest = rest.filter((id) => !done.has(id));
       if (rest.length > 0) await pause(10);
     }
-    for (const id of ids) this.under.delete(id);
+    for (const id of ids) this.inFlightIds.delete(id);
   }
 }
 
@@ -109,7 +109,7 @@ export interface WalWorld {
 }
 
 export interface WorldOptions {
-  /** Another address, for another role. */
+  /** URL for another role. */
   readonly at?: string;
   /** Existing schema with its tables. */
   readonly schema?: string;
@@ -120,7 +120,8 @@ export interface WorldOptions {
 const SHARDS = 4;
 const EVERY = Array.from({ length: SHARDS }, (_, shard) => shard);
 
-/** Makes worlds of the WAL tests. @param cleanUp false for a server that ends with the test */
+/** Creates worlds for the WAL tests.
+ *  @param cleanUp false for a server that ends with the test */
 export function walKit(postgres: string, cleanUp = true) {
   const suffix = randomBytes(4).toString('hex');
   const schemas: Array<{ readonly schema: string; readonly pool: SqlPool }> = [];
@@ -140,8 +141,8 @@ export function walKit(postgres: string, cleanUp = true) {
   });
 
   return {
-    async world(asked: WorldOptions = {}): Promise<WalWorld> {
-      const { at = postgres, schema: known, migrations } = asked;
+    async world(options: WorldOptions = {}): Promise<WalWorld> {
+      const { at = postgres, schema: known, migrations } = options;
       const schema = known ?? `wal_${suffix}_${count++}`;
       const pool = await connectPool(at, { schema, connections: 8, name: 'wal test' });
       schemas.push({ schema, pool });

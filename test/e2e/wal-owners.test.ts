@@ -1,5 +1,5 @@
-/** Ownership of the slot: the relay with all shards reads it, also after its connections were cut;
- *  and errors that no retry can fix. */
+/** Ownership of the slot: the relay with all shards reads it, also after its connections were cut.
+ *  Errors that no retry can fix are refused. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
@@ -16,7 +16,7 @@ const active = (running: Running): Promise<true> =>
   until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined));
 
 describe('slot ownership and refusals', () => {
-  it('a WAL relay stands by without all shards, takes the slot from a silent owner, and leaves it without them', async () => {
+  it('a WAL relay stands by without all shards, takes the slot from a silent owner, and releases it when it loses the shards', async () => {
     const world = await kit.world();
     const first = world.start();
     const second = world.start({ owns: false });
@@ -31,8 +31,8 @@ describe('slot ownership and refusals', () => {
       return rows[0]?.active_pid ?? undefined;
     };
     const held = await until('a held slot', holder);
-    // The first relay still holds the slot when the second becomes owner, as after a stop of the
-    // whole process.
+    // The first relay still holds the slot when the second becomes the owner, as after a suspension
+    // of the whole process.
     second.setOwner(true);
     await active(second);
     first.setOwner(false);
@@ -48,7 +48,7 @@ describe('slot ownership and refusals', () => {
     await world.drained();
   });
 
-  it('a WAL relay whose slot another one has taken over writes nothing more into the record of the slot', async () => {
+  it('a WAL relay that lost its slot to another relay no longer writes to the record of the slot', async () => {
     const world = await kit.world();
     const names = await walNames(world.pool, 'outbox', {});
     const [before, after] = [new WalSlot(world.pool, names), new WalSlot(world.pool, names)];
@@ -90,7 +90,7 @@ describe('slot ownership and refusals', () => {
     expect(running.value('sweeper_found_total')).toBe(0);
   });
 
-  it('a WAL relay resolves when everything pending is published, on request', async () => {
+  it('a WAL relay with exitWhenDrained resolves when every pending row is published', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -113,7 +113,7 @@ describe('slot ownership and refusals', () => {
     expect(rows).toEqual([{ n: 1n, failover: true }]);
   });
 
-  it('a WAL relay refuses errors that no retry can cure, each with its own message', async () => {
+  it('a WAL relay refuses errors that no retry can fix, each with its own message', async () => {
     const world = await kit.world();
     const refused = async (running: Running): Promise<MillraceError> => {
       const thrown: unknown = await running.ended.then(

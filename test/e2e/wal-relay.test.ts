@@ -1,6 +1,5 @@
 /** `millrace relay -relay=wal` as real processes on a real broker: the same sequences as with poll,
- *  crashes at every point, and a relay that takes over from another one that was killed or
- *  stopped. */
+ *  crashes at every point, and a takeover from a relay that was killed or suspended. */
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -21,7 +20,7 @@ const own = launcher();
 const stack = await sharedStack();
 const PARTITIONS = 3;
 const LEASE = '10s';
-/** Lease of tests in which a successor must wait for it. */
+/** Lease of tests in which a successor must wait for its expiry. */
 const SHORT_LEASE = '1500ms';
 
 interface World {
@@ -43,7 +42,7 @@ afterEach(async ({ task }) => {
   if (task.result?.state === 'fail')
     for (const { pid, logPath } of relays)
       console.error(`--- relay ${pid} of "${task.name}"\n${readFileSync(logPath, 'utf8')}`);
-  // A stopped process would keep its locks.
+  // A suspended process would keep its locks.
   for (const one of relays) for (const signal of ['SIGCONT', 'SIGKILL'] as const) one.kill(signal);
   await Promise.all(relays.splice(0).map((one) => one.ended));
   for (const { pool, schema } of worlds.splice(0)) {
@@ -60,7 +59,7 @@ async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise
   const pool = await connectPool(stack.postgres, { schema, connections: 8, name: 'wal relay test' });
   await createTables(pool, schema, 'orders', 'relay');
   const topic = `${schema}.events`;
-  const made = {
+  const created = {
     schema,
     topic,
     pool,
@@ -75,8 +74,8 @@ async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise
       ...(mode === 'wal' ? WAL_FLAGS : []),
     ],
   };
-  worlds.push(made);
-  return made;
+  worlds.push(created);
+  return created;
 }
 
 async function insert(session: SqlSession, aggregate: string, msgId: string = randomUUID()): Promise<string> {
@@ -99,17 +98,17 @@ const drained = ({ pool }: World): Promise<true> =>
     120_000,
   );
 
-/** Resolves when this relay reads the slot; to an observer a slot in creation looks read as
- *  well. */
-const reading = (address: string): Promise<true> =>
+/** Resolves when this relay reads the slot. pg_replication_slots would show a slot in creation as
+ *  active, too. */
+const untilReading = (address: string): Promise<true> =>
   until(
     'a reader of the slot',
     async () => ((await metric(address, 'relay_wal_active')) === 1 ? true : undefined),
     120_000,
   );
 
-/** Stops the relay that reads the slot. */
-async function stopReader({ pool, schema }: World, relays: readonly Running[]): Promise<Running> {
+/** Suspends the relay that reads the slot. */
+async function suspendReader({ pool, schema }: World, relays: readonly Running[]): Promise<Running> {
   for (;;) {
     for (const one of relays) {
       if ((await metric(await one.address(), 'relay_wal_active')) !== 1) continue;
@@ -199,7 +198,7 @@ describe('relay -relay=wal', () => {
     const both = [await world('poll', LEASE), await world('wal', LEASE)];
     const pair = both.map((one) => relay(one.args));
     const addresses = await Promise.all(pair.map((one) => one.address()));
-    await reading(addresses[1] as string);
+    await untilReading(addresses[1] as string);
     const keys = Array.from({ length: 30 }, () => randomUUID());
     // One script of writes for both modes: several events for each key, parallel writers, rollbacks
     // of parts and of whole transactions, and commits in another order than the transactions began.
@@ -251,14 +250,14 @@ describe('relay -relay=wal', () => {
   });
 
   it.each(['commit', 'publish', 'mark'])(
-    'a WAL relay that dies at %s redelivers what was unfinished, and a key stays in order',
+    'a WAL relay that dies at %s redelivers the unfinished rows, and a key stays in order',
     async (point) => {
       const one = await world();
       const first = relay([...one.args, `-crash-point=${point}`, '-crash-after=60']);
-      await reading(await first.address());
-      let end: unknown;
+      await untilReading(await first.address());
+      let exit: unknown;
       void first.ended.then((how) => {
-        end = how;
+        exit = how;
       });
       const sent = await work(one, 20, 6);
       // The relay counts acknowledged rows when a flight starts. The last flight of these rounds
@@ -267,17 +266,17 @@ describe('relay -relay=wal', () => {
       await until(
         'the crash',
         async () => {
-          if (end === undefined) await workOn(one, sent);
-          return end;
+          if (exit === undefined) await workOn(one, sent);
+          return exit;
         },
         120_000,
       );
-      expect(end).toEqual({ code: null, signal: 'SIGKILL' });
+      expect(exit).toEqual({ code: null, signal: 'SIGKILL' });
       expect(first.log()).toMatch(new RegExp(`"point":"${point}".*"unfinished":[1-9]`));
       const second = relay(one.args);
       await drained(one);
       const address = await second.address();
-      await reading(address);
+      await untilReading(address);
       expect(await metric(address, 'sweeper_found_total')).toBe(0);
       await second.drain();
       const seen = await readTopic(one.topic);
@@ -287,38 +286,39 @@ describe('relay -relay=wal', () => {
     },
   );
 
-  it('a second WAL relay stands by, and takes over from one that was killed and from one that was stopped', async () => {
+  it('a second WAL relay stands by, and takes over from a killed relay and from a suspended relay', async () => {
     const one = await world();
     const first = relay(one.args);
-    await reading(await first.address());
+    await untilReading(await first.address());
     const second = relay(one.args);
     await second.address();
     let pair: readonly Running[] = [];
-    let stopped = second;
+    let suspended = second;
     const sent = await work(one, 15, 12, async (round) => {
       await pause(40);
       if (round === 3) first.kill('SIGKILL');
       if (round === 4) {
-        await reading(await second.address());
+        await untilReading(await second.address());
         pair = [second, relay(one.args)];
         await pair[1]?.address();
       }
-      // The relay is stopped while it publishes, and wakes when its successor runs.
-      if (round === 7) stopped = await stopReader(one, pair);
+      // The relay is suspended while it publishes, and resumes when its successor runs.
+      if (round === 7) suspended = await suspendReader(one, pair);
     });
     await drained(one);
-    stopped.kill('SIGCONT');
+    suspended.kill('SIGCONT');
     const late = await work(one, 15, 5);
     await drained(one);
     const seen = await readTopic(one.topic);
     expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
-    const successor = pair.find((each) => each !== stopped) as typeof second;
+    const successor = pair.find((each) => each !== suspended) as typeof second;
     expect(successor.log()).toContain('ended the sender');
     await Promise.all(pair.map((each) => each.drain()));
   });
 
   it('a relay stands by while a relay of the other mode has the outbox, in either order', async () => {
-    // No relay here waits for a lease: others see immediately that it left or died.
+    // No relay here waits for a lease to expire: the others see immediately that a relay left or
+    // died.
     const one = await world('poll', LEASE);
     const wal = one.args.flatMap((arg) => (arg === '-relay=poll' ? ['-relay=wal', ...WAL_FLAGS] : [arg]));
     const owns = (address: string, shards: number): Promise<true> =>
@@ -329,7 +329,7 @@ describe('relay -relay=wal', () => {
     await owns(await first.address(), 16);
     const second = relay(wal);
     const secondAt = await second.address();
-    await until('both to know of each other', async () =>
+    await until('two members', async () =>
       (await metric(await first.address(), 'relay_members')) === 2 ? true : undefined,
     );
     const sent = await work(one, 20, 3);

@@ -28,7 +28,7 @@ const active = (running: Running): Promise<true> =>
   until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined), 60_000);
 const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
 
-/** Fills segments of the log, so that a checkpoint drops those that no slot may retain. */
+/** Fills WAL segments, so that a checkpoint removes those that no slot may retain. */
 async function overrun({ pool }: WalWorld): Promise<void> {
   for (let i = 0; i < 3; i++) {
     await pool.query(`SELECT pg_logical_emit_message(true, 'fill', repeat('x', 1000))`);
@@ -43,23 +43,23 @@ async function set({ pool }: WalWorld, setting: string): Promise<void> {
 }
 
 async function status(world: WalWorld): Promise<string> {
-  const { rows } = await world.pool.query<{ said: string }>(
-    `SELECT coalesce(to_jsonb(s)->>'invalidation_reason', wal_status) AS said FROM pg_replication_slots s WHERE slot_name = $1`,
+  const { rows } = await world.pool.query<{ state: string }>(
+    `SELECT coalesce(to_jsonb(s)->>'invalidation_reason', wal_status) AS state FROM pg_replication_slots s WHERE slot_name = $1`,
     [await world.slot()],
   );
-  return rows[0]?.said ?? 'none';
+  return rows[0]?.state ?? 'none';
 }
 
 describe('held horizon', () => {
-  it('the relay names who holds the horizon: a prepared transaction, a standby, and its abandoned slot', async () => {
+  it('the relay names the holder of the horizon: a prepared transaction, a standby, and its abandoned slot', async () => {
     const world = await kit.world();
     const { pool } = world;
     const metrics = new Metrics();
-    const said: unknown[] = [];
+    const warnings: unknown[] = [];
     const log: Logger = {
       ...silentLogger,
       warn: ({ kind, holder }) => {
-        said.push([kind, holder]);
+        warnings.push([kind, holder]);
       },
     };
     const time = { ms: 0 };
@@ -70,7 +70,7 @@ describe('held horizon', () => {
         .snapshot()
         .find(({ name }) => name === 'relay_horizon_holder')
         ?.samples.find(({ labels }) => labels['holder'] === holder)?.value;
-    const works = async (): Promise<void> => {
+    const insertRows = async (): Promise<void> => {
       for (let i = 0; i < 5; i++) await world.insert(randomUUID());
     };
     const xmin = async (): Promise<bigint> => {
@@ -79,7 +79,7 @@ describe('held horizon', () => {
       );
       return BigInt(rows[0]?.xmin ?? '0');
     };
-    const holds = (sql: string): Promise<true> =>
+    const untilHeld = (sql: string): Promise<true> =>
       until('a held horizon', async () => {
         const { rows } = await pool.query<{ held: boolean }>(sql);
         return rows[0]?.held === true ? true : undefined;
@@ -89,7 +89,7 @@ describe('held horizon', () => {
       await world.insert(randomUUID(), session);
       await session.query(`PREPARE TRANSACTION 'left behind'`);
     });
-    await works();
+    await insertRows();
     const prepared = await until('a holder', () => watch.poll());
     expect(prepared).toMatchObject({ kind: 'prepared', holder: 'left behind' });
     expect(prepared.transactions).toBeGreaterThanOrEqual(5);
@@ -100,10 +100,10 @@ describe('held horizon', () => {
 
     const standby = await standbyOf(server.url, 'reports');
     standby.feedback(await xmin());
-    await holds(
+    await untilHeld(
       `SELECT backend_xmin IS NOT NULL AS held FROM pg_stat_replication WHERE pid = ${standby.pid}`,
     );
-    await works();
+    await insertRows();
     expect(await watch.poll(), 'its start is unknown').toBeUndefined();
     time.ms += 5000;
     const holder = `pid ${standby.pid} reports`;
@@ -115,15 +115,15 @@ describe('held horizon', () => {
     await pool.query(`SELECT pg_create_physical_replication_slot('reports')::text`);
     const behind = await standbyOf(server.url, 'reports', 'reports');
     behind.feedback(await xmin());
-    await holds(`SELECT xmin IS NOT NULL AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
+    await untilHeld(`SELECT xmin IS NOT NULL AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
     await behind.close();
-    await holds(`SELECT NOT active AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
-    await works();
+    await untilHeld(`SELECT NOT active AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
+    await insertRows();
     await watch.poll();
     time.ms += 7000;
     expect(await watch.poll()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
     expect(shown('reports')).toBe(7);
-    expect(said).toEqual([
+    expect(warnings).toEqual([
       ['prepared', 'left behind'],
       ['standby', holder],
       ['slot', 'reports'],
@@ -133,7 +133,7 @@ describe('held horizon', () => {
 });
 
 describe('slot invalidated by the server', () => {
-  it('a slot invalidated for the log it holds is recreated and swept, with and without a running relay', async () => {
+  it('a slot invalidated for the WAL it retains is recreated and swept, with and without a running relay', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -153,8 +153,8 @@ describe('slot invalidated by the server', () => {
     await world.drained();
     expect(second.value('relay_wal_slot_recreated_total', 'slot_lost')).toBe(1);
     expect(second.value('sweeper_found_total')).toBe(2);
-    // The broker is away, the slot does not move, the log grows past its limit: the server ends the
-    // stream.
+    // The pipeline accepts no rows, so the slot does not advance and the WAL grows past its limit:
+    // the server ends the stream.
     second.pipeline.open = false;
     sent.push(await world.insert(key));
     await until('a slot lost again', async () => {

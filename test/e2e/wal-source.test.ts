@@ -1,5 +1,5 @@
 /** WAL mode on a real server: the rows of the stream are published once and in order, the slot
- *  moves behind whole transactions, and no row is lost, whatever happens to the slot. */
+ *  advances behind whole transactions, and no row is lost, whatever happens to the slot. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/postgres/replication/pg.ts';
@@ -32,7 +32,7 @@ const errors = (running: Running): string[] =>
   running.log.filter(({ level }) => level === 'error').map(({ message }) => message);
 
 describe('WAL source', () => {
-  it('the source publishes what is committed once in commit order, and advances the slot behind it', async () => {
+  it('the source publishes committed rows once in commit order, and advances the slot behind it', async () => {
     const world = await kit.world();
     const before = await world.insert(randomUUID());
     const running = world.start();
@@ -71,7 +71,7 @@ describe('WAL source', () => {
       [row?.id as bigint],
     );
     expect([row?.createdAt, row?.msgId]).toEqual([rows[0]?.created_at, rows[0]?.msg_id]);
-    // No row is left to be sent again.
+    // No row is left to be published again.
     const next = world.start();
     await active(next);
     const later = await world.insert(key);
@@ -177,7 +177,7 @@ describe('WAL source', () => {
       );
     await until('a pause', async () => (running.value('relay_wal_pauses_total') > 0 ? true : undefined));
     const { rows: paused } = await world.pool.query<{ at: Date }>('SELECT now() AS at');
-    await until('feedback that came after one and a half timeouts of the server', async () => {
+    await until('feedback after one and a half timeouts of the server', async () => {
       const { rows } = await world.pool.query(
         `SELECT FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid
          WHERE slot_name = $1 AND reply_time > $2::timestamptz + interval '15 seconds'`,
@@ -335,7 +335,7 @@ describe('damaged slot', () => {
     await world.drained();
   });
 
-  it('the source finds by row what the stream never showed', async () => {
+  it('the sweep of the source finds a row that the stream never had', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -351,7 +351,7 @@ describe('damaged slot', () => {
     expect(errors(running)).toEqual([expect.stringContaining('that the stream had passed')]);
   });
 
-  it('the source skips a message above its bound, and finds its row by its state', async () => {
+  it('the source skips a message above its bound, and finds its row in the table', async () => {
     const world = await kit.world();
     const running = world.start({ messageBytesMax: 1000 });
     await active(running);
@@ -401,7 +401,7 @@ describe('damaged slot', () => {
     expect(ids(running)).toEqual([id, next]);
   });
 
-  it('the source continues where the table is migrated under a running relay', async () => {
+  it('the source continues when the table is migrated under a running relay', async () => {
     const world = await kit.world({ migrations: 1 });
     const running = world.start();
     await active(running);
@@ -420,7 +420,7 @@ describe('damaged slot', () => {
     expect([...new Set(ids(running))]).toEqual(sent);
   });
 
-  it('the source publishes by row while a slot waits for an open transaction', async () => {
+  it('the source publishes from the table while the creation of a slot waits for an open transaction', async () => {
     const world = await kit.world();
     await world.insert(randomUUID());
     let release = (): void => {};

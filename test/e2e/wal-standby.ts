@@ -1,4 +1,4 @@
-/** Simulated standby: sends its primary, through a physical stream, which rows it still needs. */
+/** Simulated standby: tells its primary through a physical stream which rows it still needs. */
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import { queryMessage } from '../../src/io/postgres/replication/frames.ts';

@@ -1,5 +1,5 @@
-/** The decoder on the messages of a real server, in both formats and streamed; and the driver
- *  against servers that refuse, become silent or send garbage. */
+/** The decoder on messages of a real server, in both formats and streamed; the driver with servers
+ *  that refuse, become silent or send garbage. */
 
 import { createHash, randomBytes } from 'node:crypto';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -71,7 +71,7 @@ interface Read {
   readonly others: Array<Record<string, string | null>>;
 }
 
-/** Reads messages as a reader that holds streamed transactions until their end. */
+/** Reads messages like the relay, which holds streamed transactions until their end. */
 function read(messages: readonly Buffer[]): Read {
   const decoder = new PgOutputDecoder();
   const streamed = new StreamedTransactions(1_000_000);
@@ -112,7 +112,7 @@ async function table(): Promise<unknown[]> {
 }
 
 describe('decoder on a real log', () => {
-  it('the decoder reads every row as the table has it, in binary, in text and streamed, and no row that was rolled back', async () => {
+  it('the decoder reads every row as in the table, in binary, in text and streamed, and no row that was rolled back', async () => {
     const slot = await makeSlot();
     await pool.query(
       `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, created_at, traceparent)
@@ -185,8 +185,8 @@ describe('decoder on a real log', () => {
   });
 });
 
-/** True for messages outside of the transaction: heartbeats of other relays on the database, and a
- *  repeated description of the table. */
+/** True for messages outside of the test's transaction: heartbeats of other relays on the database,
+ *  and a repeated description of the table. */
 const isBeside = (bytes: Buffer, start: number): boolean => bytes[start] === 0x4d || bytes[start] === 0x52;
 const nothing = (): void => {};
 const streamOptions = (slot: string, over: Partial<StreamOptions> = {}): StreamOptions => ({
@@ -213,7 +213,7 @@ async function failure(promise: Promise<unknown>): Promise<MillraceError> {
 }
 
 describe('replication driver', () => {
-  it('the driver names the server, refuses invalid slot names, and passes on slot errors of the server', async () => {
+  it('the driver names the server, refuses invalid slot names, and forwards slot errors of the server', async () => {
     const session = await open();
     expect(session.identity.systemIdentifier).toBe(await pool.systemIdentifier());
     expect(session.senderTimeoutMs).toBe(60_000);
@@ -262,7 +262,7 @@ describe('replication driver', () => {
     const [high, low] = (rows[0]?.lsn ?? '').split('/') as [string, string];
     const now = (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`);
     await until('a keepalive', async () => (walEnd >= now ? true : undefined));
-    // Not confirmed, so the slot still has all of its bytes.
+    // Nothing was confirmed, so the slot still has all messages.
     await stream.close();
     const again = createHash('sha256');
     const kept = await until('the slot', () => peek(slot, { proto_version: '1', binary: 'true' }));
@@ -305,7 +305,7 @@ describe('replication driver', () => {
     await stream.close();
   });
 
-  it('the driver drops a server that falls silent and one that disconnects', async () => {
+  it('the driver drops a server that becomes silent, and a server that disconnects', async () => {
     const slot = await makeSlot();
     const gate = await gateBefore(stack.postgres);
     const session = await open(gate.url);

@@ -89,14 +89,14 @@ describe('sweep', () => {
     const gate = new Promise<void>((resolve) => {
       commit = resolve;
     });
-    let drew = (): void => {};
+    let onDrawn = (): void => {};
     const drawn = new Promise<void>((resolve) => {
-      drew = resolve;
+      onDrawn = resolve;
     });
     await fill(world.pool, 500);
     const first = world.pool.transaction(async (session) => {
       sent.push(await world.insert(key, session));
-      drew();
+      onDrawn();
       await gate;
     });
     await drawn;
@@ -115,7 +115,7 @@ describe('sweep', () => {
     expect(await world.pending()).toBe(0);
   });
 
-  it('a sweep ends where thousands of rows wait behind a refused row of their key', async () => {
+  it('a sweep ends when thousands of rows wait behind a refused row of their key', async () => {
     const world = await kit.world();
     const { pipeline, parking, sweep } = sweepOf(world);
     const key = randomUUID();
@@ -128,7 +128,7 @@ describe('sweep', () => {
     expect(parking.isFull).toBe(false);
   });
 
-  it('a sweep ends with more refusals than one round sees, and publishes them in pages and in order later', async () => {
+  it('a sweep ends with more refused rows than one round reads, and publishes them later in pages and in order', async () => {
     const world = await kit.world();
     const { pipeline, parking, sweep, redeliver } = sweepOf(world, {
       idsMax: 200,
@@ -155,18 +155,18 @@ describe('sweep', () => {
     await world.drained();
   });
 
-  it('a sweep records what it parked before the stream begins', async () => {
+  it('a sweep records its parked rows before the stream begins', async () => {
     const world = await kit.world();
     const key = randomUUID();
     const id = await world.insert(key);
-    let word: unknown;
+    let recorded: unknown;
     const connected = new Promise<void>((resolve) => {
       const running = world.start({
         driver: {
-          name: 'looking',
+          name: 'observing',
           connect: async (options) => {
             const { rows } = await world.pool.query('SELECT unswept, unswept_to FROM relay_slots');
-            word ??= rows[0];
+            recorded ??= rows[0];
             resolve();
             return pgReplicationDriver.connect(options);
           },
@@ -175,6 +175,6 @@ describe('sweep', () => {
       running.pipeline.refused.add(key);
     });
     await connected;
-    expect(word).toEqual({ unswept: 'parked', unswept_to: id });
+    expect(recorded).toEqual({ unswept: 'parked', unswept_to: id });
   });
 });

@@ -1,5 +1,5 @@
-/** The windows slice of the demo, small: every fact holds in an honest run, and each fact fails
- *  when the test breaks it. */
+/** The windows slice of the demo at a small scale: every fact holds in an unmodified run, and each
+ *  fact fails when the test corrupts its data. */
 
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -25,18 +25,18 @@ beforeAll(async () => {
 }, 300_000);
 afterAll(() => pool.close());
 
-/** Claims that do not hold. */
-async function crosses(judged: WindowsRun = run): Promise<string[]> {
+/** Returns the claims whose fact does not hold. */
+async function failedClaims(judged: WindowsRun = run): Promise<string[]> {
   return (await windowsSlice.judge(context, judged)).filter((fact) => !fact.holds).map((fact) => fact.claim);
 }
 
-/** Breaks a fact in a transaction of its own making, looks, and puts it back. */
-async function broken(breakIt: string, mend: string, judged = run): Promise<string[]> {
-  await pool.query(breakIt);
+/** Corrupts the tables, judges the run, and restores the tables. */
+async function judgedAfter(corrupt: string, restore: string, judged = run): Promise<string[]> {
+  await pool.query(corrupt);
   try {
-    return await crosses(judged);
+    return await failedClaims(judged);
   } finally {
-    await pool.query(mend);
+    await pool.query(restore);
   }
 }
 
@@ -45,7 +45,7 @@ const firstRow = (table: string): string =>
 const one = (table: string): string => `(SELECT ctid FROM ${table} LIMIT 1)`;
 
 describe('windows slice', () => {
-  it('the windows demo confirms every fact of an honest run', async () => {
+  it('the windows demo confirms every fact of an unmodified run', async () => {
     const facts = await windowsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(15);
@@ -58,7 +58,7 @@ describe('windows slice', () => {
       expect(one.name).toBe(name);
       return one;
     };
-    /** The others are not judged again and again. */
+    /** Judges one run only, because judging all of them takes long. */
     const alone = (of: RunRecord = record()): WindowsRun => ({ runs: [of] });
     const claim = (): RegExp => new RegExp(`^${record().name}: the sink equals`);
 
@@ -67,7 +67,7 @@ describe('windows slice', () => {
       async (column) => {
         const { sinkTable } = record();
         const where = firstRow(sinkTable);
-        const found = await broken(
+        const found = await judgedAfter(
           `UPDATE ${sinkTable} SET ${column} = ${column} + 1 WHERE ${where}`,
           `UPDATE ${sinkTable} SET ${column} = ${column} - 1 WHERE ${where}`,
           alone(),
@@ -81,19 +81,19 @@ describe('windows slice', () => {
       await pool.query(
         `CREATE TABLE kept_${own.suffix} AS SELECT * FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
       );
-      const found = await broken(
+      const found = await judgedAfter(
         `DELETE FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
         `INSERT INTO ${sinkTable} SELECT * FROM kept_${own.suffix}`,
         alone(),
       );
       await pool.query(`DROP TABLE kept_${own.suffix}`);
       expect(found).toContainEqual(expect.stringMatching(claim()));
-      expect(await crosses(alone())).toEqual([]);
+      expect(await failedClaims(alone())).toEqual([]);
     });
 
     it('the windows demo detects an extra sink row, even an empty one', async () => {
       const { sinkTable } = record();
-      const found = await broken(
+      const found = await judgedAfter(
         `INSERT INTO ${sinkTable} VALUES (-5, 1750000020000, 1750000040000, 0, 0, 0, 0, 0, false)`,
         `DELETE FROM ${sinkTable} WHERE account_id = -5`,
         alone(),
@@ -103,7 +103,7 @@ describe('windows slice', () => {
 
     it('the windows demo detects a wrong overflow mark', async () => {
       const { sinkTable } = record();
-      const found = await broken(
+      const found = await judgedAfter(
         `UPDATE ${sinkTable} SET overflow = true WHERE account_id = 1`,
         `UPDATE ${sinkTable} SET overflow = false WHERE account_id = 1`,
         alone(),
@@ -118,12 +118,12 @@ describe('windows slice', () => {
         path,
         clean.replace(/"dropped_late": (\d+)/, (_, n: string) => `"dropped_late": ${Number(n) + 1}`),
       );
-      const found = await crosses(alone());
+      const found = await failedClaims(alone());
       await writeFile(path, clean);
       expect(found).toEqual([expect.stringMatching(new RegExp(`^${record().name}: dropped_late`))]);
     });
 
-    it('the windows demo detects a kill that came too early, too late, too near its checkpoint, before any, or never', async () => {
+    it('the windows demo detects a kill that came too early, too late, too near its checkpoint, before any checkpoint, or never', async () => {
       const { kill, events, pastCheckpoint } = record();
       const over = (how: Partial<RunRecord['kill']>): RunRecord => ({
         ...record(),
@@ -139,7 +139,7 @@ describe('windows slice', () => {
       ]) {
         expect(killFact(over(how))).toMatchObject({ claim: expect.stringMatching(claim), holds: false });
       }
-      expect(await crosses(alone(over({ signal: null })))).toEqual([expect.stringMatching(claim)]);
+      expect(await failedClaims(alone(over({ signal: null })))).toEqual([expect.stringMatching(claim)]);
     });
   });
 
@@ -147,26 +147,28 @@ describe('windows slice', () => {
     'the windows demo detects state on disk of the run at %i that was never written',
     async (at) => {
       const record = run.runs[at] as RunRecord;
-      const crossed = expect.stringMatching(new RegExp(`^${record.name}: state went to disk`));
+      const failedClaim = expect.stringMatching(new RegExp(`^${record.name}: state was spilled to disk`));
       const path = (await newestManifest(record.stateDir))?.path as string;
       const clean = await readFile(path, 'utf8');
       await writeFile(path, clean.replace(/"last_id": \d+/, '"last_id": 0'));
-      const found = await crosses({ runs: [record] });
+      const found = await failedClaims({ runs: [record] });
       await writeFile(path, clean);
-      expect(found).toEqual([crossed]);
+      expect(found).toEqual([failedClaim]);
       const { kill } = record;
-      expect(await crosses({ runs: [{ ...record, kill: { ...kill, pieces: 0 } }] })).toEqual([crossed]);
+      expect(await failedClaims({ runs: [{ ...record, kill: { ...kill, pieces: 0 } }] })).toEqual([
+        failedClaim,
+      ]);
     },
   );
 
   it('the windows demo detects an error that the drops do not explain', async () => {
     const { sinkTable } = run.runs[1] as RunRecord;
     const where = firstRow(sinkTable);
-    const found = await broken(
+    const found = await judgedAfter(
       `UPDATE ${sinkTable} SET count = count + 1 WHERE ${where}`,
       `UPDATE ${sinkTable} SET count = count - 1 WHERE ${where}`,
     );
     expect(found).toContainEqual(expect.stringContaining('the error against the true order'));
-    expect(await crosses()).toEqual([]);
+    expect(await failedClaims()).toEqual([]);
   });
 });

@@ -21,14 +21,14 @@ import org.apache.avro.io.BinaryDecoder;
 import org.apache.avro.io.DecoderFactory;
 
 /**
- * Says what Apache Avro reads. A line in: writer schema, reader schema and payloads, each in base64, with spaces between.
- * A line out: for each payload what was read, in a form that both sides can print, or `!` and the error; or `?` and the
- * error where the schemas themselves are refused.
+ * Prints the values that Apache Avro reads. Input line: writer schema, reader schema and payloads,
+ * each in base64, separated by spaces. Output line: for each payload the value in a form that both
+ * sides can print, or `!` and the error; or `?` and the error if Avro refuses the schemas.
  */
 public final class AvroOracle {
   private static final HexFormat HEX = HexFormat.of();
 
-  /** The library's own list of doubles rounds each to a float: PrimitivesArrays.DoubleArray.add of 1.12.0. */
+  /** The library's list of doubles rounds each value to a float: PrimitivesArrays.DoubleArray.add of 1.12.0. */
   private static final GenericData PLAIN_LISTS =
       new GenericData() {
         @Override
@@ -143,7 +143,7 @@ public final class AvroOracle {
     LOOKS.put(Schema.Type.RECORD, "map");
   }
 
-  /** Whether a program in JavaScript could take one branch for another. */
+  /** True if a JavaScript program could confuse two branches. */
   private static boolean looksAlike(Schema union) {
     Set<String> looks = new HashSet<>();
     for (Schema branch : union.getTypes())

@@ -1,4 +1,4 @@
-/** Rules against an oracle that is written another way, and buckets against the arithmetic of a
+/** Compares the access rules with an independent oracle, and the buckets with the arithmetic of a
  *  rate. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -14,20 +14,20 @@ const patternArbitrary = fc
   .array(fc.constantFrom(...ALPHABET, '*', '?', '\\*', '\\?', '\\\\'), { minLength: 1, maxLength: 6 })
   .map((all) => all.join(''));
 
-/** By recursion over the pattern's pieces. */
+/** Matches a pattern by recursion over its pieces. */
 function oracleMatches(pattern: string, text: string): boolean {
-  const go = (p: readonly string[], t: readonly string[]): boolean => {
+  const match = (p: readonly string[], t: readonly string[]): boolean => {
     const [first, ...rest] = p;
     if (first === undefined) return t.length === 0;
-    if (first === '*') return go(rest, t) || (t.length > 0 && go(p, t.slice(1)));
+    if (first === '*') return match(rest, t) || (t.length > 0 && match(p, t.slice(1)));
     if (t.length === 0) return false;
-    return (first === '?' || first.replace(/^\\/, '') === t[0]) && go(rest, t.slice(1));
+    return (first === '?' || first.replace(/^\\/, '') === t[0]) && match(rest, t.slice(1));
   };
-  return go(pattern.match(/\\.|./gsu) ?? [], [...text]);
+  return match(pattern.match(/\\.|./gsu) ?? [], [...text]);
 }
 
 describe('patterns', () => {
-  it('a pattern matches what its pieces match', () => {
+  it('a pattern matches the same texts as the oracle', () => {
     fc.assert(
       fc.property(
         patternArbitrary,
@@ -86,14 +86,14 @@ function oracleAllows(
 
 const lineOf = (rule: Rule): string =>
   `${rule.who}  ${rule.operations.join()} \t"${rule.context}${rule.pattern}"`;
-/** A pattern that begins like a context means one. */
-const sound = (rule: Rule): boolean => !(rule.context === '' && /^:(\*|\.)/u.test(rule.pattern));
+/** A pattern that begins like a context denotes a context. */
+const isUnambiguous = (rule: Rule): boolean => !(rule.context === '' && /^:(\*|\.)/u.test(rule.pattern));
 
 describe('access rules', () => {
   it('access rules allow what the oracle allows, in any order', () => {
     fc.assert(
       fc.property(
-        fc.array(ruleArbitrary.filter(sound), { maxLength: 8 }),
+        fc.array(ruleArbitrary.filter(isUnambiguous), { maxLength: 8 }),
         fc.constantFrom(...CALLERS),
         fc.constantFrom(...OPERATIONS),
         fc.constantFrom('.', '.x', '.y', '.y2', '.z'),

@@ -1,7 +1,6 @@
-/** A loop as small as can be over the window kernels and the checkpointer: it takes an arrival log
- *  in batches, fires, hands results to a sink that is slower than it, makes checkpoints, and dies
- *  where it is told to.
- */
+/** A minimal engine loop over the window kernels and the checkpointer. It reads an arrival log in
+ *  batches, fires, delivers results to a slower sink, makes checkpoints, and dies at a given
+ *  place. */
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import type {
   RowRun,
@@ -18,7 +17,7 @@ import { arrivalsOf } from '../../src/engine/durability/changelog/records.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../../src/engine/durability/checkpoint/checkpointer.ts';
 import { type LiveState, liveSessions, liveWindows } from '../../src/engine/durability/checkpoint/live.ts';
 import { type Restored, restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
@@ -35,25 +34,25 @@ import { batchesOf, type EventRow, hexOf, ROW_BYTES } from '../differential/wind
 import type { Stream } from '../windows/streams.ts';
 
 export interface Course {
-  /** Rows of a batch; batches are cut at the same places in every life. */
+  /** Rows of a batch; the batches have the same bounds in every life. */
   readonly batchRows: number;
-  /** Batches from one checkpoint to the next. */
+  /** Batches between two checkpoints. */
   readonly checkpointEvery: number;
-  /** Batches from one time to the next at which the sink takes what has fired. */
+  /** Batches between two deliveries of fired results to the sink. */
   readonly deliverEvery: number;
-  /** By life; the last one goes on. */
+  /** Shards of each life; the last life runs to the end. */
   readonly shards: readonly number[];
   readonly sizes: Partial<CheckpointSizes>;
 }
 
 export interface Life {
-  /** Dies before this row of the log. */
+  /** Row of the log before which the process dies. */
   readonly beforeRow?: number;
-  /** Dies at this step, counted from 0. */
+  /** Checkpoint step at which the process dies, counted from 0. */
   readonly atStep?: number;
 }
 
-/** Ends, ascending, of the windows that hold one of the slices and end in (fired, frontier]. */
+/** Ends, ascending, of the windows that contain one of the slices and end in (fired, frontier]. */
 export function endsDue(
   slices: readonly number[],
   assigner: WindowAssigner,
@@ -70,11 +69,11 @@ export function endsDue(
 
 export class Killed extends Error {}
 
-/** What a run comes to. */
+/** Result of a run. */
 export interface Outcome {
-  /** One line a result. */
+  /** Rows of the sink, one line each. */
   readonly sink: readonly string[];
-  /** One line a row that is open. */
+  /** Open rows, one line each. */
   readonly open: readonly string[];
   readonly progress: readonly number[];
   readonly frontier: number;
@@ -89,7 +88,7 @@ const CONSUMED = PARTITION_PROGRESS.CONSUMED / 8;
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Results by key. A row that comes twice says the same. */
+/** Results by key. A repeated row must have the same value. */
 export class Results {
   readonly rows = new Map<string, string>();
 
@@ -151,7 +150,7 @@ export class Loop {
   async start(): Promise<void> {
     const { disk, shards, course, onStep } = this.parts;
     this.restored = await restoreState({ disk, log: silentLogger, open: () => this.openState() });
-    const standing = this.restored ?? freshStanding(this.progress);
+    const standing = this.restored ?? initialRecoveryPoint(this.progress);
     this.progress = standing.progress.slice();
     this.clock[FRONTIER] = standing.frontier;
     this.clock[WINDOW_CLOCK.MAX_SEEN / 8] = standing.maxSeen;
@@ -172,7 +171,7 @@ export class Loop {
     await this.fire();
   }
 
-  /** To the end of the log, or to before a row of it. */
+  /** Runs to the end of the log, or to a row before which the process dies. */
   async run(beforeRow = Number.POSITIVE_INFINITY): Promise<Outcome> {
     const { log, partitions } = this.parts.stream;
     const { batchRows, checkpointEvery, deliverEvery } = this.parts.course;
@@ -185,7 +184,7 @@ export class Loop {
       if (entry.kind === 'added') known++;
       if (entry.kind === 'added' || entry.kind === 'idle') {
         if (row < done) continue;
-        await this.take(batch.splice(0));
+        await this.apply(batch.splice(0));
         await this.decide(entry, known);
         continue;
       }
@@ -195,23 +194,23 @@ export class Loop {
       if (row >= done) batch.push(rowOf(entry, offset));
       row++;
       if (row <= done || row % batchRows !== 0) continue;
-      await this.take(batch.splice(0));
+      await this.apply(batch.splice(0));
       const number = row / batchRows;
       if (number % deliverEvery === 0) await this.deliver();
-      if (number % checkpointEvery === 0) await this.checkpointBeside();
+      if (number % checkpointEvery === 0) await this.startCheckpoint();
       await turn();
       if (this.failure !== undefined) throw this.failure;
     }
-    await this.take(batch);
+    await this.apply(batch);
     await this.deliver();
     await this.background;
     if (this.failure !== undefined) throw this.failure;
-    await this.made.checkpoint();
+    await this.liveCheckpointer.checkpoint();
     return this.outcome();
   }
 
-  /** Whatever a dead process would have let go of. */
-  async bury(): Promise<void> {
+  /** Releases the state that a dead process would no longer hold. */
+  async releaseState(): Promise<void> {
     await this.background;
     for (const run of this.sealed.values()) run.close();
     this.windows?.close();
@@ -219,11 +218,11 @@ export class Loop {
   }
 
   async close(): Promise<void> {
-    await this.made.close();
-    await this.bury();
+    await this.liveCheckpointer.close();
+    await this.releaseState();
   }
 
-  private get made(): Checkpointer {
+  private get liveCheckpointer(): Checkpointer {
     return this.checkpointer as Checkpointer;
   }
 
@@ -249,14 +248,14 @@ export class Loop {
     return sum;
   }
 
-  /** A decision is taken once, also by a process that finds it in the changelog. */
+  /** Applies a decision once, even if a restored process finds it in the changelog. */
   private async decide(entry: LogEntry, known: number): Promise<void> {
     if (entry.kind === 'idle') {
       const cell = entry.partition * PROGRESS_CELLS + IDLE;
       if (this.progress[cell] === 1) return;
       this.progress[cell] = 1;
       this.admit([], 0);
-      this.made.idle(entry.partition, this.progress, this.clock);
+      this.liveCheckpointer.idle(entry.partition, this.progress, this.clock);
     } else {
       const have = this.progress.length / PROGRESS_CELLS;
       if (have >= known) return;
@@ -265,7 +264,7 @@ export class Loop {
       const frontier = this.clock[FRONTIER] as number;
       for (let p = have; p < known; p++) wider[p * PROGRESS_CELLS + SEEN] = frontier + this.delayMs;
       this.progress = wider;
-      this.made.added(this.progress, this.clock);
+      this.liveCheckpointer.added(this.progress, this.clock);
     }
     await this.fire();
   }
@@ -278,17 +277,17 @@ export class Loop {
     return { ...batches, taken };
   }
 
-  private async take(rows: readonly EventRow[]): Promise<void> {
+  private async apply(rows: readonly EventRow[]): Promise<void> {
     const isGlobal = this.parts.stream.rules.watermark === 'global';
     for (let from = 0; from < rows.length; ) {
       const { taken, records, events, admitted } = this.admit(rows, from);
       const count = admitted.rowCount;
       if (count > 0) (this.windows ?? (this.sessions as SessionState)).accumulate(events, admitted);
       const arrivals = isGlobal ? arrivalsOf(records.columns.partition, from, from + taken) : undefined;
-      this.made.afterBatch(this.progress, this.clock, count, arrivals);
+      this.liveCheckpointer.afterBatch(this.progress, this.clock, count, arrivals);
       from += taken;
       await this.fire();
-      this.made.advance();
+      this.liveCheckpointer.advance();
     }
   }
 
@@ -297,8 +296,8 @@ export class Loop {
     if (this.windows !== undefined) await this.fireWindows(this.windows, frontier);
     else if (this.sessions !== undefined && this.sessions.leastEnd() <= frontier) {
       const run = this.sessions.fire(frontier);
-      this.made.tookOut(frontier);
-      this.pend(await run, '');
+      this.liveCheckpointer.tookOut(frontier);
+      this.queueResults(await run, '');
     }
     this.firedTo = Math.max(this.firedTo, frontier);
   }
@@ -313,13 +312,13 @@ export class Loop {
         let run = this.sealed.get(slice);
         if (run === undefined) {
           const sorting = windows.seal(slice);
-          this.made.sealed(slice, frontier, sorting);
+          this.liveCheckpointer.sealed(slice, frontier, sorting);
           run = await sorting;
           this.sealed.set(slice, run);
         }
         runs.push(run);
       }
-      this.pend(this.merged(runs), `${start},${end}`);
+      this.queueResults(this.merged(runs), `${start},${end}`);
       for (const [slice, run] of this.sealed) {
         if (assigner.lastEndOf(slice) > end) continue;
         run.close();
@@ -355,8 +354,8 @@ export class Loop {
     };
   }
 
-  /** Notes the results of a firing, which wait for the sink. */
-  private pend(run: Pick<RowRun, 'rowCount' | 'read'>, window: string): void {
+  /** Queues the results of a firing for the sink. */
+  private queueResults(run: Pick<RowRun, 'rowCount' | 'read'>, window: string): void {
     const rows = new ArrayBuffer(run.rowCount * ROW_BYTES);
     run.read(0, rows);
     for (const line of linesOf(new Uint8Array(rows), run.rowCount))
@@ -366,14 +365,14 @@ export class Loop {
   private async deliver(): Promise<void> {
     const { pending, firedTo } = this;
     this.pending = [];
-    await this.made.durable();
+    await this.liveCheckpointer.durable();
     for (const [key, row] of pending) this.parts.results.put(key, row);
-    if (Number.isFinite(firedTo)) this.made.fired(firedTo);
+    if (Number.isFinite(firedTo)) this.liveCheckpointer.fired(firedTo);
   }
 
-  private async checkpointBeside(): Promise<void> {
+  private async startCheckpoint(): Promise<void> {
     await this.background;
-    this.background = this.made.checkpoint().then(
+    this.background = this.liveCheckpointer.checkpoint().then(
       () => {},
       (thrown) => {
         this.failure ??= thrown;
@@ -407,7 +406,7 @@ export class Loop {
   }
 }
 
-/** Rows as text, 16 digits a field in the order of their bytes. */
+/** Formats rows as text, 16 hex digits per field, in byte order. */
 function linesOf(rows: Uint8Array, count: number): string[] {
   return Array.from({ length: count }, (_, i) =>
     hexOf(rows.slice(i * ROW_BYTES, (i + 1) * ROW_BYTES).buffer),
@@ -417,7 +416,7 @@ function linesOf(rows: Uint8Array, count: number): string[] {
 function rowOf(entry: LogEntry, offset: number): EventRow {
   if (entry.kind === 'broken')
     return { partition: entry.partition, offset: BigInt(offset), eventTs: 0n, status: 1 };
-  if (entry.kind !== 'event') throw new Error('a decision is no row');
+  if (entry.kind !== 'event') throw new Error(`a decision (${entry.kind}) has no row`);
   const { partition, accountId, value, eventTs, appendTs } = entry;
   const row = { partition, offset: BigInt(offset), accountId, value, eventTs };
   return appendTs === undefined

@@ -1,10 +1,10 @@
-/** The changelog against crashes and damage: what was durable comes back whole, a torn tail ends
- *  it, damage is named. */
+/** The changelog after crashes and damage: durable records are read back, a torn tail is cut off,
+ *  and damage is reported. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FRAME_HEADER_BYTES, frameBytes } from '../../src/engine/durability/changelog/frame.ts';
 import { Changelog, segmentName } from '../../src/engine/durability/changelog/log.ts';
-import { mendTail, Replay } from '../../src/engine/durability/changelog/replay.ts';
+import { Replay, truncateTornTail } from '../../src/engine/durability/changelog/replay.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { drawFrom } from './engine-kit.ts';
 
@@ -38,7 +38,7 @@ const steps = fc.array(
 
 type Plan = ReadonlyArray<{ readonly kind: number; readonly bytes: number } | 'sync' | 'wait'>;
 
-/** Appends as the plan says. */
+/** Appends, syncs and waits as the plan says. */
 async function write(disk: SimDisk, plan: Plan, nextSeq = 1) {
   const log = new Changelog({ disk: disk.view(), segmentBytes: 300, bufferBytes: 100, nextSeq });
   const records: Record[] = [];
@@ -55,7 +55,7 @@ async function write(disk: SimDisk, plan: Plan, nextSeq = 1) {
 }
 
 describe('changelog', () => {
-  it('a closed changelog is read back whole, across segments, from any record on', async () => {
+  it('a closed changelog is read back completely, across segments, from any record on', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.nat(40), async (plan, from) => {
         const disk = new SimDisk();
@@ -68,7 +68,7 @@ describe('changelog', () => {
     );
   });
 
-  it('a changelog holds what was durable and a prefix of the rest after a crash, and resumes from there', async () => {
+  it('a changelog has the durable records and a prefix of the others after a crash, and resumes from there', async () => {
     await fc.assert(
       fc.asyncProperty(steps, steps, fc.nat(), async (plan, later, seed) => {
         const disk = new SimDisk();
@@ -80,7 +80,7 @@ describe('changelog', () => {
         expect(back.records).toEqual(records.slice(0, back.end.lastSeq));
         expect(back.end.lastSeq).toBeGreaterThanOrEqual(durableSeq);
 
-        await mendTail(disk.view(), back.end);
+        await truncateTornTail(disk.view(), back.end);
         const more = await write(disk, later, back.end.lastSeq + 1);
         await more.log.close();
         const all = await replay(disk);
@@ -90,7 +90,7 @@ describe('changelog', () => {
     );
   });
 
-  it('the changelog names every flipped bit and every lost segment of durable records', async () => {
+  it('the changelog reports every flipped bit and every lost segment of durable records', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.nat(), fc.nat(7), fc.boolean(), async (plan, at, bit, lost) => {
         const disk = new SimDisk();
@@ -110,7 +110,7 @@ describe('changelog', () => {
     );
   });
 
-  it('a missing record that a later record calls durable is damage, even without a checkpoint', async () => {
+  it('a missing record before the durable position of a later record is damage, even without a checkpoint', async () => {
     const disk = new SimDisk();
     const log = new Changelog({ disk: disk.view(), segmentBytes: 1e6, nextSeq: 1 });
     log.append(1, [encoder.encode('first')]);

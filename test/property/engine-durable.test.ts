@@ -1,6 +1,5 @@
 /** Durability of the state: a run has the same result wherever it is killed and at any number of
- *  shards of the next life, and a damaged file is named and never makes a result wrong.
- */
+ *  shards of the next life. A damaged file is reported and never makes a result wrong. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,15 +38,15 @@ const anyStream = (entriesMax: number) =>
     entriesMax,
   });
 
-interface Ran {
+interface RunResult {
   readonly outcome: Outcome;
-  /** Of all lives, in order. */
+  /** Checkpoint steps of all lives, in order. */
   readonly steps: readonly CheckpointStep[];
   readonly deaths: number;
 }
 
-/** Runs lives one after the other, the last one to the end. */
-async function ran(
+/** Runs lives one after the other; the last life runs to the end. */
+async function runLives(
   kernels: Kernels,
   stream: Stream,
   course: Course,
@@ -55,7 +54,7 @@ async function ran(
   results: Results,
   lives: readonly Life[] = [],
   draw: Draw = () => 0,
-): Promise<Ran> {
+): Promise<RunResult> {
   const steps: CheckpointStep[] = [];
   let deaths = 0;
   for (let life = 0; ; life++) {
@@ -83,17 +82,17 @@ async function ran(
       deaths++;
       if (!isDead) disk.crash(draw);
       isDead = true;
-      await loop.bury();
+      await loop.releaseState();
     }
   }
 }
 
-const clean = (kernels: Kernels, stream: Stream, course: Course): Promise<Ran> =>
-  ran(kernels, stream, course, new SimDisk(), new Results());
+const runWithoutDeath = (kernels: Kernels, stream: Stream, course: Course): Promise<RunResult> =>
+  runLives(kernels, stream, course, new SimDisk(), new Results());
 
 const EVENTS = 150;
 
-/** Streams in which every step comes up, the same ones in every run. */
+/** Fixed streams in which every checkpoint step occurs. */
 const CASES: ReadonlyArray<{ readonly stream: Stream; readonly course: Course }> = (
   ['tumbling', 'sliding', 'session'] as const
 ).map((window, i) => {
@@ -111,7 +110,7 @@ const CASES: ReadonlyArray<{ readonly stream: Stream; readonly course: Course }>
   const course = {
     batchRows: 4,
     checkpointEvery: 2,
-    // The sink is slower than the base.
+    // The sink is slower than a snapshot.
     deliverEvery: window === 'sliding' ? 4 : 11,
     shards: [2, 3, 1],
     sizes: { ...SMALL, stepBytes: window === 'sliding' ? 12_000 : 20_000 },
@@ -125,25 +124,25 @@ const CASES: ReadonlyArray<{ readonly stream: Stream; readonly course: Course }>
   return { stream: { rules: { ...rules, ...shape }, partitions: 2, log }, course };
 });
 
-/** The first time that each step comes up, the last, and one in between. */
-function placesOf(steps: readonly CheckpointStep[]): number[] {
-  const places = new Map<CheckpointStep, number[]>();
-  for (const [at, step] of steps.entries()) places.set(step, [...(places.get(step) ?? []), at]);
-  const some = [...places.values()].flatMap((at) => [at[0], at[at.length >> 1], at.at(-1)] as number[]);
+/** First, middle and last index of each kind of step. */
+function indexesOf(steps: readonly CheckpointStep[]): number[] {
+  const indexes = new Map<CheckpointStep, number[]>();
+  for (const [at, step] of steps.entries()) indexes.set(step, [...(indexes.get(step) ?? []), at]);
+  const some = [...indexes.values()].flatMap((at) => [at[0], at[at.length >> 1], at.at(-1)] as number[]);
   return [...new Set(some)].sort((a, b) => a - b);
 }
 
 describe.each(SIDES)('run state over the $name kernels', (kernels) => {
-  it('a run ends in the same state wherever its lives end and whatever the number of shards of the next life', async () => {
+  it('a run ends in the same state for any ends of its lives and any numbers of shards', async () => {
     const lives = fc.array(
       fc.oneof(fc.record({ beforeRow: fc.nat({ max: 90 }) }), fc.record({ atStep: fc.nat({ max: 120 }) })),
       { maxLength: 4 },
     );
     await fc.assert(
       fc.asyncProperty(anyStream(90), courses, lives, fc.nat(), async (stream, course, ends, seed) => {
-        const expected = await clean(kernels, stream, course);
+        const expected = await runWithoutDeath(kernels, stream, course);
         const disk = new SimDisk();
-        const found = await ran(kernels, stream, course, disk, new Results(), ends, drawFrom(seed));
+        const found = await runLives(kernels, stream, course, disk, new Results(), ends, drawFrom(seed));
         expect(found.outcome).toEqual(expected.outcome);
       }),
       { numRuns: runs(80) },
@@ -153,13 +152,13 @@ describe.each(SIDES)('run state over the $name kernels', (kernels) => {
   it('a run survives a crash at every step of a checkpoint and all along the log', async () => {
     const seen = new Set<string>();
     for (const { stream, course } of CASES) {
-      const expected = await clean(kernels, stream, course);
+      const expected = await runWithoutDeath(kernels, stream, course);
       for (const step of expected.steps) seen.add(step);
-      const ends: Life[] = placesOf(expected.steps).map((atStep) => ({ atStep }));
+      const ends: Life[] = indexesOf(expected.steps).map((atStep) => ({ atStep }));
       for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += isFull ? 5 : 20) ends.push({ beforeRow });
       for (const [i, life] of ends.entries()) {
         const disk = new SimDisk();
-        const found = await ran(kernels, stream, course, disk, new Results(), [life], drawFrom(i));
+        const found = await runLives(kernels, stream, course, disk, new Results(), [life], drawFrom(i));
         expect(found.deaths, JSON.stringify(life)).toBe(1);
         expect(found.outcome, JSON.stringify(life)).toEqual(expected.outcome);
       }
@@ -175,7 +174,7 @@ const refusalOf = (thrown: unknown): string => {
   return (thrown as Error).message;
 };
 
-/** Ways to spoil a file: what is left of it, undefined for nothing. */
+/** Damaged forms of a file; undefined means that the file is deleted. */
 function damages(bytes: Uint8Array, draw: Draw): Array<Uint8Array | undefined> {
   const flipped = (at: number): Uint8Array => {
     const other = bytes.slice();
@@ -183,8 +182,8 @@ function damages(bytes: Uint8Array, draw: Draw): Array<Uint8Array | undefined> {
     return other;
   };
   const cuts = [0, 1, bytes.length >> 1, bytes.length - 1].map((end) => bytes.slice(0, end));
-  const places = [0, 5, 13, 21, bytes.length >> 1, bytes.length - 1, draw(bytes.length), draw(bytes.length)];
-  return [undefined, ...cuts, ...places.filter((at) => at < bytes.length).map(flipped)];
+  const indexes = [0, 5, 13, 21, bytes.length >> 1, bytes.length - 1, draw(bytes.length), draw(bytes.length)];
+  return [undefined, ...cuts, ...indexes.filter((at) => at < bytes.length).map(flipped)];
 }
 
 describe('run state on this machine', () => {
@@ -193,11 +192,11 @@ describe('run state on this machine', () => {
 
   it.each(CASES)('a run resumes from a folder: $stream.rules.window', async ({ stream, course }) => {
     const [, kernels] = SIDES as readonly [Kernels, Kernels];
-    const expected = await clean(kernels, stream, course);
-    // Behind the first checkpoint, and of the first half: where a disk is slow, a base is begun
-    // less often, and a run has fewer steps than this one had.
-    const places = placesOf(expected.steps).filter((at) => at > 9 && at < expected.steps.length / 2);
-    const some = places.filter((_, i) => i % 5 === 2);
+    const expected = await runWithoutDeath(kernels, stream, course);
+    // Steps after the first checkpoint and in the first half. On a slow disk, a run begins
+    // snapshots less often and has fewer steps than this one.
+    const indexes = indexesOf(expected.steps).filter((at) => at > 9 && at < expected.steps.length / 2);
+    const some = indexes.filter((_, i) => i % 5 === 2);
     for (const atStep of some) {
       const disk = await openDisk(mkdtempSync(join(root, 'run-')));
       const results = new Results();
@@ -208,7 +207,7 @@ describe('run state on this machine', () => {
       const parts = { kernels, stream, course, disk, results };
       const first = new Loop({ ...parts, shards: 2, onStep });
       await expect(first.start().then(() => first.run())).rejects.toBeInstanceOf(Killed);
-      // What it has written stays, as it does when a process is killed.
+      // Completed writes survive, as they do when a process is killed.
       await first.close();
       const second = new Loop({ ...parts, shards: 3, onStep: () => {} });
       await second.start();
@@ -222,10 +221,10 @@ describe('run state on this machine', () => {
 
 describe('damaged state file', () => {
   it.each(CASES)(
-    'a damaged state file is named, and the resumed run has the same result: $stream.rules.window',
+    'a damaged state file is reported, and the resumed run has the same result: $stream.rules.window',
     async ({ stream, course }) => {
       const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
-      const expected = await clean(kernels, stream, course);
+      const expected = await runWithoutDeath(kernels, stream, course);
       const whole = new SimDisk();
       const results = new Results();
       const first = new Loop({
@@ -236,7 +235,7 @@ describe('damaged state file', () => {
       await first.start();
       await expect(first.run(EVENTS - 30)).rejects.toBeInstanceOf(Killed);
       whole.crash((below) => below - 1);
-      await first.bury();
+      await first.releaseState();
 
       const names = whole.names();
       const manifests = names.filter((name) => ownFile(name)?.role === 'manifest');
@@ -280,7 +279,7 @@ describe('damaged state file', () => {
     const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
     const { stream, course } = CASES[1] as (typeof CASES)[number];
     const parts = { kernels, stream, course, results: new Results(), shards: 1, onStep: () => {} };
-    // Some moment at which the newest checkpoint has a base and sealed slices.
+    // Find a moment at which the newest checkpoint has a snapshot and sealed slices.
     let whole = new SimDisk();
     let base: BaseEntry | undefined;
     for (let row = 60; row < EVENTS && (base?.runs.length ?? 0) === 0; row += 4) {
@@ -289,7 +288,7 @@ describe('damaged state file', () => {
       await first.start();
       await expect(first.run(row)).rejects.toBeInstanceOf(Killed);
       whole.crash((below) => below - 1);
-      await first.bury();
+      await first.releaseState();
       const good = new Loop({ ...parts, disk: whole.copy().view() });
       await good.start();
       base = good.restored?.manifest.base;
@@ -306,7 +305,7 @@ describe('damaged state file', () => {
         const loop = new Loop({ ...parts, disk: disk.view() });
         await loop.start().catch(refusalOf);
         if (loop.restored !== undefined) expect(loop.restored.refused.join()).toContain(name);
-        await loop.bury();
+        await loop.releaseState();
       }
     }
   });
@@ -324,7 +323,7 @@ describe('damaged state file', () => {
     const second = new Loop({ ...parts, disk: disk.view() });
     const thrown = await second.start().catch((error: unknown) => error);
     expect(refusalOf(thrown)).toMatch(
-      /^no checkpoint in memory can be restored: there is no manifest, but base-/,
+      /^no checkpoint in memory can be restored: there is no manifest, but the folder has base-/,
     );
   });
 
@@ -333,7 +332,7 @@ describe('damaged state file', () => {
     const { stream, course } = CASES[1] as (typeof CASES)[number];
     const wide = new SimDisk();
     wide.bytesLeft = 2 ** 40;
-    const expected = await ran(kernels, stream, course, wide, new Results());
+    const expected = await runLives(kernels, stream, course, wide, new Results());
     const needed = 2 ** 40 - wide.bytesLeft;
     for (let part = 0; part < 20; part++) {
       const bytesLeft = Math.floor((part * needed) / 20);
@@ -355,9 +354,9 @@ describe('damaged state file', () => {
         .catch((error: unknown) => error);
       expect((thrown as { code?: string }).code).toBe('not_writable');
       disk.crash(() => 0);
-      await loop.bury();
+      await loop.releaseState();
       disk.bytesLeft = Number.POSITIVE_INFINITY;
-      const found = await ran(kernels, stream, course, disk, results);
+      const found = await runLives(kernels, stream, course, disk, results);
       expect(found.outcome).toEqual(expected.outcome);
     }
   });

@@ -1,5 +1,5 @@
-/** Flags that may change between two runs of one state: what left stays, and no event is lost or
- *  counted twice. */
+/** Flags that may change between two runs of one state: results that have left do not change, and
+ *  no event is lost or counted twice. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Job } from '../../src/engine/job.ts';
@@ -26,7 +26,7 @@ const jobOf = ({
   ...(maxFutureMs === undefined ? {} : { maxFutureMs }),
 });
 
-it('a run resumes with another skew, lateness and max-future, and its windows hold what it accepted', async () => {
+it('a run resumes with another skew, lateness and max-future, and its windows contain the accepted events', async () => {
   await fc.assert(
     fc.asyncProperty(
       streams(2),

@@ -1,5 +1,5 @@
-/** Helpers of the engine's tests: batches from plain events, a folder in memory, a sink that keeps
- *  what it was given. */
+/** Helpers of the engine's tests: batches from plain events, a folder in memory, and a sink that
+ *  keeps every row that it receives. */
 import fc from 'fast-check';
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
@@ -32,7 +32,7 @@ export interface TestEvent {
   readonly accountId: bigint;
   readonly value: bigint;
   readonly eventTs: bigint;
-  /** Not 256 bytes. */
+  /** True if the value of the record does not have 256 bytes. */
   readonly broken?: boolean;
 }
 
@@ -50,8 +50,8 @@ const values = fc.oneof(
   fc.constantFrom(I64_MIN, I64_MAX, -(1n << 32n), 0xffff_ffffn, -1n),
 );
 
-/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows are
- *  met all the time; time moves on by `drift` an event, so that windows fire on the way. */
+/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows occur
+ *  often. Event time advances by `drift` per event, so that windows fire before the end. */
 export const streams = (partitions: number) =>
   fc
     .tuple(
@@ -82,7 +82,7 @@ export const streams = (partitions: number) =>
       ),
     );
 
-/** One batch of the events, which have the offsets given. */
+/** Makes one batch of events with the given offsets. */
 export function batchOf(events: readonly TestEvent[], offsets: readonly number[]): EventRows {
   const rows = Math.max(1, events.length);
   const records = RecordBatch.create(rows, 64);
@@ -102,7 +102,7 @@ export function batchOf(events: readonly TestEvent[], offsets: readonly number[]
   return { records, events: decoded };
 }
 
-export function tell(oracle: Oracle, events: readonly TestEvent[]): void {
+export function feedOracle(oracle: Oracle, events: readonly TestEvent[]): void {
   for (const event of events) {
     if (event.broken === true) oracle.value(event.partition, new Uint8Array(3));
     else oracle.event(event.partition, event.accountId, event.value, event.eventTs);
@@ -123,10 +123,10 @@ export function rulesOf(job: Job): OracleRules {
 export const oracleRows = (oracle: Oracle, finalOnly = false): string[] =>
   [...oracle.rows(finalOnly)].map(rowText);
 
-/** A whole number in [0, below). */
+/** Draws a whole number in [0, below). */
 export type Draw = (below: number) => number;
 
-/** Numbers that follow from one. */
+/** Pseudo-random numbers from a seed. */
 export function drawFrom(seed: number): Draw {
   let state = seed >>> 0;
   return (below) => {
@@ -135,8 +135,7 @@ export function drawFrom(seed: number): Draw {
   };
 }
 
-/** Keeps the last value of every key, and how often a key was written with other values than
- *  before. */
+/** Keeps the last row of every key, and counts how often a key was rewritten with another row. */
 export class MemorySink implements WindowSink {
   readonly name = 'memory';
   readonly writeRowsMax = 1000;
@@ -144,7 +143,7 @@ export class MemorySink implements WindowSink {
   private readonly results = new Map<string, WindowResult>();
   changed = 0;
   failures = 0;
-  /** Turns of the queue a write takes; one under way at a crash is lost. */
+  /** Number of microtasks that a write takes. A write in flight at a crash is lost. */
   turns = 0;
   private life = 0;
   crash(): void {
@@ -183,14 +182,14 @@ export class MemorySink implements WindowSink {
   }
 }
 
-/** A topic in memory: events by partition, handed out in the order given, `batchRows` at a time. */
+/** Topic in memory: returns the events in the given order, `batchRows` at a time. */
 export class MemorySource implements EventSource {
   readonly partitionCount: number;
   receipts: readonly Receipt[] = [];
   private readonly log: readonly (TestEvent & { readonly offset: number })[];
   private readonly batchRows: number;
   private queue: (TestEvent & { readonly offset: number })[] = [];
-  /** Batches that may still be read; then the process is gone. */
+  /** Batches that may still be read before the process dies. */
   batchesLeft = Number.POSITIVE_INFINITY;
   private readonly highs: number[];
 
@@ -198,9 +197,9 @@ export class MemorySource implements EventSource {
     this.partitionCount = partitions;
     this.batchRows = batchRows;
     this.highs = new Array<number>(partitions).fill(0);
-    this.log = events.map((event) => ({ ...event, offset: this.takeOffset(event.partition) }));
+    this.log = events.map((event) => ({ ...event, offset: this.nextOffset(event.partition) }));
   }
-  private takeOffset(partition: number): number {
+  private nextOffset(partition: number): number {
     const offset = this.highs[partition] as number;
     this.highs[partition] = offset + 1;
     return offset;
@@ -229,16 +228,16 @@ export class MemorySource implements EventSource {
   async stop(): Promise<void> {}
 }
 
-/** Time moves by one ms a look, so that every interval passes. */
+/** Clock that advances by 1 ms at each read, so that every interval elapses. */
 export function tickingClock(): Clock {
   let now = 0;
   return { wallNowMs: () => 1_000_000 + now++, monotonicMs: () => now++ };
 }
 
-/** Parts of an engine whose state goes to disk, into a store in memory. */
+/** Engine parts for state on disk, with a store in memory. */
 export async function onDisk(
   kv: SimKv,
-  { job, shards }: Pick<World, 'job' | 'shards'>,
+  { job, shards }: Pick<EngineSetup, 'job' | 'shards'>,
   bytesMax: number,
 ): Promise<Pick<EngineParts, 'spill' | 'openState' | 'sleep'>> {
   const options = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
@@ -246,13 +245,13 @@ export async function onDisk(
   return {
     spill: { pieces, bytesMax },
     openState: () => stateOf(job, KERNELS, shards, pieces),
-    // Whoever waits lets others go on.
+    // Yields to the event loop, so that other work continues.
     sleep: () => new Promise((resolve) => setImmediate(resolve)),
   };
 }
 export const SPILL_FOLDER = 'spill';
 
-export interface World {
+export interface EngineSetup {
   readonly job: Job;
   readonly partitions: number;
   readonly shards: number;
@@ -262,8 +261,8 @@ export interface World {
   readonly checkpointIntervalMs: number;
 }
 
-export function engineIn(world: World, over: Partial<EngineParts> = {}): Engine {
-  const { job, partitions, shards, source, sink, disk } = world;
+export function engineIn(setup: EngineSetup, over: Partial<EngineParts> = {}): Engine {
+  const { job, partitions, shards, source, sink, disk } = setup;
   return new Engine({
     job,
     clusterId: 'test-cluster',
@@ -277,7 +276,7 @@ export function engineIn(world: World, over: Partial<EngineParts> = {}): Engine 
     idleTimeoutMs: 0,
     partitionIntervalMs: 0,
     rowCapacity: 256,
-    checkpointIntervalMs: world.checkpointIntervalMs,
+    checkpointIntervalMs: setup.checkpointIntervalMs,
     stop: 'bounded',
     clock: tickingClock(),
     sleep: async () => {},

@@ -1,5 +1,5 @@
-/** Copies of refused events: wherever lives end, the topic has each of them with its reason, and
- *  never one that was accepted. */
+/** Side output of refused events: wherever lives end, the topic has a copy of each refused event
+ *  with its reason, and never a copy of an accepted event. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
@@ -25,13 +25,13 @@ import {
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
-type Told = { readonly reason: string; readonly boundMs: bigint | undefined };
+type Refusal = { readonly reason: string; readonly boundMs: bigint | undefined };
 
-/** Keeps what it was sent, by partition and offset. */
+/** Keeps the copies that it received, by partition and offset. */
 class MemoryTopic implements LateTopic {
-  readonly copies = new Map<string, Told>();
+  readonly copies = new Map<string, Refusal>();
   changed = 0;
-  /** Sendings that fail before one succeeds. */
+  /** Number of sends that fail before a send succeeds. */
   failures = 0;
   turns = 0;
   private life = 0;
@@ -42,14 +42,14 @@ class MemoryTopic implements LateTopic {
     const { life } = this;
     for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
     if (life !== this.life) throw new Error('killed');
-    if (this.failures-- > 0) throw engineError('late_failed', 'away');
+    if (this.failures-- > 0) throw engineError('late_failed', 'the topic is unavailable');
     for (const { partition, offset, reason, boundMs } of copies) {
       const key = `${partition}@${offset}`;
-      const told = { reason: LATE_REASONS.get(reason) as string, boundMs };
+      const refusal = { reason: LATE_REASONS.get(reason) as string, boundMs };
       const before = this.copies.get(key);
-      if (before !== undefined && (before.reason !== told.reason || before.boundMs !== told.boundMs))
+      if (before !== undefined && (before.reason !== refusal.reason || before.boundMs !== refusal.boundMs))
         this.changed++;
-      this.copies.set(key, told);
+      this.copies.set(key, refusal);
     }
   }
 }
@@ -73,7 +73,8 @@ describe('late topic', () => {
     let copies = 0;
     const worlds = fc.tuple(jobs, fc.constantFrom('partition' as const, 'global' as const));
     const anyWorld = worlds.chain(([any, watermark]) => {
-      // Over several partitions the order of arrival decides, and each life has another.
+      // With a global watermark over several partitions, the order of arrival decides the results,
+      // and it differs in each life. So that case uses a single partition.
       const job: Job = { ...any, watermark };
       return streams(watermark === 'global' ? 1 : PARTITIONS).map((events) => ({ job, events }));
     });
@@ -140,7 +141,7 @@ describe('late topic', () => {
     expect(copies).toBeGreaterThan(1000);
   });
 
-  it('a late topic is not forgotten by a start without it', async () => {
+  it('a start without the late topic is refused while copies are pending', async () => {
     const job: Job = {
       ...{ topic: 'events', window: 'tumbling', sizeMs: 10, skewMs: 0, latenessMs: 0 },
       watermark: 'partition',

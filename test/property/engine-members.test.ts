@@ -1,45 +1,44 @@
-/** Engines with -source=group under virtual time: whatever the group does with its members, and
- *  whatever a disk, a sink, a clock or a death does to them, the results are those of the batch
- *  oracle, and no window is written twice with different values.
- */
+/** Engines with -source=group under virtual time, with faults of the group, the disk, the sink, the
+ *  clock and the processes. The results equal those of the batch oracle, and no window is written
+ *  twice with different values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { CHECKPOINT_ACTIONS, type CheckpointStep } from '../../src/engine/durability/checkpoint/steps.ts';
 import type { Job } from '../../src/engine/job.ts';
-import { jobs, oracleRows, rulesOf, streams, type TestEvent, tell } from './engine-kit.ts';
+import { feedOracle, jobs, oracleRows, rulesOf, streams, type TestEvent } from './engine-kit.ts';
 import { type Folder, Member, newFolder, PARTITIONS, SESSION_MS, World } from './members-kit.ts';
 
-/** Virtual time in which the members must have settled once nothing disturbs them any more. */
+/** Virtual time in which the members must settle after the last disturbance. */
 const SETTLE_MS = 600_000;
 
-/** The member that has read everything and has the sink, if there is one. */
-const settledOne = (members: readonly Member[], world: World): Member | undefined =>
+/** Member that has read everything and whose sink is ready, if any. */
+const settledMember = (members: readonly Member[], world: World): Member | undefined =>
   members.find(
     (one) => one.isReading && one.consumed === world.appended.length && one.engine?.sinkReady === true,
   );
 
-/** Waits until a member has read everything, ends all of them, and compares what is in the sink
+/** Waits until a member has read everything, ends all members, and compares the rows of the sink
  *  with the oracle. */
 async function expectOracle(world: World, members: () => readonly Member[]): Promise<void> {
   const { clock } = world;
   const last = await clock.until(
     'a member that has read everything',
-    () => settledOne(members(), world),
+    () => settledMember(members(), world),
     SETTLE_MS,
   );
   for (const other of members()) if (other !== last) await clock.run(other.stop());
   await clock.run(last.stop());
   expect(world.failures).toEqual([]);
   const oracle = new Oracle(rulesOf(world.job), PARTITIONS);
-  tell(oracle, world.appended);
+  feedOracle(oracle, world.appended);
   expect([...world.results.values()].sort()).toEqual(oracleRows(oracle, true).sort());
   expect(world.changed).toEqual([]);
   expect(last.engine?.progress().map(({ droppedLate }) => BigInt(droppedLate))).toEqual(oracle.droppedLate);
 }
 
 const member = fc.nat({ max: 2 });
-/** Up to somewhat more than a session. */
+/** Up to twice the session timeout. */
 const span = fc.integer({ min: 1, max: 2 * SESSION_MS });
 const disturbances = fc.oneof(
   fc.record({ kind: fc.constant('kill' as const), member, ms: span }),
@@ -49,7 +48,7 @@ const disturbances = fc.oneof(
   fc.record({ kind: fc.constant('intruder' as const), ms: span }),
   fc.record({ kind: fc.constant('jump' as const), ms: fc.integer({ min: -3_600_000, max: 3_600_000 }) }),
   fc.record({
-    kind: fc.constant('weather' as const),
+    kind: fc.constant('faults' as const),
     diskMs: fc.constantFrom(0, 50, 3_000),
     sinkMs: fc.constantFrom(0, 100, 5_000),
     lostWrite: fc.constantFrom(0, 0.5),
@@ -68,11 +67,11 @@ const scripts = fc.record({
   seed: fc.nat(),
 });
 
-/** Members in their seats: one that dies or ends is started again. */
+/** Runs one member per seat and restarts a member that dies or ends. */
 class Course {
   readonly world: World;
   readonly seats: Member[];
-  /** Starts that are still to come. */
+  /** Number of restarts that are scheduled. */
   private pending = 0;
   private readonly folders: readonly Folder[];
   private readonly stepsLeft: number[] = [];
@@ -89,11 +88,11 @@ class Course {
 
   disturb(disturbance: Disturbance): void {
     const { world, seats } = this;
-    if (disturbance.kind === 'weather') {
-      const { kind: _, ...weather } = disturbance;
-      world.weather = weather;
+    if (disturbance.kind === 'faults') {
+      const { kind: _, ...faults } = disturbance;
+      world.faults = faults;
     } else if (disturbance.kind === 'jump') world.clock.jump(disturbance.ms);
-    else if (disturbance.kind === 'intruder') void world.intrude(disturbance.ms);
+    else if (disturbance.kind === 'intruder') void world.joinForeignMember(disturbance.ms);
     else {
       const seat = disturbance.member % seats.length;
       const one = seats[seat] as Member;
@@ -104,7 +103,7 @@ class Course {
     }
   }
 
-  /** Disturbs nothing any more; what died is still to be started. */
+  /** Ends all disturbances; scheduled restarts still happen. */
   calm(): void {
     this.world.calm();
     this.stepsLeft.length = 0;
@@ -166,7 +165,7 @@ describe('engines of one group', () => {
           }
           await clock.advance(2 * SESSION_MS);
           course.calm();
-          await clock.until('the starts that are to come', () => course.isComplete);
+          await clock.until('the end of the scheduled restarts', () => course.isComplete);
           await expectOracle(world, () => course.seats);
           if (where === 'one folder') expect(await clock.run(world.committed())).toEqual(world.ends);
           for (const key of ['deaths', 'lostWrites', 'lostReplies', 'lostCommits'] as const)
@@ -184,7 +183,7 @@ const JOB: Job = {
   ...{ topic: 'events', skewMs: 4, latenessMs: 6, watermark: 'partition' },
   ...{ window: 'tumbling', sizeMs: 20 },
 };
-/** Events of the first partitions, in the order of their time. */
+/** Events of the first `partitions` partitions, in event-time order. */
 const eventsOf = (count: number, partitions: number, from = 0): TestEvent[] =>
   Array.from({ length: count }, (_, i) => ({
     partition: i % partitions,
@@ -200,7 +199,7 @@ async function newWorld(): Promise<World> {
 }
 
 describe('a standby', () => {
-  it('a standby takes the folder over after a death at any step of a checkpoint, and reaches the same results', async () => {
+  it('a standby takes over the folder after a death at any step of a checkpoint, and reaches the same results', async () => {
     const play = async (killAt: number): Promise<readonly CheckpointStep[]> => {
       const world = await newWorld();
       const folder = newFolder();
@@ -233,11 +232,11 @@ describe('a standby', () => {
     }
   });
 
-  it('a standby writes the results again that no reply had confirmed when its predecessor died', async () => {
+  it('a standby rewrites the results that were not acknowledged when its predecessor died', async () => {
     const world = await newWorld();
     const folder = newFolder();
     const [reader, standby] = [new Member(world, folder), new Member(world, folder)];
-    world.weather = { diskMs: 0, sinkMs: 0, lostWrite: 1, lostReply: 0 };
+    world.faults = { diskMs: 0, sinkMs: 0, lostWrite: 1, lostReply: 0 };
     await world.clock.run(world.append(eventsOf(90, PARTITIONS)));
     await world.clock.until('the events', () => reader.consumed === 90);
     await world.clock.advance(3_000);
@@ -248,7 +247,7 @@ describe('a standby', () => {
     expect(world.results.size).toBeGreaterThan(0);
   });
 
-  it('a standby reads nothing while the process with the folder is stopped, which gives the lease back and resumes later', async () => {
+  it('a standby reads nothing while the owner of the folder is suspended, and the owner rejoins and resumes later', async () => {
     const world = await newWorld();
     const folder = newFolder();
     const [reader, standby] = [new Member(world, folder), new Member(world, folder)];
@@ -263,7 +262,7 @@ describe('a standby', () => {
   });
 });
 
-it('an engine that stood still beyond its session loses the lease to the next one, and reads nothing after that', async () => {
+it('an engine that is suspended beyond its session timeout loses the lease to another engine, and reads nothing after that', async () => {
   const world = await newWorld();
   const first = new Member(world, newFolder());
   await world.clock.run(world.append(eventsOf(90, PARTITIONS)));
@@ -274,17 +273,17 @@ it('an engine that stood still beyond its session loses the lease to the next on
   await world.clock.advance(3 * SESSION_MS);
   await world.clock.run(world.append(eventsOf(90, PARTITIONS, 90)));
   await world.clock.until('the other events', () => second.consumed === 180);
-  // It takes part in the group again and leaves the partitions to the one that reads.
+  // The first engine has joined the group again and leaves the partitions to the reader.
   expect([first.isReading, first.consumed, world.rebalances.lost]).toEqual([false, 90, 1]);
   await expectOracle(world, () => [first, second]);
 });
 
 describe('a partition without events', () => {
   const IDLE_MS = 10_000;
-  /** Results once the silent partition is idle. */
+  /** Results of the oracle once the silent partition is idle. */
   const expected = (world: World): readonly string[] => {
     const oracle = new Oracle(rulesOf(JOB), PARTITIONS);
-    tell(oracle, world.appended);
+    feedOracle(oracle, world.appended);
     oracle.apply({ kind: 'idle', partition: PARTITIONS - 1 });
     return oracleRows(oracle, true).sort();
   };
@@ -297,10 +296,10 @@ describe('a partition without events', () => {
     return { world, reader };
   };
 
-  it('an idle partition holds the results back for the idle timeout, whatever the wall clock says', async () => {
+  it('a silent partition holds the results back for the idle timeout, whatever the wall clock says', async () => {
     const { world, reader } = await started(newFolder());
     world.clock.jump(3_600_000);
-    // The other partitions are not idle: each has an event meanwhile.
+    // The other partitions are not idle: each receives an event during each step.
     for (let left = IDLE_MS - 2_000; left > 0; left -= 2_000) {
       await world.clock.advance(2_000);
       expect(found(world)).toEqual([]);
@@ -314,7 +313,7 @@ describe('a partition without events', () => {
     expect([world.failures, world.changed]).toEqual([[], []]);
   });
 
-  it('a partition is not idle by time in which the group had other readers', async () => {
+  it('time in which the group had other readers does not make a partition idle', async () => {
     const { world, reader } = await started(newFolder());
     const keepAlive = async (ms: number): Promise<void> => {
       for (let left = ms; left > 0; left -= 2_000) {
@@ -322,9 +321,9 @@ describe('a partition without events', () => {
         await world.clock.run(world.append(eventsOf(2, PARTITIONS - 1, 90 + world.appended.length)));
       }
     };
-    const intruding = world.intrude(20_000);
+    const foreignMember = world.joinForeignMember(20_000);
     await keepAlive(22_000);
-    await world.clock.run(intruding);
+    await world.clock.run(foreignMember);
     await world.clock.until('the lease', () => reader.isReading);
     expect(found(world)).toEqual([]);
     await keepAlive(IDLE_MS + 2_000);

@@ -1,5 +1,5 @@
-/** Partitions that a topic is given while the engine runs, with crashes: the results are those of
- *  the oracle that is told of each one where the engine took it up. */
+/** Partitions that are added to a topic while the engine runs, with crashes. The results equal
+ *  those of an oracle that adds each partition where the engine added it. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
@@ -10,6 +10,7 @@ import { SimDisk } from '../../src/sim/disk.ts';
 import {
   drawFrom,
   engineIn,
+  feedOracle,
   jobs,
   MemorySink,
   MemorySource,
@@ -17,18 +18,17 @@ import {
   rulesOf,
   streams,
   type TestEvent,
-  tell,
 } from './engine-kit.ts';
 
 const PARTITIONS = 4;
 
-/** One more partition is there each time that so many batches were handed out. */
+/** Topic that gets one more partition after every `batchesEach` batches. */
 class GrowingSource extends MemorySource {
   visible: number;
   private readonly batchesEach: number;
   private read = 0;
   private batches = 0;
-  /** Asked once everything was read and every partition taken up. */
+  /** Called when everything was read and the engine reads every partition. */
   onIdle = (): void => {};
 
   constructor(events: readonly TestEvent[], visible: number, batchRows: number, batchesEach: number) {
@@ -55,8 +55,8 @@ class GrowingSource extends MemorySource {
   }
 }
 
-/** Where a partition was taken up: next offsets of those before it. */
-type TakenUp = readonly number[];
+/** Next offsets of the earlier partitions when the engine began to read a partition. */
+type StartOffsets = readonly number[];
 
 const lives = fc.array(
   fc.record({
@@ -77,7 +77,7 @@ describe('added partitions', () => {
       fc.asyncProperty(jobs, streams(PARTITIONS), lives, async (job, events, crashes) => {
         const disk = new SimDisk();
         const sink = new MemorySink();
-        const takenUp = new Map<number, TakenUp>();
+        const startOffsets = new Map<number, StartOffsets>();
         let visible = 1;
         const life = async (source: GrowingSource, shards: number, interval: number) => {
           const drain = new AbortController();
@@ -88,7 +88,7 @@ describe('added partitions', () => {
             const { from, to } = fields as { from: number; to: number };
             const at = engine.progress().map(({ offset }) => offset);
             for (let partition = from; partition < to; partition++)
-              takenUp.set(partition, at.slice(0, partition));
+              startOffsets.set(partition, at.slice(0, partition));
             if (isRunning) addedLive++;
           };
           const engine = engineIn(
@@ -117,18 +117,18 @@ describe('added partitions', () => {
         const byPartition = Array.from({ length: PARTITIONS }, (_, p) =>
           events.filter(({ partition }) => partition === p),
         );
-        const told = new Array<number>(PARTITIONS).fill(0);
-        const tellUpTo = (offsets: readonly number[]): void => {
+        const fedTo = new Array<number>(PARTITIONS).fill(0);
+        const feedUpTo = (offsets: readonly number[]): void => {
           offsets.forEach((offset, p) => {
-            tell(oracle, (byPartition[p] as TestEvent[]).slice(told[p], offset));
-            told[p] = Math.max(offset, told[p] as number);
+            feedOracle(oracle, (byPartition[p] as TestEvent[]).slice(fedTo[p], offset));
+            fedTo[p] = Math.max(offset, fedTo[p] as number);
           });
         };
         for (let partition = 1; partition < PARTITIONS; partition++) {
-          tellUpTo(takenUp.get(partition) as TakenUp);
+          feedUpTo(startOffsets.get(partition) as StartOffsets);
           oracle.apply({ kind: 'added' });
         }
-        tellUpTo(byPartition.map(({ length }) => length));
+        feedUpTo(byPartition.map(({ length }) => length));
         expect(sink.sorted()).toEqual(oracleRows(oracle, true).sort());
         expect(sink.changed).toBe(0);
         expect(last.progress().map((one) => BigInt(one.droppedLate))).toEqual(oracle.droppedLate);

@@ -1,9 +1,9 @@
-/** Sessions on disk: swept, killed anywhere and taken up again, they are those of the oracle; what
- *  is open of a key is found wherever it lies; damage is named. */
+/** Sessions on disk: swept, killed anywhere and restored, they equal those of the oracle; the open
+ *  sessions of a key are found wherever they are stored; damage is reported. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
-import { decodeRecord, type LogRecord } from '../../src/engine/durability/changelog/records.ts';
+import { type ChangelogRecord, decodeRecord } from '../../src/engine/durability/changelog/records.ts';
 import { Replay } from '../../src/engine/durability/changelog/replay.ts';
 import type { SweepEntry } from '../../src/engine/durability/checkpoint/ledger.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
@@ -18,19 +18,17 @@ import { SimKv } from '../../src/sim/kv.ts';
 import { admittedOf, Intervals, type Session } from '../differential/session-kit.ts';
 import { type EventRow, native } from '../differential/window-kit.ts';
 import { runs } from '../tier.ts';
-import { type Course, PLAIN, type Placed, proven } from '../windows/engine-under-test.ts';
+import { type Course, type InputRecord, oracleDifference, PLAIN } from '../windows/engine-under-test.ts';
 import { rowsOfFirings } from '../windows/fired-rows.ts';
 import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-under-test.ts';
 
 const stages = new Stages({ monotonicMs: () => 0 });
 
-// The twins sort in the turn in which they are asked to, so that what is done by when does not
-// depend on threads.
+// The reference kernels sort synchronously, so that the order of events does not depend on threads.
 const engine = operatorUnderTest('reference', 'disk');
 const RULES: OracleRules = { window: 'session', gapMs: 40n, skewMs: 5n, latenessMs: 10n };
 
-/** Some accounts come often, others seldom; every now and then nobody does for longer than a gap.
- */
+/** Events of frequent and rare accounts, with pauses that are longer than a gap. */
 function logOf(seed: number, count: number): readonly Extract<LogEntry, { kind: 'event' }>[] {
   let word = seed;
   const draw = (below: number): number => {
@@ -46,8 +44,8 @@ function logOf(seed: number, count: number): readonly Extract<LogEntry, { kind: 
   });
 }
 
-async function recordsOf({ disk }: Left): Promise<LogRecord[]> {
-  const records: LogRecord[] = [];
+async function recordsOf({ disk }: Left): Promise<ChangelogRecord[]> {
+  const records: ChangelogRecord[] = [];
   await new Replay(disk.view(), 1, 0).run(({ kind, body }) => {
     const decoded = decodeRecord(kind, body);
     if ('record' in decoded) records.push(decoded.record);
@@ -73,7 +71,7 @@ describe('sessions on disk', () => {
             lives: each,
             shards: [1, 3],
           };
-          expect(await proven(engine, stream, course)).toBe('');
+          expect(await oracleDifference(engine, stream, course)).toBe('');
         },
       ),
       { numRuns: runs(40) },
@@ -84,7 +82,7 @@ describe('sessions on disk', () => {
     const log = logOf(3, 600);
     const run = await engine.start({ rules: RULES, partitions: 1, shards: 1 });
     for (let at = 0; at < log.length; at += 10) {
-      const batch: Placed[] = log.slice(at, at + 10).map((entry, i) => ({ entry, offset: at + i }));
+      const batch: InputRecord[] = log.slice(at, at + 10).map((entry, i) => ({ entry, offset: at + i }));
       await run.feed(batch);
     }
     const left = (await run.kill()) as Left;
@@ -96,7 +94,7 @@ describe('sessions on disk', () => {
       const fired = records.slice(i).find((one) => one.kind === 'fired');
       if (fired !== undefined) expect(fired.frontier).toBeGreaterThanOrEqual(record.frontier);
     }
-    // Each piece goes once, and was one before.
+    // A sweep removes each sorted run once, and only a run that existed.
     const known = new Set<number>();
     for (const record of records) {
       if (record.kind === 'spilled') known.add(record.piece.id);
@@ -106,7 +104,7 @@ describe('sessions on disk', () => {
     }
   });
 
-  it('a damaged or missing run of sessions stops the start, which names the run', async () => {
+  it('a start with a damaged or missing run of sessions fails, and the error names the run', async () => {
     const log = logOf(5, 300);
     const job = { rules: RULES, partitions: 1, shards: 2 };
     const run = await engine.start(job);
@@ -114,47 +112,47 @@ describe('sessions on disk', () => {
       await run.feed(log.slice(at, at + 10).map((entry, i) => ({ entry, offset: at + i })));
     await run.checkpoint();
     const left = (await run.kill()) as Left;
-    const spoiled = (spoil: (values: Uint8Array[]) => readonly Uint8Array[]): Left => {
+    const damagedCopy = (damage: (values: Uint8Array[]) => readonly Uint8Array[]): Left => {
       const kv = new SimKv();
       const { keys = [], values = [] } =
         left.kv?.folders.get(SPILL_FOLDER)?.families.get('pieces')?.live ?? {};
-      const live = spoil(values.map((value) => value.slice()));
+      const live = damage(values.map((value) => value.slice()));
       const table = { keys: keys.slice(0, live.length), values: live };
       const families = new Map([['pieces', { live: table, durable: table }]]);
       kv.folders.set(SPILL_FOLDER, { families, holder: undefined });
       return { ...left, disk: left.disk.copy(), kv };
     };
-    const flipped = spoiled((values) => {
+    const flipped = damagedCopy((values) => {
       for (const value of values) value[20] = (value[20] as number) ^ 4;
       return values;
     });
     for (const [damaged, why] of [
       [flipped, /piece \d+ of part 0 has changed since/],
-      [spoiled(() => []), /piece \d+ of part 0 is missing/],
+      [damagedCopy(() => []), /piece \d+ of part 0 is missing/],
     ] as const) {
       const failure = await engine.restore(job, damaged).catch((thrown: unknown) => thrown);
       expect(failure).toMatchObject({ code: 'state_corrupt', message: expect.stringMatching(why) });
     }
     const whole = await engine.restore(
       job,
-      spoiled((values) => values),
+      damagedCopy((values) => values),
     );
     expect(whole.position()).toBe(log.length);
   });
 
-  it('sessions fire from memory again after a sweep has left none on disk', async () => {
+  it('sessions fire from memory again after a sweep that leaves no session on disk', async () => {
     const pieces = await PieceStore.open(
       () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
       'start',
     );
     const state = new SessionsState(native, 50, 1, pieces);
     const swept: SweepEntry[] = [];
-    const took: number[] = [];
+    const tookOutAt: number[] = [];
     const journal = {
       ...UNLOGGED,
       sweeping: () => 9,
       swept: (sweep: SweepEntry) => void swept.push(sweep),
-      tookOut: (frontier: number) => void took.push(frontier),
+      tookOut: (frontier: number) => void tookOutAt.push(frontier),
     };
     const add = (eventTs: bigint): void => {
       const batch = admittedOf([{ accountId: 3n, value: 2n, eventTs }]);
@@ -167,7 +165,8 @@ describe('sessions on disk', () => {
     add(100n);
     spiller.advance();
     await spiller.settled();
-    // Ended for less than an eighth of a gap: later, unless nothing comes.
+    // The session ended less than an eighth of a gap ago. It fires later, or after a time without
+    // events.
     expect(state.fire(151, 0, journal)).toEqual([]);
     expect([state.isDue(399), state.isDue(400), state.firedTo]).toEqual([
       false,
@@ -184,12 +183,12 @@ describe('sessions on disk', () => {
     add(160n);
     expect((await state.open(3n)).length).toBe(1);
     const fired = state.fire(300, 2000, journal);
-    expect([fired.length, took, swept.length]).toEqual([1, [300], 1]);
+    expect([fired.length, tookOutAt, swept.length]).toEqual([1, [300], 1]);
     await rowsOfFirings(fired);
     state.close();
   });
 
-  it('all sessions are present at the end of a bounded input behind a sweep in flight', async () => {
+  it('all sessions are present at the end of a bounded input after a sweep in flight', async () => {
     const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
     const pieces = await PieceStore.open(async () => kv, 'start');
     const state = new SessionsState(native, 50, 1, pieces);
@@ -209,8 +208,8 @@ describe('sessions on disk', () => {
       spiller.advance();
       await spiller.settled();
     }
-    // All but the last events are on disk, and were cut at 0; the table itself is cut by the drain
-    // alone.
+    // All but the last events are on disk, in parts detached at frontier 0. Only the drain detaches
+    // the table.
     const firings = [...state.fire(100, 0, UNLOGGED), ...state.fire(Number.POSITIVE_INFINITY, 0, UNLOGGED)];
     const found = await firings.at(-1)?.find(2n);
     expect(found?.map(({ windowStart, windowEnd }) => [windowStart, windowEnd])).toEqual([
@@ -294,7 +293,7 @@ describe('open sessions of a key', () => {
           leaving.push(...state.fire(frontier, at, journal));
           spiller.advance();
           if (at % 3 === 0) await turn();
-          // What has ended and is not fired counts as open.
+          // Sessions that have ended but not fired count as open.
           const [fired, open] = [model.fire(BigInt(Math.max(0, state.firedTo))), model.open()];
           all.push(...fired);
           for (const key of [0n, 1n, 2n, 7n]) {
@@ -320,7 +319,7 @@ describe('open sessions of a key', () => {
     );
   });
 
-  it('the answer for a key has bounded size, and the sessions of a key in many chunks are whole', async () => {
+  it('the answer for a key has bounded size, and sessions of a key that span many chunks are complete', async () => {
     const pieces = await PieceStore.open(
       () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
       'start',
@@ -331,7 +330,7 @@ describe('open sessions of a key', () => {
       ...{ state, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
       log: { maySpill: () => true, detached: () => ++id, spilled: () => true, overdue: () => [] },
     });
-    // Sessions of two gaps, of which each piece has every other event.
+    // Each session has two events, and each sorted run contains one of them.
     for (const half of [0, 1]) {
       const rows = Array.from({ length: 700 }, (_, i) =>
         [5n, 6n, 7n].map((accountId) => ({

@@ -1,6 +1,5 @@
-/** State on disk that is not what it was: pieces that are damaged or gone are named, and nothing is
- *  computed from them; what a spill leaves undone is done again; and the changelog it needs stays
- *  short. */
+/** Damaged state on disk: damaged or missing sorted runs are reported and never used; an unfinished
+ *  spill is repeated; and the changelog that spills need stays short. */
 import { describe, expect, it } from 'vitest';
 import type { LogEntry } from '../../bench/peers/oracle/rules.ts';
 import { oracleOf } from '../../bench/peers/oracle/windows.ts';
@@ -10,11 +9,10 @@ import { Ledger } from '../../src/engine/durability/checkpoint/ledger.ts';
 import { decodeStateManifest, ownFile } from '../../src/engine/durability/checkpoint/state-manifest.ts';
 import type { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
-import type { EngineRun, JobUnderTest, Placed } from '../windows/engine-under-test.ts';
+import type { EngineRun, InputRecord, JobUnderTest } from '../windows/engine-under-test.ts';
 import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-under-test.ts';
 
-// The twins sort in the turn in which they are asked to, so that what is done by when does not
-// depend on threads.
+// The reference kernels sort synchronously, so that the order of events does not depend on threads.
 const engine = operatorUnderTest('reference', 'disk');
 const job: JobUnderTest = {
   rules: { window: 'sliding', sizeMs: 400n, slideMs: 100n, skewMs: 5n, latenessMs: 10n },
@@ -33,7 +31,7 @@ const log: readonly Extract<LogEntry, { kind: 'event' }>[] = Array.from({ length
 async function fed(run: EngineRun, to: number): Promise<number> {
   let rows = 0;
   for (let at = run.position(); at < to; ) {
-    const batch: Placed[] = log
+    const batch: InputRecord[] = log
       .slice(at, Math.min(to, at + 10))
       .map((entry, i) => ({ entry, offset: at + i }));
     rows += (await run.feed(batch)).length;
@@ -45,12 +43,12 @@ async function fed(run: EngineRun, to: number): Promise<number> {
 
 type Values = ReadonlyArray<Uint8Array>;
 
-/** The same disk and the same store, in which `spoil` may change what is there. */
-function spoiled(left: Left, spoil: (values: Uint8Array[]) => Values): Left {
+/** Copies the disk and the store, and lets `damage` change the stored values. */
+function damagedCopy(left: Left, damage: (values: Uint8Array[]) => Values): Left {
   const kv = new SimKv();
   const [[name, family] = []] = [...(left.kv?.folders.get(SPILL_FOLDER)?.families ?? [])];
-  if (name === undefined || family === undefined) throw new Error('there is no store');
-  const values = spoil(family.live.values.map((value) => value.slice()));
+  if (name === undefined || family === undefined) throw new Error('the state has no store');
+  const values = damage(family.live.values.map((value) => value.slice()));
   const keys = family.live.keys.slice(0, values.length);
   const table = { keys, values };
   const families = new Map([[name, { live: table, durable: table }]]);
@@ -64,7 +62,8 @@ async function leftAt(to: number): Promise<Left> {
   return (await run.kill()) as Left;
 }
 
-/** The rest of the stream from what is left, and everything that is open at its end. */
+/** Processes the rest of the stream from the state left, and returns the windows open at its
+ *  end. */
 async function rest(left: Left): Promise<string> {
   const run = await engine.restore(job, left);
   await fed(run, log.length);
@@ -84,12 +83,12 @@ function newestManifest(disk: SimDisk) {
 }
 
 describe('sorted run of the state', () => {
-  it('a damaged or missing run stops the start by its name, unless no checkpoint needs the run', async () => {
+  it('a start with a damaged or missing run fails and names the run, unless no checkpoint needs it', async () => {
     const left = await leftAt(430);
-    const expected = await rest(spoiled(left, (values) => values));
+    const expected = await rest(damagedCopy(left, (values) => values));
     let refused = 0;
     let harmless = 0;
-    const count = spoiled(left, (values) => values)
+    const count = damagedCopy(left, (values) => values)
       .kv?.folders.get(SPILL_FOLDER)
       ?.families.get('pieces')?.live;
     const all = count?.values.length ?? 0;
@@ -104,7 +103,7 @@ describe('sorted run of the state', () => {
       (values: Uint8Array[]): Values => values.slice(0, at),
     ]).flat();
     for (const way of ways) {
-      const failure = await rest(spoiled(left, way)).catch((thrown: unknown) => thrown);
+      const failure = await rest(damagedCopy(left, way)).catch((thrown: unknown) => thrown);
       if (typeof failure === 'string') {
         expect(failure).toBe(expected);
         harmless++;
@@ -117,7 +116,7 @@ describe('sorted run of the state', () => {
       refused++;
     }
     expect(refused).toBeGreaterThan(3);
-    // Kept for an older checkpoint alone.
+    // The run is kept only for an older checkpoint.
     expect(harmless).toBeGreaterThan(0);
   });
 
@@ -162,33 +161,33 @@ describe('sorted run of the state', () => {
 describe('spill ledger', () => {
   const ends = (part: number): number => part + 10;
 
-  it('the ledger needs the changelog from the oldest table on, and no part that is in a sorted run', () => {
+  it('the ledger needs the changelog from the oldest table on, except for parts in a sorted run', () => {
     const ledger = new Ledger();
     expect(ledger.replayFrom(1)).toBe(1);
-    ledger.grew(1, 0, [0]);
-    ledger.grew(2, 100, [0, 10]);
+    ledger.applied(1, 0, [0]);
+    ledger.applied(2, 100, [0, 10]);
     expect(ledger.replayFrom(3)).toBe(1);
     expect([ledger.olderThan(0), ledger.olderThan(50), ledger.olderThan(101)]).toEqual([[], [0], [0, 10]]);
     ledger.detached(1, 0, 3, 200);
-    expect([ledger.replayFrom(4), ledger.asideId, ledger.olderThan(1000)]).toEqual([1, 1, []]);
-    ledger.grew(4, 220, [0, 10]);
+    expect([ledger.replayFrom(4), ledger.detachedId, ledger.olderThan(1000)]).toEqual([1, 1, []]);
+    ledger.applied(4, 220, [0, 10]);
     ledger.spilled({ id: 1, part: 0, rows: 5, crc32: 9 });
-    expect([ledger.replayFrom(6), ledger.asideId, ledger.lastId]).toEqual([2, undefined, 1]);
+    expect([ledger.replayFrom(6), ledger.detachedId, ledger.lastId]).toEqual([2, undefined, 1]);
     expect(ledger.pieces).toEqual([{ id: 1, part: 0, rows: 5, crc32: 9 }]);
     ledger.detached(2, 0, 6, 300);
     expect(ledger.replayFrom(7)).toBe(2);
-    ledger.foldedBack();
+    ledger.reattached();
     expect([ledger.has(1), ledger.has(2), ledger.olderThan(1000)]).toEqual([true, false, [10, 0]]);
     ledger.fired(10, ends);
     expect([ledger.pieces, ledger.replayFrom(8), ledger.olderThan(1000)]).toEqual([[], 2, [10]]);
     ledger.detached(3, 10, 8, 400);
     ledger.fired(20, ends);
-    expect([ledger.asideId, ledger.replayFrom(9), ledger.lastId]).toEqual([undefined, 9, 3]);
+    expect([ledger.detachedId, ledger.replayFrom(9), ledger.lastId]).toEqual([undefined, 9, 3]);
   });
 
-  it('the ledger replaces swept runs by the remaining ones and keeps unnamed ones', () => {
+  it('the ledger replaces swept runs by the runs that the sweep wrote, and keeps all other runs', () => {
     const ledger = new Ledger([{ id: 2, part: 0, rows: 1, crc32: 1 }], 5);
-    expect(ledger.isWhole).toBe(false);
+    expect(ledger.isAllInTables).toBe(false);
     expect(ledger.reserve(3)).toBe(6);
     expect([5, 6, 7, 8, 9].map((id) => ledger.has(id))).toEqual([false, true, true, true, false]);
     expect(ledger.pieces.length).toBe(1);
@@ -198,11 +197,16 @@ describe('spill ledger', () => {
     const left = [6, 8].map((id) => ({ id, part: 0, rows: 3, crc32: 3 }));
     ledger.swept({ frontier: 4, gone: [2], lastId: 8, left });
     expect(ledger.pieces.map((piece) => piece.id).sort()).toEqual([6, 8, 9]);
-    // What the next sweep writes is kept, what this one had no use for is not.
+    // The output of the next sweep is kept; ids that this sweep reserved but did not use are not.
     expect([6, 7, 8, 9, 10, 11].map((id) => ledger.has(id))).toEqual([true, false, true, true, true, true]);
     ledger.swept({ frontier: 5, gone: [6, 8, 9], lastId: next + 1, left: [] });
-    expect([ledger.pieces, ledger.has(next), ledger.isWhole, ledger.lastId]).toEqual([[], false, true, 11]);
+    expect([ledger.pieces, ledger.has(next), ledger.isAllInTables, ledger.lastId]).toEqual([
+      [],
+      false,
+      true,
+      11,
+    ]);
     ledger.detached(12, 0, 12, 0);
-    expect(ledger.isWhole).toBe(false);
+    expect(ledger.isAllInTables).toBe(false);
   });
 });

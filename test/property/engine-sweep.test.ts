@@ -1,16 +1,16 @@
-/** Sweeps over sessions that lie in parts: what leaves and what stays is what the rule says over
- *  all events, whatever the parts, the pages and the chunks are. */
+/** Sweeps over sessions in several parts: for any parts, pages and chunks, the ended sessions leave
+ *  and the open sessions stay, as a model over all events computes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   EndOrderSorter,
-  type KeptRows,
   MemoryRows,
   type RowsWriter,
+  type StoredRows,
 } from '../../src/engine/state/end-order-sorter.ts';
 import type { RowStream } from '../../src/engine/state/rows.ts';
 import { mergedSessions } from '../../src/engine/state/session-rows.ts';
-import { type Rest, sweep } from '../../src/engine/state/sweep.ts';
+import { type Remainder, sweep } from '../../src/engine/state/sweep.ts';
 import {
   admittedOf,
   Intervals,
@@ -27,8 +27,9 @@ const order = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
 const byStart = (a: Session, b: Session): number => order(a.key, b.key) || order(a.start, b.start);
 const byEnd = (a: Session, b: Session): number => order(a.last, b.last) || order(a.key, b.key);
 
-/** Chunks that say how many are still kept, with what was appended a page. */
-class Kept {
+/** Chunk store that keeps the appended rows and counts the finished chunks that were not
+ *  dropped. */
+class ChunkStore {
   live = 0;
   unfinished = 0;
 
@@ -44,7 +45,7 @@ class Kept {
       append: async (rows) => {
         pages.push(rows.slice());
       },
-      finish: async (): Promise<KeptRows> => {
+      finish: async (): Promise<StoredRows> => {
         close();
         this.live++;
         const rows = new MemoryRows(joined(pages));
@@ -84,8 +85,8 @@ async function allOf(stream: RowStream, pageRows = 3): Promise<Uint8Array> {
   return joined(pages);
 }
 
-/** Events and where they go: ahead of the frontier that their step begins at, in sixteenths of a
- *  gap. */
+/** Steps with events. `ahead` is the distance of an event from the frontier at the start of its
+ *  step, in sixteenths of a gap. */
 const steps = fc.array(
   fc.record({
     rows: fc.array(
@@ -93,18 +94,18 @@ const steps = fc.array(
       { maxLength: 25 },
     ),
     rise: fc.oneof(fc.constant(0n), fc.bigInt(1n, 40n)),
-    /** What becomes of the table behind the step: nothing, a part, or one of those that a sweep
+    /** Fate of the table after the step: it stays, becomes a part, or becomes a part that a sweep
      *  reads. */
-    behind: fc.constantFrom('stays', 'part', 'sweep'),
-    /** Parts, by their bits, that a sweep rewrites though nothing in them is due. */
+    fate: fc.constantFrom('stays', 'part', 'sweep'),
+    /** Bit set of parts that a sweep rewrites although no session in them has ended. */
     also: fc.nat(15),
   }),
   { maxLength: 8 },
 );
 
-/** Sessions in parts, and what is known of their ends. */
+/** Part with the sorted rows of sessions, and a lower bound of their ends. */
 interface Part {
-  readonly rows: KeptRows;
+  readonly rows: StoredRows;
   readonly leastEnd: number;
 }
 
@@ -136,35 +137,45 @@ describe('session sweep', () => {
               leastEnd <= to || (also >> i) % 2 === 1;
             const swept = parts.filter(isSwept);
             const stay = parts.filter((part, i) => !isSwept(part, i));
-            const kept = new Kept();
-            const ended = new EndOrderSorter({ spill: kept.writer, chunkRows, chunksInMemory });
-            // None, or some cuts of what is left, each behind the one before.
+            const chunks = new ChunkStore();
+            const ended = new EndOrderSorter({ spill: chunks.writer, chunkRows, chunksInMemory });
+            // Ends at which the sweep splits the remaining sessions, ascending; may be empty.
             const cuts = Number.isFinite(to) ? ways.map((way) => to + 1 + way * gapMs) : [];
-            const rest = [...cuts, 0].map(() => kept.writer());
+            const remaining = [...cuts, 0].map(() => chunks.writer());
             const inputs = await Promise.all(swept.map(({ rows }) => rows.rows()));
-            const standing = await Promise.all(
+            const unswept = await Promise.all(
               stay.map(async ({ rows, leastEnd }) => ({ rows: await rows.rows(), leastEnd })),
             );
-            const { endedRows, rest: rests } = await sweep({
-              ...{ kernels, gapMs, inputs, standing, frontier: to, ended, rest, ways: cuts, signal: NEVER },
+            const { endedRows, remaining: remainders } = await sweep({
+              ...{
+                kernels,
+                gapMs,
+                inputs,
+                unswept,
+                frontier: to,
+                ended,
+                remaining,
+                endBounds: cuts,
+                signal: NEVER,
+              },
             });
             const fired = sessionsOf(await allOf(await ended.rows()));
             expect(fired).toEqual(model.fire(Number.isFinite(to) ? BigInt(to) : I64_MAX).sort(byEnd));
-            // As often as wanted.
+            // The ended sessions can be read repeatedly.
             expect(sessionsOf(await allOf(await ended.rows(), 50))).toEqual(fired);
             expect([endedRows, ended.rowCount]).toEqual([fired.length, fired.length]);
-            const left = await Promise.all(rest.map((one) => one.finish()));
-            expect(rests.map(({ rows }) => rows)).toEqual(left.map(({ rowCount }) => rowCount));
+            const left = await Promise.all(remaining.map((one) => one.finish()));
+            expect(remainders.map(({ rows }) => rows)).toEqual(left.map(({ rowCount }) => rowCount));
             ended.close();
             ended.close();
-            expect([kept.live, kept.unfinished, ended.bytes]).toEqual([left.length, 0, 0]);
-            const pieces = left.map((rows, i) => ({ rows, leastEnd: (rests[i] as Rest).leastEnd }));
+            expect([chunks.live, chunks.unfinished, ended.bytes]).toEqual([left.length, 0, 0]);
+            const pieces = left.map((rows, i) => ({ rows, leastEnd: (remainders[i] as Remainder).leastEnd }));
             cuts.forEach((cut, i) => {
               expect((pieces[i + 1] as Part).leastEnd).toBeGreaterThan(cut);
             });
             parts = [...pieces.filter(({ rows }) => rows.rowCount > 0), ...stay];
-            // Every event is in one of the parts, and what is open in one ends no sooner than is
-            // said of it.
+            // Every event is in one of the parts, and no open session of a part ends before the
+            // least end of that part.
             const streams = await Promise.all(parts.map(({ rows }) => rows.rows()));
             const open = model.open().sort(byStart);
             expect(sessionsOf(await allOf(mergedSessions(kernels, gapMs, streams)))).toEqual(open);
@@ -177,7 +188,7 @@ describe('session sweep', () => {
               expect(Math.min(...endsOf(wholes as Session[]))).toBeGreaterThanOrEqual(part.leastEnd);
             }
           };
-          for (const { rows, rise, behind, also } of course) {
+          for (const { rows, rise, fate, also } of course) {
             const events: EventRow[] = rows.map(({ key, value, ahead }) => ({
               accountId: key,
               value,
@@ -187,8 +198,8 @@ describe('session sweep', () => {
             const batch = admittedOf(events);
             table.accumulate(batch.events, batch.admitted);
             frontier += span(rise);
-            if (behind === 'part') parts.push(await detach());
-            if (behind === 'sweep') await sweepTo(Number(frontier), also);
+            if (fate === 'part') parts.push(await detach());
+            if (fate === 'sweep') await sweepTo(Number(frontier), also);
           }
           await sweepTo(Number.POSITIVE_INFINITY, 0);
           expect(parts).toEqual([]);
@@ -204,7 +215,7 @@ describe('session sweep', () => {
       ...{ key, start: BigInt(start), last: BigInt(start) },
       ...{ count: 1n, sum: 3n, min: 3n, max: 3n },
     });
-    // One session leads through all parts, 9 ms a step, and each part has one of its own.
+    // One session spans all parts, 9 ms per part, and each part also has a session of its own.
     const parts = Array.from(
       { length: 600 },
       (_, i) => new MemoryRows(rowsOfSessions([one(i * 9, 5n), one(0, BigInt(i + 10))])),
@@ -259,17 +270,17 @@ describe('session sweep', () => {
       let closed = 0;
       const stream = await new MemoryRows(rows).rows();
       const counted = { ...stream, close: () => void closed++ };
-      const standing = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
+      const unswept = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
       const parts = { kernels: SIDES[1] as (typeof SIDES)[0], gapMs: 10, inputs: [counted], frontier: 10 };
       const ended = new EndOrderSorter();
-      const out = { ended, rest: [rest], ways: [] };
-      await expect(sweep({ ...parts, ...out, standing, signal })).rejects.toThrow(why);
+      const out = { ended, remaining: [rest], endBounds: [] };
+      await expect(sweep({ ...parts, ...out, unswept, signal })).rejects.toThrow(why);
       expect(closed).toBe(2);
     }
     expect(appended).toEqual([2048]);
   });
 
-  it('a sweep discards a failed chunk and drops a chunk that finishes behind the end', async () => {
+  it('a sweep discards a failed chunk and drops a chunk that finishes after its end', async () => {
     const rows = rowsOfSessions([{ key: 1n, start: 0n, last: 0n, count: 1n, sum: 0n, min: 0n, max: 0n }]);
     let closed = 0;
     const broken: RowsWriter = {
@@ -280,11 +291,11 @@ describe('session sweep', () => {
     const ended = new EndOrderSorter({ spill: () => broken, chunkRows: 1, chunksInMemory: 0 });
     await expect(ended.append(rows)).rejects.toThrow('the disk is full');
     expect(closed).toBe(1);
-    const kept = new Kept();
-    const late = new EndOrderSorter({ spill: kept.writer, chunkRows: 1, chunksInMemory: 0 });
+    const chunks = new ChunkStore();
+    const late = new EndOrderSorter({ spill: chunks.writer, chunkRows: 1, chunksInMemory: 0 });
     const appended = late.append(rows);
     late.close();
     await appended;
-    expect([kept.live, kept.unfinished]).toEqual([0, 0]);
+    expect([chunks.live, chunks.unfinished]).toEqual([0, 0]);
   });
 });

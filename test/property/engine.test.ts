@@ -1,6 +1,5 @@
-/** The engine with crashes against the oracle: whatever the windows, the stream, the batch cuts,
- *  the shards and the moment of the crash. What the operator computes is proven in
- *  test/windows/engines.test.ts. */
+/** The engine with crashes compared with the oracle, for any windows, stream, batch sizes, shards
+ *  and moment of the crash. test/windows/engines.test.ts proves the results of the operator. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { rowText } from '../../bench/peers/oracle/difference.ts';
@@ -18,6 +17,7 @@ import {
   batchOf,
   drawFrom,
   engineIn,
+  feedOracle,
   jobs,
   KERNELS,
   MemorySink,
@@ -28,14 +28,13 @@ import {
   SPILL_FOLDER,
   streams,
   type TestEvent,
-  tell,
 } from './engine-kit.ts';
 
 const PARTITIONS = 3;
 
 function oracleOf(job: Job, events: readonly TestEvent[], partitions = PARTITIONS): Oracle {
   const oracle = new Oracle(rulesOf(job), partitions);
-  tell(oracle, events);
+  feedOracle(oracle, events);
   return oracle;
 }
 
@@ -53,7 +52,7 @@ describe('window operator', () => {
           .sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0))
           .map(({ event }) => event);
         const batch = new Oracle(rulesOf(job), 1, false);
-        tell(
+        feedOracle(
           batch,
           [...events].sort((a, b) => (a.eventTs < b.eventTs ? -1 : 1)),
         );
@@ -85,7 +84,7 @@ const lives = fc.array(
     batches: fc.integer({ min: 0, max: 12 }),
     diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
     left: fc.nat(),
-    // How long the dying process still writes after its loop has ended.
+    // Number of turns for which a dying process still writes after its loop has ended.
     lingers: fc.constantFrom(0, 300),
     sinkTurns: fc.constantFrom(0, 20, 200),
     interval: fc.constantFrom(1, 20, 1000),
@@ -97,7 +96,7 @@ describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
   'engine with crashes, state in %s',
   (where) => {
     it('an engine with crashes has the results and drops of a run without crashes and never changes a written result', async () => {
-      // One watermark over several partitions is refused.
+      // The engine refuses a global watermark over several partitions.
       let spilled = 0;
       const worlds = fc.tuple(jobs, fc.constantFrom(1, PARTITIONS)).chain(([any, partitions]) => {
         const job: Job = partitions === 1 ? { ...any, watermark: 'global' } : any;
@@ -166,7 +165,7 @@ describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
   },
 );
 
-it('ended windows are in the sink where the reading ends, with state in memory and on disk', async () => {
+it('all ended windows are in the sink when the input ends, with state in memory and on disk', async () => {
   await fc.assert(
     fc.asyncProperty(jobs, streams(PARTITIONS), fc.integer({ min: 1, max: 9 }), async (job, events, rows) => {
       const rowsIn = async (kv: SimKv | undefined): Promise<ReadonlyMap<string, string>> => {

@@ -24,7 +24,7 @@ function seqsOf(options: EventOptions, batchRows: readonly number[]): number[] {
   return seqs;
 }
 
-/** Delayed order by its definition: delays drawn one by one, then a stable sort. */
+/** Computes the delayed order by its definition: draws the delays one by one, then sorts stably. */
 function delayedByDefinition(options: EventOptions): number[] {
   const random = new RandomStream(seedOf(options.seed), GEN_STREAM.DELAY);
   const { tail, stragglers, typicalMaxMs, tailMaxMs, stragglerMaxMs } = options.delays;

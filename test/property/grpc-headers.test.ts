@@ -1,5 +1,5 @@
-/** Headers that node:http2 sends reach a handler unchanged, whatever the dynamic tables and the
- *  Huffman code make of them. */
+/** Headers that node:http2 sends reach a handler unchanged, for any dynamic table and any Huffman
+ *  coding. */
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node:http2';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -53,7 +53,8 @@ function session(headerTableSize: number): ClientHttp2Session {
 }
 
 const name = fc.stringMatching(/^[a-z][a-z0-9_.-]{0,20}$/).map((text) => `x-${text}`);
-/** A comma divides values, and blanks around one are no part of it. */
+/** Values without commas and without leading or trailing blanks: a comma separates values, and
+ *  blanks around it are not part of a value. */
 const value = fc
   .array(
     fc.oneof(
@@ -75,7 +76,7 @@ describe('gRPC metadata', () => {
   it.each([4096, 0])(
     'metadata arrives as it was sent, with a table of %i bytes for answers',
     async (tableBytes) => {
-      // Values come again, so that the tables are used.
+      // Values recur, so that the dynamic tables are used.
       const client = session(tableBytes);
       await fc.assert(
         fc.asyncProperty(fc.array(headers, { minLength: 1, maxLength: 3 }), async (lists) => {

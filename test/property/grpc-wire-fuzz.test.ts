@@ -1,5 +1,5 @@
-/** Random bytes on a connection: the server serves the other clients, handles no incomplete call,
- *  and holds nothing afterwards. */
+/** Random bytes on a connection: the server still serves the other clients, handles no incomplete
+ *  call, and keeps no state afterwards. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import {
@@ -18,8 +18,8 @@ import { callFrames, literal, NOTHING, number, PREFACE, setting } from '../contr
 
 const kit = wireKit();
 
-/** Frames that are often right, in any order. */
-const sound = fc.constantFrom(
+/** Frames of valid calls, in any order. */
+const validFrame = fc.constantFrom(
   callFrames(1, CALL, MESSAGE),
   callFrames(3, CALL, MESSAGE),
   callFrames(5, CALL, MESSAGE.subarray(0, 7)),
@@ -35,7 +35,7 @@ const sound = fc.constantFrom(
   frame(SETTINGS, 0, 0, setting(1, 0)),
   frame(PING, 0, 0, Buffer.alloc(8)),
 );
-const any = fc
+const anyFrame = fc
   .tuple(
     fc.integer({ min: 0, max: 11 }),
     fc.integer({ min: 0, max: 255 }),
@@ -45,11 +45,15 @@ const any = fc
   .map(([type, flags, stream, payload]) => frame(type, flags, stream, payload));
 const noise = fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes));
 const parts = fc.array(
-  fc.oneof({ weight: 6, arbitrary: sound }, { weight: 3, arbitrary: any }, { weight: 1, arbitrary: noise }),
+  fc.oneof(
+    { weight: 6, arbitrary: validFrame },
+    { weight: 3, arbitrary: anyFrame },
+    { weight: 1, arbitrary: noise },
+  ),
   { maxLength: 30 },
 );
-/** A byte of it is another one. */
-const spoiled = fc
+/** Conversations with up to two changed bytes. */
+const corrupted = fc
   .tuple(parts, fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 2 }))
   .map(([list, changes]) => {
     const bytes = Buffer.concat([PREFACE, ...list]);
@@ -57,9 +61,9 @@ const spoiled = fc
     return bytes;
   });
 
-it('random conversations, spoiled and cut anywhere, end with nothing held', async () => {
+it('random conversations, corrupted and cut anywhere, leave no state behind', async () => {
   await fc.assert(
-    fc.asyncProperty(spoiled, fc.array(fc.nat(), { maxLength: 3 }), async (bytes, cuts) => {
+    fc.asyncProperty(corrupted, fc.array(fc.nat(), { maxLength: 3 }), async (bytes, cuts) => {
       const client = await kit.open();
       let from = 0;
       for (const at of [...cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b), bytes.length]) {
@@ -77,11 +81,11 @@ it('random conversations, spoiled and cut anywhere, end with nothing held', asyn
   );
   await kit.clean();
   expect(kit.server.inFlight()).toBe(0);
-  // One sound call of each kind comes to a message; what is cut off never does.
+  // A valid call of each kind delivers one message; a truncated call delivers none.
   expect(kit.handled.every((message) => message.length <= 64)).toBe(true);
 });
 
-it('a sound call with one byte changed is answered, refused or ends its connection', async () => {
+it('a valid call with one changed byte is answered, refused or ends its connection', async () => {
   const bytes = Buffer.concat([PREFACE, callFrames(1, CALL, MESSAGE), frame(PING, 0, 0, NOTHING)]);
   for (let at = 0; at < bytes.length; at++) {
     const changed = Buffer.from(bytes);

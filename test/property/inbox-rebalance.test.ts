@@ -1,8 +1,8 @@
-/** Members of a group with an inbox under virtual time, from seeds: members that join, leave, stand
- *  still and die, partitions that are revoked or lost, slow transactions, a database that is away,
- *  COMMITs without an answer, offset commits that fail. The oracle is that of the requirements: the
- *  effect of each message once, in the order of its key, and no offset committed before its effect.
- */
+/** Members of a group with an inbox under virtual time, from seeds. Faults: members that join,
+ *  leave, stop and die, revoked and lost partitions, slow transactions, an unavailable database,
+ *  COMMITs without an answer, and failing offset commits. The oracle is written from the
+ *  requirements: the effect of each message happens once, in the order of its key, and no offset is
+ *  committed before its effect. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -27,8 +27,8 @@ const PRODUCT: Product = {
       parkedTable: 'parked',
       handle: async (_session, { msgId: id, topic, partition, offset, ...record }) => {
         const key = Buffer.from(record.key ?? []).toString();
-        const isAway = clock.monotonicMs() < world.awayUntilMs && key < 'key-3';
-        if (random.fraction() < 0.02 || isAway) throw new Error('503 from the third party');
+        const isUnavailable = clock.monotonicMs() < world.unavailableUntilMs && key < 'key-3';
+        if (random.fraction() < 0.02 || isUnavailable) throw new Error('503 from the third party');
         database.effect({ id, key, place: `${partition}@${topic}`, offset });
       },
       metrics: new Metrics(),
@@ -40,7 +40,7 @@ const PRODUCT: Product = {
 };
 
 describe('members of a group with an inbox under faults', () => {
-  it('carry the effect of each message out once, in the order of its key, before they commit its offset', async () => {
+  it('members apply the effect of each message once, in the order of its key, before they commit its offset', async () => {
     for (const seed of SEEDS)
       expect({ seed, violations: await groupViolations(new GroupWorld(seed, PRODUCT)) }).toEqual({
         seed,

@@ -1,6 +1,6 @@
-/** Any interleaving of minting, publishing with and without a mark, delivering, crashing, expiring
- *  and clocks that jump, on a real inbox, against a model: never two effects, nothing lost,
- *  undecidable exactly when it must be. */
+/** Any interleaving of creating ids, publishing with and without a mark, delivering, crashing,
+ *  expiring and clock jumps on a real inbox, compared with a model: no effect happens twice, no
+ *  message is lost, and a message is undecidable exactly when it must be. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { coreError, findMillraceError } from '../../src/core/errors.ts';
@@ -27,7 +27,7 @@ type Step =
   | { readonly do: 'publish'; readonly mark: boolean }
   | { readonly do: 'deliver'; readonly pick: number; readonly crash: boolean }
   | { readonly do: 'restore'; readonly pick: number }
-  | { readonly do: 'keep'; readonly away: boolean };
+  | { readonly do: 'keep'; readonly isBrokerDown: boolean };
 
 const steps = fc.array(
   fc.oneof(
@@ -57,7 +57,7 @@ const steps = fc.array(
       arbitrary: fc.record({ do: fc.constant('deliver' as const), pick: fc.nat(), crash: fc.boolean() }),
     },
     { weight: 1, arbitrary: fc.record({ do: fc.constant('restore' as const), pick: fc.nat() }) },
-    { weight: 3, arbitrary: fc.record({ do: fc.constant('keep' as const), away: fc.boolean() }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant('keep' as const), isBrokerDown: fc.boolean() }) },
   ),
   { minLength: 15, maxLength: 60 },
 );
@@ -68,7 +68,7 @@ interface Message {
 }
 
 let count = 0;
-const met = { undecidable: 0, seen: 0, dropped: 0, deleted: 0 };
+const seenCases = { undecidable: 0, seen: 0, dropped: 0, deleted: 0 };
 
 async function play(script: readonly Step[]): Promise<void> {
   const inbox = new Inbox(`model_${count++}`);
@@ -76,10 +76,10 @@ async function play(script: readonly Step[]): Promise<void> {
   await world.pool.query(inboxTableSql(names.table));
   let nowMs = T0 + 1000 * HOUR_MS;
   let jumpMs = 0;
-  let away = false;
+  let isBrokerDown = false;
   let pending: Message[] = [];
   let log: Array<{ readonly message: Message; readonly publishedMs: number }> = [];
-  /** Every message that was ever published. */
+  /** Every message that was published. */
   const archive: Message[] = [];
   const effects = new Map<string, number>();
   const keeper = new InboxKeeper({
@@ -89,7 +89,7 @@ async function play(script: readonly Step[]): Promise<void> {
       databaseNowMs: async () => nowMs + jumpMs,
       processNowMs: () => nowMs,
       topic: async () => {
-        if (away) throw coreError('unreachable', 'no broker answers');
+        if (isBrokerDown) throw coreError('unreachable', 'no broker answers');
         const times = log.map(({ message, publishedMs }) =>
           isUuidV7(message.id) ? Math.min(publishedMs, leading48(message.id)) : publishedMs,
         );
@@ -147,14 +147,15 @@ async function play(script: readonly Step[]): Promise<void> {
     if (step.do === 'jump') jumpMs = step.hours * HOUR_MS;
     if (step.do === 'mint') {
       for (let i = 0; i < step.count; i++) {
-        // Other versions have bits there that tell nothing of the time.
+        // The first 48 bits of other UUID versions are no timestamp.
         const clockMs = nowMs + step.skew * (step.version === '7' ? SKEW_MS * 0.9 : 9 * HOUR_MS);
         const id = step.version === 'any' ? v4() : idAt(clockMs, step.version);
         pending.push({ id, madeMs: nowMs });
       }
     }
     if (step.do === 'publish') {
-      // Of an id without a time, only the planned outage says how late its record may come.
+      // An id without a timestamp is published within the planned outage; otherwise the inbox could
+      // not decide it.
       const due = pending.filter(({ id, madeMs }) => isUuidV7(id) || nowMs - madeMs <= RELAY_OUTAGE_MS);
       for (const message of due) {
         log.push({ message, publishedMs: nowMs });
@@ -166,30 +167,30 @@ async function play(script: readonly Step[]): Promise<void> {
     const readable = step.do === 'deliver' ? log[step.pick % Math.max(1, log.length)] : undefined;
     if (step.do === 'deliver' && readable !== undefined) {
       const kind = await deliver(readable.message, step.crash);
-      // What the log has is never undecidable: it would be lost.
+      // A record in the topic is never undecidable, or it would be lost.
       expect(kind).not.toBe('undecidable');
-      if (kind === 'seen') met.seen++;
+      if (kind === 'seen') seenCases.seen++;
     }
-    // A topic that was restored from elsewhere gives what no horizon covers: of a UUIDv7 at least
-    // not twice.
+    // A topic that was restored from elsewhere delivers records beyond every horizon. A record with
+    // a UUIDv7 must at least not take effect twice.
     const old = step.do === 'restore' ? archive[step.pick % Math.max(1, archive.length)] : undefined;
     if (old !== undefined && isUuidV7(old.id)) {
-      if ((await deliver(old, false)) === 'undecidable') met.undecidable++;
+      if ((await deliver(old, false)) === 'undecidable') seenCases.undecidable++;
     }
     if (step.do === 'keep') {
-      away = step.away;
+      isBrokerDown = step.isBrokerDown;
       const before = await readFloorMs(world.pool, names);
       const kept = await keeper.turn();
-      met.dropped += kept.partitionsDropped;
-      met.deleted += kept.rowsDeleted;
+      seenCases.dropped += kept.partitionsDropped;
+      seenCases.deleted += kept.rowsDeleted;
       const after = await readFloorMs(world.pool, names);
       expect(after).toBeGreaterThanOrEqual(before);
-      if (away || Math.abs(jumpMs) > SKEW_MS)
+      if (isBrokerDown || Math.abs(jumpMs) > SKEW_MS)
         expect([kept.partitionsDropped, kept.rowsDeleted, after]).toEqual([0, 0, before]);
     }
     for (const [id, times] of effects) expect(`${id} ${times}`).toBe(`${id} 1`);
   }
-  // Whatever can still be read has its effect, once.
+  // Every readable record has its effect exactly once.
   for (const { message } of log) await deliver(message, false);
   for (const { message } of log) expect(effects.get(message.id)).toBe(1);
   await world.pool.query(`DROP TABLE ${names.table}, ${names.floor}`);
@@ -200,21 +201,21 @@ describe('inbox and its keeper', () => {
     await fc.assert(fc.asyncProperty(steps, play), { numRuns: 12, endOnFailure: true });
   });
 
-  it('a restored topic does no harm, however it is interleaved with expiry', async () => {
+  it('a restored topic causes no second effect, however it is interleaved with expiry', async () => {
     const late: Step[] = [
-      { do: 'keep', away: false },
+      { do: 'keep', isBrokerDown: false },
       { do: 'mint', version: '7', skew: 0, count: 2 },
       { do: 'publish', mark: true },
       { do: 'deliver', pick: 0, crash: false },
       ...Array.from({ length: 8 }, (): Step[] => [
         { do: 'wait', hours: 1 },
-        { do: 'keep', away: false },
+        { do: 'keep', isBrokerDown: false },
         { do: 'restore', pick: 0 },
         { do: 'restore', pick: 1 },
       ]).flat(),
     ];
     await play(late);
-    expect(met.dropped).toBeGreaterThan(0);
-    expect(met.undecidable).toBeGreaterThan(0);
+    expect(seenCases.dropped).toBeGreaterThan(0);
+    expect(seenCases.undecidable).toBeGreaterThan(0);
   });
 });

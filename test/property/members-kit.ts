@@ -1,10 +1,9 @@
-/** Engines with -source=group in one simulated world: a broker, folders, a sink and processes, all
- *  under one virtual clock.
+/** Simulated environment of engines with -source=group: a broker, folders, a sink and processes,
+ *  all under one virtual clock.
  *
- *  A process takes part in the world through its timers and through what the world answers. So a
- *  process that stands still or was killed hears of neither, while the broker, the disk and the
- *  sink continue.
- */
+ *  A process interacts with the environment only through its timers and the replies to its calls. A
+ *  suspended or killed process receives neither, while the broker, the disk and the sink
+ *  continue. */
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import { referenceKernels } from '../../src/addon/reference/kernels.ts';
 import { referenceWindowKernels } from '../../src/addon/reference/window/state.ts';
@@ -35,17 +34,17 @@ export const PARTITIONS = 3;
 const BROKERS = 'simulated:9092';
 const TOPIC = 'events';
 const GROUP = 'engines';
-/** A member that is silent for this long has lost its partitions. */
+/** A member that is silent for this long loses its partitions. */
 export const SESSION_MS = 10_000;
-/** How often a standby tries the lock of its folder. */
+/** Interval at which a standby tries the lock of its folder. */
 const LOCK_POLL_MS = 500;
-/** How long a member that ends tries to commit its last offsets. */
+/** Time limit for a member that ends to commit its last offsets. */
 const LAST_COMMIT_MS = 12_000;
 const EVENT_BYTES = 256;
 
 const never = new Promise<never>(() => {});
 
-/** One process of the operating system, as its own code sees it. */
+/** Simulated operating-system process, with the clock and timers that its code sees. */
 export class Process implements Timers {
   isDead = false;
   private readonly clock: VirtualClock;
@@ -77,13 +76,13 @@ export class Process implements Timers {
     return this.clock.every(ms, () => this.enter(run));
   }
 
-  /** Stops the process for so long, as SIGSTOP or a machine without a core for it does. */
+  /** Suspends the process for `ms`, as SIGSTOP or a lack of CPU time does. */
   stall(ms: number): void {
     this.resumesMs = Math.max(this.resumesMs, this.clock.monotonicMs() + ms);
   }
 
-  /** Hands in what work outside of the process came to. */
-  async hear<T>(work: Promise<T>): Promise<T> {
+  /** Delivers the result of outside work to the process once it runs. */
+  async receive<T>(work: Promise<T>): Promise<T> {
     await work.catch(() => {});
     await new Promise<void>((resolve) => this.enter(resolve));
     return work;
@@ -99,8 +98,8 @@ export class Process implements Timers {
 
 type Call = <R>(work: () => Promise<R>) => Promise<R>;
 
-/** An object of which each method that answers later does so through `call`; so do the objects that
- *  it hands out. */
+/** Wraps an object so that each of its methods runs through `call`; wraps files that it returns,
+ *  too. */
 function through<T extends object>(target: T, call: Call): T {
   return new Proxy(target, {
     get(of, name) {
@@ -115,29 +114,29 @@ function through<T extends object>(target: T, call: Call): T {
   });
 }
 
-/** What the world does to the calls of the processes, at this moment. */
-export interface Weather {
-  /** Upper limit of what a change of a folder takes, in ms. */
+/** Current delays and faults of the calls of all processes. */
+export interface Faults {
+  /** Upper limit of the duration of a change of a folder, ms. */
   diskMs: number;
-  /** The same of a write to the sink. */
+  /** Upper limit of the duration of a write to the sink, in each direction, ms. */
   sinkMs: number;
-  /** Chances that a write does not reach the sink, and that its reply is lost. */
+  /** Probabilities that a write does not reach the sink, and that its reply is lost. */
   lostWrite: number;
   lostReply: number;
 }
-const CALM: Weather = { diskMs: 0, sinkMs: 0, lostWrite: 0, lostReply: 0 };
+const CALM: Faults = { diskMs: 0, sinkMs: 0, lostWrite: 0, lostReply: 0 };
 
-/** Everything that outlives a process. */
+/** Environment that outlives the processes. */
 export class World {
   readonly clock = new VirtualClock();
   readonly random: SeededRandom;
   readonly job: Job;
-  weather = CALM;
-  /** What the sink has, by window. */
+  faults = CALM;
+  /** Rows of the sink, by window. */
   readonly results = new Map<string, string>();
-  /** Windows that were written again with other values. */
+  /** Windows that were rewritten with other values. */
   readonly changed: string[] = [];
-  /** Unexpected ends of processes. */
+  /** Errors of processes that ended unexpectedly. */
   readonly failures: unknown[] = [];
   readonly rebalances = { assigned: 0, revoked: 0, lost: 0 };
   readonly appended: TestEvent[] = [];
@@ -159,10 +158,10 @@ export class World {
   }
 
   calm(): void {
-    this.weather = CALM;
+    this.faults = CALM;
   }
 
-  /** Next offsets of the topic, a partition. */
+  /** Next offset of each partition of the topic. */
   get ends(): readonly number[] {
     return Array.from(
       { length: PARTITIONS },
@@ -188,7 +187,7 @@ export class World {
     await (this.producer as BatchProducer).produce(batch, [TOPIC]);
   }
 
-  /** What the group has committed, a partition. */
+  /** Committed offset of each partition. */
   async committed(): Promise<readonly number[]> {
     const tool = await this.driver.consumer({ brokers: BROKERS, clientId: 'tool', group: GROUP });
     const places = Array.from({ length: PARTITIONS }, (_, partition) => ({ topic: TOPIC, partition }));
@@ -197,8 +196,8 @@ export class World {
     return found.map(({ offset }) => Math.max(0, Number(offset)));
   }
 
-  /** A member of the group that is no engine: it has its share for so long, and leaves. */
-  async intrude(ms: number): Promise<void> {
+  /** Adds a foreign member to the group: it owns its share for `ms` and leaves. */
+  async joinForeignMember(ms: number): Promise<void> {
     const consumer = await this.driver.consumer({ brokers: BROKERS, clientId: 'intruder', group: GROUP });
     await consumer.subscribe([TOPIC]);
     const batch = RecordBatch.create(16, 65_536);
@@ -207,7 +206,7 @@ export class World {
     await consumer.close();
   }
 
-  /** The clients of one process. */
+  /** Creates the clients of one process. */
   reader(process: Process): Promise<BatchConsumer> {
     return this.client(process, { clientId: 'engine', partitionEof: true });
   }
@@ -218,7 +217,7 @@ export class World {
       autoOffsetReset: 'latest' as const,
       properties: { 'session.timeout.ms': SESSION_MS },
       onRebalance: async (rebalance: Rebalance) => {
-        await process.hear(Promise.resolve());
+        await process.receive(Promise.resolve());
         this.rebalances[rebalance.kind]++;
         onRebalance(rebalance);
       },
@@ -227,16 +226,16 @@ export class World {
 
   disk(process: Process, disk: SimDisk) {
     return through(disk.view(), async (work) => {
-      await this.passing(this.weather.diskMs);
-      return process.hear(work());
+      await this.passing(this.faults.diskMs);
+      return process.receive(work());
     });
   }
 
   sink(process: Process): WindowSink {
     const write = async (pages: readonly FiredPage[]): Promise<void> => {
-      // On its way to the sink a write has its own copy of the rows.
+      // A write in transit to the sink has its own copy of the rows.
       const rows = pages.flatMap(rowsOfPage);
-      await this.passing(this.weather.sinkMs);
+      await this.passing(this.faults.sinkMs);
       const away = coreError('unreachable', 'the sink did not answer');
       if (this.strikes('lostWrite', 'lostWrites')) throw away;
       for (const row of rows) {
@@ -245,7 +244,7 @@ export class World {
         if (before !== undefined && before !== now) this.changed.push(`${before} became ${now}`);
         this.results.set(key, now);
       }
-      await this.passing(this.weather.sinkMs);
+      await this.passing(this.faults.sinkMs);
       if (this.strikes('lostReply', 'lostReplies')) throw away;
     };
     return {
@@ -253,7 +252,7 @@ export class World {
       writeRowsMax: 50,
       migrate: async () => {},
       check: async () => {},
-      write: (pages) => process.hear(write(pages)),
+      write: (pages) => process.receive(write(pages)),
       async *read() {},
     };
   }
@@ -264,7 +263,7 @@ export class World {
   ) {
     const consumer = await this.driver.consumer({ brokers: BROKERS, ...options });
     return through(consumer, (work) =>
-      process.hear(
+      process.receive(
         work().catch((thrown: { code?: string }) => {
           if (thrown.code === 'broker_unavailable') this.seen.lostCommits++;
           throw thrown;
@@ -274,7 +273,7 @@ export class World {
   }
 
   private strikes(chance: 'lostWrite' | 'lostReply', count: 'lostWrites' | 'lostReplies'): boolean {
-    if (this.weather[chance] === 0 || this.random.fraction() >= this.weather[chance]) return false;
+    if (this.faults[chance] === 0 || this.random.fraction() >= this.faults[chance]) return false;
     this.seen[count]++;
     return true;
   }
@@ -284,7 +283,7 @@ export class World {
   }
 }
 
-/** A state folder, and the process that has its lock. */
+/** State folder, and the process that holds its lock. */
 export interface Folder {
   readonly disk: SimDisk;
   holder: Process | undefined;
@@ -294,9 +293,9 @@ export const newFolder = (): Folder => ({ disk: new SimDisk(), holder: undefined
 export interface MemberOptions {
   readonly idleTimeoutMs?: number;
   readonly checkpointIntervalMs?: number;
-  /** Called at the steps of checkpoints of this process. */
+  /** Called at each checkpoint step of this process. */
   readonly onStep?: (step: CheckpointStep) => void;
-  /** Info messages of the engine. */
+  /** Called with the info messages of the engine. */
   readonly onInfo?: (message: string, fields: object) => void;
 }
 
@@ -317,13 +316,13 @@ export class Member {
     this.options = options;
     this.process = new Process(world.clock);
     this.ended = this.run().catch((thrown: unknown) => {
-      // A drain in which the sink is away ends with this error.
+      // A drain while the sink is unavailable ends with this error.
       if (!this.drain.signal.aborted || (thrown as { code?: string }).code !== 'sink_failed')
         world.failures.push(thrown);
     });
   }
 
-  /** Whether it reads: it is restored and its lease is whole. */
+  /** True if the process reads: its state is restored and it owns all partitions. */
   get isReading(): boolean {
     return !this.process.isDead && this.engine?.restored === true && this.lease?.isWhole === true;
   }
@@ -332,7 +331,7 @@ export class Member {
     return this.engine.progress().reduce((sum, { consumed }) => sum + consumed, 0);
   }
 
-  /** SIGKILL, and the loss of what the folder has not on disk. */
+  /** SIGKILL, and the loss of data that the folder has not synced. */
   kill(): void {
     if (this.process.isDead) return;
     this.world.seen.deaths++;

@@ -1,4 +1,4 @@
-/** The messages of orders.v1 beside protobufjs, which reads the proto file itself. */
+/** Compares the messages of orders.v1 with protobufjs, which reads the proto file itself. */
 import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';

@@ -1,5 +1,5 @@
-/** The orders service's pure parts against oracles written from the specification: body, key, hash,
- *  ids. */
+/** Compares the pure parts of the orders service with oracles written from the specification: body,
+ *  key, hash and ids. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -10,7 +10,7 @@ import { type CreateRequest, readCreateBody, requestHash } from '../../src/outbo
 const INT64_MAX = 2n ** 63n - 1n;
 const INT64_MIN = -(2n ** 63n);
 
-/** The request, or the code it was refused with. Anything else thrown fails the test. */
+/** Returns the request, or the code of its refusal. Any other error fails the test. */
 function read(text: string): CreateRequest | string {
   try {
     return readCreateBody(new TextEncoder().encode(text));
@@ -61,17 +61,16 @@ const member: fc.Arbitrary<Member> = fc
     value,
   }));
 
-const sound = fc.tuple(integerText, integerText, fc.boolean()).map(([account, amount, swap]) => {
+const validMembers = fc.tuple(integerText, integerText, fc.boolean()).map(([account, amount, swap]) => {
   const members = [
     { name: 'account_id', nameText: '"account_id"', value: account },
     { name: 'amount_cents', nameText: '"amount_cents"', value: amount },
   ];
   return swap ? members.reverse() : members;
 });
-const anyMembers = fc.oneof(sound, fc.array(member, { maxLength: 4 }));
+const anyMembers = fc.oneof(validMembers, fc.array(member, { maxLength: 4 }));
 
-/** What the rules say of a body made of these members. JSON.parse judges the grammar of each value.
- */
+/** Expected result of a body with these members. JSON.parse checks the grammar of each value. */
 function oracle(members: readonly Member[]): CreateRequest | 'refused' {
   const names = members.map((one) => one.name).sort();
   if (names.join() !== 'account_id,amount_cents') return 'refused';
@@ -131,7 +130,7 @@ describe('body parser', () => {
       ),
     );
     fc.assert(
-      fc.property(sound, fc.array(damage, { maxLength: 3 }), (members, damages) => {
+      fc.property(validMembers, fc.array(damage, { maxLength: 3 }), (members, damages) => {
         let text = `{${members.map((one) => `${one.nameText}: ${one.value}`).join(', ')}}`;
         for (const [at, cut, put] of damages) {
           const i = at % (text.length + 1);
@@ -150,7 +149,7 @@ describe('body parser', () => {
     expect(accepted).toBeGreaterThan(100);
   });
 
-  it('the body parser answers any bytes with a request or a refusal', () => {
+  it('the body parser returns a request or a refusal for any bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (body) => {
         try {
@@ -168,7 +167,7 @@ describe('request hash', () => {
     accountId: int64,
     amountCents: int64.filter((amount) => amount > 0n),
   });
-  it('two requests have the same hash exactly when they mean the same', () => {
+  it('two requests have the same hash exactly when they are equal', () => {
     fc.assert(
       fc.property(request, request, (a, b) => {
         const same = a.accountId === b.accountId && a.amountCents === b.amountCents;
@@ -221,7 +220,7 @@ describe('UUIDv7', () => {
   const steps = fc.array(fc.integer({ min: -2000, max: 2000 }), { minLength: 1, maxLength: 400 });
   const START_MS = 1_763_000_000_000;
 
-  it('a UUIDv7 ascends whatever the clock does, and has version and variant', () => {
+  it('UUIDv7 ids ascend under any clock jumps and have the right version and variant', () => {
     fc.assert(
       fc.property(steps, fc.nat({ max: 255 }), (moves, noise) => {
         let nowMs = START_MS;
@@ -240,7 +239,7 @@ describe('UUIDv7', () => {
     );
   });
 
-  it('a UUIDv7 holds the millisecond in which it was created', () => {
+  it('a UUIDv7 contains the millisecond in which it was created', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2 ** 48 - 1 }), (nowMs) => {
         const ids = new UuidV7(
@@ -263,7 +262,7 @@ describe('UUIDv7', () => {
     let before = '';
     for (let i = 0; i < 10_000; i++) {
       const id = ids.next();
-      if (id <= before) throw new Error(`${id} after ${before}`);
+      if (id <= before) throw new Error(`id ${id} does not ascend: it follows ${before}`);
       before = id;
     }
   });
@@ -271,8 +270,8 @@ describe('UUIDv7', () => {
   it('two UUIDv7 ids never share a random byte', () => {
     let filled = 0;
     let nowMs = START_MS;
-    // The tail of each id comes from an ascending 16-bit ramp: tails ascend unless bytes are used
-    // again.
+    // The last bytes of each id come from an ascending 16-bit ramp, so they ascend unless random
+    // bytes are reused.
     const fill = (into: Uint8Array): void => {
       for (let i = 0; i < into.length; i += 2, filled++) {
         into[i] = filled >> 8;
@@ -283,11 +282,11 @@ describe('UUIDv7', () => {
     let before = '';
     const made = 12_000;
     for (let i = 0; i < made; i++) {
-      // No period, so that ids of a new millisecond and of the same one come to lie at every end of
-      // the pool.
+      // The clock steps without a period, so that ids of a new and of the same millisecond fall on
+      // every end of the pool.
       nowMs += (Math.imul(i, 0x9e3779b1) >>> 13) & 1;
       const tail = ids.next().slice(24);
-      if (tail <= before) throw new Error(`${tail} after ${before}`);
+      if (tail <= before) throw new Error(`tail ${tail} does not ascend: it follows ${before}`);
       before = tail;
     }
   });

@@ -1,6 +1,6 @@
-/** Members of the payments group under virtual time, from seeds: a batch is read while the one
- *  before it is written, so a partition that leaves is in up to two batches. The table of charges
- *  has no UNIQUE: the inbox alone keeps an order from a second charge. */
+/** Members of the payments group under virtual time, from seeds. A batch is read while the previous
+ *  one is written, so a revoked partition is in up to two batches. The simulated table of charges
+ *  has no UNIQUE constraint: only the inbox prevents a second charge. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -21,7 +21,7 @@ import {
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
 const SEEDS = Array.from({ length: 20 }, (_, i) => FIRST + i);
 
-/** The statements of a batch, and those that ask whether it was committed. */
+/** Answers the statements of a batch, and the queries that ask whether it was committed. */
 function answers(database: GroupDatabase, keys: ReadonlyMap<string, string>): SqlSession['query'] {
   const batches = new Map<bigint, number>();
   let last = 0n;
@@ -42,7 +42,7 @@ function answers(database: GroupDatabase, keys: ReadonlyMap<string, string>): Sq
       return [{ id: last, xid: String(last) }];
     }
     if (text.includes('FROM charges')) return database.effects.filter(({ place }) => place === values[0]);
-    // A batch without a charge may be written twice: it absorbs what the inbox has seen.
+    // A batch without charges may be written twice: the inbox absorbs its messages.
     if (text.includes('FROM payments_batches')) return [];
     return [{ status: 'committed' }];
   };
@@ -88,7 +88,7 @@ const PRODUCT: Product = {
 };
 
 describe('members of the payments group under faults', () => {
-  it('charge each order once, in the order of its key, before they commit its offset', async () => {
+  it('members charge each order once, in the order of its key, before they commit its offset', async () => {
     for (const seed of SEEDS) {
       const violations = await groupViolations(new GroupWorld(seed, PRODUCT));
       expect({ seed, violations }).toEqual({ seed, violations: [] });

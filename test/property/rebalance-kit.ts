@@ -1,7 +1,5 @@
-/** Members of a group over the simulated broker, a database in memory and virtual time: the world
- *  in which consumers with an inbox are judged. A test adds the consumer and what its transactions
- *  write.
- */
+/** Simulated environment for consumers with an inbox: members of a group, a broker, a database in
+ *  memory and virtual time. A test provides the consumer and the statements of its transactions. */
 import { sleep, type Timers } from '../../src/core/clock.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -18,9 +16,9 @@ const GROUP = 'group';
 const PARTITIONS = 3;
 const KEYS = 8;
 const MESSAGES = 120;
-/** Idle in a transaction for so long the server ends the session. */
+/** The server ends a session that is idle in a transaction for this long. */
 const IDLE_MS = 2000;
-/** A member that does not consume for so long is lost to the group. */
+/** A member that does not consume for this long loses its partitions. */
 const SESSION_MS = 2500;
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
@@ -33,8 +31,8 @@ export interface Effect {
   readonly offset: bigint;
 }
 
-/** Rows of a transaction are locked until it ends: one transaction at a time, and its server ends
- *  one that stands still. */
+/** Database that runs one transaction at a time, as row locks would. The server ends a transaction
+ *  that is idle too long. */
 export class GroupDatabase {
   readonly effects: Effect[] = [];
   readonly inbox = new Set<string>();
@@ -68,7 +66,7 @@ export class GroupDatabase {
     } as unknown as SqlPool;
   }
 
-  /** Answers a statement, in a transaction or beside all. */
+  /** Answers a statement, inside and outside of transactions. */
   ask: SqlSession['query'] = (async () => ({ rows: [{}], rowCount: 1 })) as unknown as SqlSession['query'];
 
   private strikes(chance: number): boolean {
@@ -92,7 +90,7 @@ export class GroupDatabase {
     const cancel = this.clock.after(IDLE_MS, end);
     try {
       await sleep(this.clock, this.random.fraction() * this.faults.slowMs);
-      await process.hear(undefined);
+      await process.receive(undefined);
       if (isOver || this.strikes(this.faults.lostAnswer))
         throw coreError('unreachable', 'the connection is gone');
       this.open = own;
@@ -105,7 +103,7 @@ export class GroupDatabase {
         this.effects.push(...own.effects);
       }
       end();
-      await process.hear(undefined);
+      await process.receive(undefined);
       if (isLost) throw sqlError('commit_unknown', 'COMMIT got no answer');
       return done;
     } finally {
@@ -120,7 +118,7 @@ interface Running {
   readonly ended: Promise<void>;
 }
 
-/** A member that is about to run. */
+/** Parts that a new member gets from the environment. */
 export interface Seat {
   readonly connect: MemberOptions['connect'];
   readonly process: SimProcess;
@@ -128,7 +126,7 @@ export interface Seat {
   readonly drain: AbortSignal;
 }
 
-/** The consumer under test, and the values of its topic. */
+/** The consumer under test, and the format of its records. */
 export interface Product {
   consumer(world: GroupWorld, seat: Seat): { run(): Promise<void> };
   valueOf(id: string, n: number): Uint8Array;
@@ -141,11 +139,11 @@ export class GroupWorld {
   readonly database: GroupDatabase;
   readonly members: Running[] = [];
   readonly violations: string[] = [];
-  /** Until then the third party behind an effect is away. */
-  awayUntilMs = 0;
+  /** Time until which the third party behind an effect is unavailable. */
+  unavailableUntilMs = 0;
   private readonly driver: BrokerDriver;
   private readonly order = new Map<string, string[]>();
-  /** By message. */
+  /** Key of each message. */
   readonly keys = new Map<string, string>();
 
   private readonly product: Product;
@@ -166,7 +164,7 @@ export class GroupWorld {
     return Math.floor(this.random.fraction() * count);
   }
 
-  /** Messages of several keys, some of them twice, as a relay repeats a suffix. */
+  /** Publishes messages of several keys, some of them twice, as a relay repeats a suffix. */
   async publish(): Promise<void> {
     const admin = await this.driver.admin({ brokers: 'sim', clientId: 'test' });
     await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS, replicationFactor: 1 }]);
@@ -195,7 +193,7 @@ export class GroupWorld {
     const drain = new AbortController();
     const clock: Timers = process.clock;
     const connect = async (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>): Promise<BatchConsumer> => {
-      return this.judged(
+      return this.checked(
         process,
         await this.driver.consumer({
           ...hooks,
@@ -213,24 +211,24 @@ export class GroupWorld {
     this.members.push({ process, drain, ended });
   }
 
-  /** A client whose answers reach only a process that runs, and whose offset commits are judged
-   *  when they are made. */
-  private judged(process: SimProcess, client: BatchConsumer): BatchConsumer {
+  /** Wraps a client so that replies reach only a running process, and checks each offset commit
+   *  when it is made. */
+  private checked(process: SimProcess, client: BatchConsumer): BatchConsumer {
     const { consume, commit } = client;
     client.consume = async (into, waitMs) => {
       const result = await consume.call(client, into, waitMs);
-      return process.hear(result);
+      return process.receive(result);
     };
     client.commit = async (offsets) => {
-      for (const { topic, partition, offset } of offsets) this.judge(`${partition}@${topic}`, offset);
+      for (const { topic, partition, offset } of offsets) this.checkCommit(`${partition}@${topic}`, offset);
       const outcome = await commit.call(client, offsets);
-      return process.hear(outcome);
+      return process.receive(outcome);
     };
     return client;
   }
 
-  /** Everything before a committed offset has had its effect. */
-  private judge(place: string, next: bigint): void {
+  /** Checks that every message before a committed offset has had its effect. */
+  private checkCommit(place: string, next: bigint): void {
     for (const [offset, id] of this.logOf(place).entries())
       if (BigInt(offset) < next && !this.database.inbox.has(id))
         this.violations.push(
@@ -244,7 +242,7 @@ export class GroupWorld {
     return this.log.get(place) ?? [];
   }
 
-  /** What the topic holds, read by a client outside of the group. */
+  /** Reads the content of the topic with a client outside of the group. */
   async readLog(): Promise<void> {
     const reader = await this.driver.consumer({ brokers: 'sim', clientId: 'test' });
     const at = Array.from({ length: PARTITIONS }, (_, partition) => ({
@@ -267,7 +265,7 @@ export class GroupWorld {
     await reader.close();
   }
 
-  /** Leaves the group and starts another one. */
+  /** Drains a member and starts another one. */
   async replace(one: Running): Promise<void> {
     one.drain.abort();
     this.start();
@@ -286,8 +284,8 @@ export class GroupWorld {
   }
 }
 
-/** Lets members stand still, leave and join in the steps that the seed draws, then waits for every
- *  effect and judges. */
+/** Suspends, drains and starts members in random steps, then waits for every effect and returns the
+ *  violations. */
 export async function groupViolations(world: GroupWorld): Promise<readonly string[]> {
   const { clock, database, random } = world;
   await clock.run(world.publish());
@@ -299,7 +297,7 @@ export async function groupViolations(world: GroupWorld): Promise<readonly strin
     lostAnswer: 0.1 * random.fraction(),
     lostCommit: 0.2 * random.fraction(),
   });
-  world.awayUntilMs = clock.monotonicMs() + world.below(6000);
+  world.unavailableUntilMs = clock.monotonicMs() + world.below(6000);
   for (let step = 0; step < 5; step++) {
     await clock.advance(world.below(1500));
     const one = world.members[world.below(world.members.length)] as Running;

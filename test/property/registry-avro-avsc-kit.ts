@@ -1,4 +1,4 @@
-/** avsc as an oracle of reading and writing, with longs as bigint. */
+/** avsc as an oracle for reading and writing, with longs as bigint. */
 import avsc from 'avsc';
 
 /** Converts longs from and to their zigzag bytes. */
@@ -24,7 +24,8 @@ const LONG = avsc.types.LongType.__with(
   },
   true,
 );
-/** avsc's type; undefined for a schema that avsc refuses: a string as default of a float. */
+/** Type of avsc; undefined for a schema that avsc refuses although it is valid, such as a string as
+ *  default of a float. */
 export function avscOf(text: string): avsc.Type | undefined {
   try {
     return avsc.Type.forSchema(

@@ -1,5 +1,5 @@
-/** Compares the codec that is made from our tree with avsc's own reading of the same text, over
- *  random schemas and values. */
+/** Compares the codec compiled from our tree with avsc's reading of the same text, over random
+ *  schemas and values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../src/formats/avro/codec/encoder.ts';
@@ -9,7 +9,7 @@ import { parseSchema, type Schema } from '../../src/formats/schema.ts';
 import { readerCodec } from '../../src/registry/proof/reader.ts';
 import { writerCodec } from '../../src/serde/codec.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
-import { datumOf, hasProto, numbers, spending } from './registry-avro-decoder-kit.ts';
+import { datumOf, drawingFrom, hasProto, numbers } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const decode = (schema: Schema, bytes: Buffer): unknown =>
@@ -29,7 +29,7 @@ describe('Avro codec', () => {
         const schema = parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
         const type = avscOf(schema.text);
         if (type === undefined) return;
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         for (let i = 0; i < 3; i++) {
           const bytes = encodeAvro(schema.tree, datumOf(schema.tree, next));
           if (hasProto(bytes)) continue;

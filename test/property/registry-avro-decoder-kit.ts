@@ -9,11 +9,11 @@ export const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 4
 /** avsc assigns a map's "__proto__" to the object's prototype. */
 export const hasProto = (bytes: Buffer): boolean => bytes.includes('__proto__');
 
-/** Next number below `most`. */
+/** Returns the next number below `most`. */
 export type Next = (most: number) => number;
 
 /** Returns the random numbers in order, and starts again when they are used up. */
-export function spending(numbers: readonly number[]): Next {
+export function drawingFrom(numbers: readonly number[]): Next {
   let at = 0;
   return (most) => ((numbers[at++ % numbers.length] as number) + (at >> 5)) % Math.max(1, most);
 }
@@ -72,8 +72,8 @@ function shuffled<T>(items: readonly T[], next: Next): T[] {
   return items.map(() => rest.splice(next(rest.length), 1)[0] as T);
 }
 
-/** A schema that reads everything that `json` writes: fields dropped, added, renamed and moved,
- *  types promoted or made optional, symbols added. */
+/** Returns a schema that reads everything that `json` writes: fields dropped, added, renamed and
+ *  moved, types promoted or made optional, symbols added. */
 export function widened(json: unknown, next: Next): unknown {
   if (typeof json === 'string') {
     const wider = next(3) === 0 ? PROMOTED[json] : undefined;
@@ -90,7 +90,7 @@ export function widened(json: unknown, next: Next): unknown {
     case 'enum':
       return { ...type, symbols: shuffled([...(type['symbols'] as string[]), 'Added'], next) };
     case 'record': {
-      // In their order, because a type must be defined before it is used.
+      // Keep the order: a type must be defined before it is used.
       const fields = (type['fields'] as Json[]).map((field) => widenedField(field, next));
       if (next(3) === 0)
         fields.push({ name: 'added', type: { type: 'array', items: 'long' }, default: [1, 2] });

@@ -1,4 +1,5 @@
-/** The decoder against avsc, where avsc follows the specification, and against random bytes. */
+/** Compares the decoder with avsc in cases in which avsc follows the specification, and tests it
+ *  with random bytes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -9,7 +10,7 @@ import type { AvroSchema } from '../../src/formats/schema.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 import { stepsOf } from '../steps.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
-import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';
+import { datumOf, drawingFrom, hasProto, numbers, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 /** Ten times the steps of the widest of these schemas for six short payloads. */
@@ -26,7 +27,7 @@ describe('Avro decoder against avsc', () => {
         const type = avscOf(text);
         if (type === undefined) return;
         const decode = avroDecoder(tree, parse(json).tree);
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         for (let i = 0; i < 5; i++) {
           const bytes = encodeAvro(tree, datumOf(tree, next));
           if (hasProto(bytes)) continue;
@@ -44,7 +45,7 @@ describe('Avro decoder against avsc', () => {
     let changed = 0;
     fc.assert(
       fc.property(avroSchema, numbers, (json, drawn) => {
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         const writer = parse(json);
         const reader = parse(widened(JSON.parse(writer.text), next));
         const writerType = avscOf(writer.text);
@@ -96,7 +97,7 @@ describe('random bytes', () => {
     let refused = 0;
     fc.assert(
       fc.property(avroSchema, numbers, fc.uint8Array({ maxLength: 120 }), (json, drawn, random) => {
-        const next = spending(drawn);
+        const next = drawingFrom(drawn);
         const writer = parse(json);
         const reader = parse(widened(JSON.parse(writer.text), next));
         const good = encodeAvro(writer.tree, datumOf(writer.tree, next));
@@ -123,7 +124,7 @@ describe('random bytes', () => {
     fc.assert(
       fc.property(avroSchema, avroSchema, numbers, (one, other, drawn) => {
         const writer = parse(one).tree;
-        const bytes = encodeAvro(writer, datumOf(writer, spending(drawn)));
+        const bytes = encodeAvro(writer, datumOf(writer, drawingFrom(drawn)));
         const said = outcome(parse(other).tree, writer, bytes);
         if (said.startsWith('incompatible_schema')) seen.incompatible_schema++;
         else if (said.startsWith('malformed_payload')) seen.malformed_payload++;

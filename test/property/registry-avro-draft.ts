@@ -163,7 +163,7 @@ export class Maker {
     return { kind: 'union', branches };
   }
 
-  /** Default of a type; undefined where a default would not end within `depth`. */
+  /** Default of a type; undefined if the default needs more than `depth` levels. */
   defaultOf(draft: Draft, type: Type, depth: number): unknown {
     if (depth <= 0) return undefined;
     if (typeof type === 'string') return this.plainDefault(type);

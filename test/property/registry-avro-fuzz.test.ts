@@ -1,5 +1,5 @@
-/** Schemas with invalid parts in any place: reading strictly or leniently, printing, comparing and
- *  compiling them ends in a result or in a Millrace error. */
+/** Schemas with invalid parts in any position: strict and lenient parsing, printing, comparing and
+ *  compiling them end in a result or a Millrace error. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -61,7 +61,7 @@ const brokenSchema = fc
   .tuple(avroSchema, fc.array(fc.tuple(steps, wrong), { minLength: 1, maxLength: 3 }))
   .map(([schema, breaks]) => breaks.reduce((made, [path, by]) => broken(made, path, by), schema));
 
-/** Result of `run`; undefined for a Millrace error. Other errors are thrown. */
+/** Returns the result of `run`, or undefined for a Millrace error. Other errors are thrown. */
 function ours<T>(run: () => T): T | undefined {
   try {
     return run();

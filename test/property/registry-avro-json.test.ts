@@ -99,7 +99,7 @@ describe('JSON reader', () => {
     expect(taken).toBeGreaterThan(500);
   });
 
-  it('the JSON reader gives each value the place where its text begins', () => {
+  it('the JSON reader gives each value the position of its text', () => {
     const visit = (text: string, node: JsonNode): void => {
       const first = text[node.at] as string;
       if (node.kind === 'object') expect(first).toBe('{');
@@ -124,7 +124,7 @@ describe('JSON reader', () => {
     );
   });
 
-  it('the JSON reader names a place inside the text, or its end, for every refusal', () => {
+  it('the JSON reader reports a position inside the text, or its end, for every refusal', () => {
     fc.assert(
       fc.property(fc.oneof(soup, edited), fc.boolean(), (text, comments) => {
         try {
@@ -140,7 +140,7 @@ describe('JSON reader', () => {
     );
   });
 
-  it('the JSON reader treats comments as white space where they are allowed', () => {
+  it('the JSON reader treats comments as white space if they are allowed', () => {
     const space = fc.constantFrom('', ' ', '/**/', '/* { " */', '// "\n', '/***/ //\n');
     fc.assert(
       fc.property(fc.array(space, { minLength: 7, maxLength: 7 }), (spaces) => {

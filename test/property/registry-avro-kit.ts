@@ -16,7 +16,7 @@ const LOGICAL: ReadonlyArray<readonly [string, string]> = [
 const text = fc.string({
   unit: fc.constantFrom('a', '"', '\\', '/', '\n', '\u0001', '\u007f', 'é', '\u2028', '😀', ' '),
 });
-/** A number that a double holds, so that JavaScript can print it. */
+/** A number that a double can represent, so that JavaScript can print it. */
 const number = fc.oneof(
   fc.integer(),
   fc.double({ noNaN: true, noDefaultInfinity: true, min: -1e6, max: 1e6 }),
@@ -52,7 +52,7 @@ const merged = (...parts: ReadonlyArray<fc.Arbitrary<Json>>): fc.Arbitrary<Json>
 const NAMESPACES = ['', 'n', 'n.sub', 'm'];
 const alias = fc.constantFrom('Old', 'n.Old', 'm.Older', 'map', 'n.map');
 
-/** State of a schema under construction; named types are used after they are defined. */
+/** State of a schema under construction. A named type is used only after its definition. */
 interface World {
   count: number;
   readonly names: string[];
@@ -97,7 +97,7 @@ function named(world: World, choices: Choices, parts: Parts, depth: number, encl
   const own = NAMESPACES[choices.next(NAMESPACES.length)] as string;
   const style = choices.next(3);
   const short = ['T', 'map', 'U_'][choices.next(3)] + String(world.count++);
-  // Full name, name with a namespace beside it, or inherited namespace.
+  // Full name, name with a separate namespace, or inherited namespace.
   const namespace = style === 2 || (style === 0 && own === '') ? enclosing : own;
   const full = namespace === '' ? short : `${namespace}.${short}`;
   const head =
@@ -155,7 +155,7 @@ function defaultOf(type: unknown, choices: Choices): Json {
   const values = typeof word === 'string' ? DEFAULTS[word] : undefined;
   if (values === undefined) return word === 'array' ? { default: [] } : word === 'map' ? { default: {} } : {};
   const value = values[choices.next(values.length)];
-  // A string represents a number only where the field itself is a number.
+  // A string represents a number only if the field itself is a number.
   return typeof value === 'string' && Array.isArray(type) && word !== 'string' && word !== 'bytes'
     ? {}
     : { default: value };
@@ -199,7 +199,7 @@ export const avroSchema: fc.Arbitrary<unknown> = fc
       fieldProps: pool(some, choices),
     };
     const world: World = { count: 0, names: [] };
-    // Numbers repeat when they are used up, so the depth limits the recursion.
+    // The drawn numbers repeat when they are used up, so the depth limits the recursion.
     return choices.next(4) === 0
       ? build(world, choices, parts, 0, '')
       : named(world, { next: choices.next }, parts, 0, '');

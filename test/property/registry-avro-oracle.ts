@@ -11,7 +11,7 @@ export type Outcome = 'OK' | 'LOSSY' | 'FAIL';
 const worst = (outcomes: readonly Outcome[]): Outcome =>
   outcomes.includes('FAIL') ? 'FAIL' : outcomes.includes('LOSSY') ? 'LOSSY' : 'OK';
 
-/** Written value: records by position, maps as pairs, unions with their branch. */
+/** Value to write: records by position, maps as pairs, unions with their branch. */
 type Value =
   | null
   | boolean
@@ -35,11 +35,11 @@ const EDGES: Readonly<Record<string, readonly Value[]>> = {
   string: ['', 'ascii', 'größe 本町 🚚'],
 };
 
-/** Most records inside themselves. */
+/** Maximum nesting depth of a recursive record. */
 const DEPTH_MAX = 4;
 
-/** Returns values that together hold every value of every leaf. None: no value of the type ends
- *  within the depth. */
+/** Returns values that together contain every value of every leaf; empty if no value of the type
+ *  ends within the depth. */
 class Values {
   private readonly made = new Map<string, readonly Value[]>();
   private readonly ids = new Map<AvroNode, number>();
@@ -79,8 +79,8 @@ class Values {
         if (columns.some((column) => column.length === 0)) return [];
         const rows = Math.max(1, ...columns.map((column) => column.length));
         return Array.from({ length: rows }, (_, row) => ({
-          // Each value occurs once beside the smallest of the others; otherwise their numbers would
-          // multiply.
+          // Each value occurs once, with the first value of the other columns; all combinations
+          // would be too many.
           fields: columns.map((column) => (column[row] ?? column[0]) as Value),
         }));
       }
@@ -148,7 +148,7 @@ function encode(value: Value, node: AvroNode, into: number[]): void {
   }
 }
 
-/** Thrown if the specification allows no reading. */
+/** Thrown if the specification defines no reading. */
 class NoReading extends Error {}
 const refuse = (why: string): never => {
   throw new NoReading(why);
@@ -156,10 +156,10 @@ const refuse = (why: string): never => {
 
 const shortOf = (node: AvroNode): string => ('name' in node ? (node.name.split('.').pop() as string) : '');
 
-const LADDER = ['int', 'long', 'float', 'double'];
+const PROMOTIONS = ['int', 'long', 'float', 'double'];
 function isPromoted(from: AvroNode, to: AvroNode): boolean {
   if (from.kind !== 'primitive' || to.kind !== 'primitive') return false;
-  const [low, high] = [LADDER.indexOf(from.type), LADDER.indexOf(to.type)];
+  const [low, high] = [PROMOTIONS.indexOf(from.type), PROMOTIONS.indexOf(to.type)];
   if (low >= 0 && high > low) return true;
   return `${from.type} ${to.type}` === 'string bytes' || `${from.type} ${to.type}` === 'bytes string';
 }
@@ -234,7 +234,7 @@ class Reading {
       return Buffer.from(text).equals(value as Buffer) ? text : refuse('not UTF-8');
     }
     if (to === 'long') return BigInt(value as number);
-    // Each of the written edge values is rounded only once in either way.
+    // Each of the written edge values is rounded at most once in either conversion.
     const read = to === 'float' ? Math.fround(Number(value)) : Number(value);
     if (from !== 'float' && BigInt(read) !== BigInt(value as number | bigint)) this.isLossless = false;
     return read;
@@ -266,7 +266,7 @@ class Reading {
       });
     }
     for (const read of reads) read();
-    // The writer's alias shows that the value belongs to a field that gets its default.
+    // The alias of the writer shows that the value belongs to a field that gets its default.
     const isLost = writer.fields.some(
       ({ name, aliases }) => !taken.includes(name) && aliases.some((alias) => filled.includes(alias)),
     );
@@ -333,7 +333,8 @@ function fill(json: JsonNode, type: AvroNode, depth: number): unknown {
   }
 }
 
-/** Defaults of the pairs have the right kind, or another one, but no number out of range. */
+/** Defaults of the pairs have the right kind or another kind, but contain no number out of
+ *  range. */
 function plainFill(json: JsonNode, type: string): unknown {
   if (type === 'null') return json.kind === 'null' ? null : refuse('default');
   if (type === 'boolean') return json.kind === 'boolean' ? json.value : refuse('default');

@@ -1,5 +1,6 @@
-/** Random pairs of Avro schemas: a writer with every kind of type, and a reader made of the writer
- *  by some changes. Some changes are readable, some break certain events, and some break all. */
+/** Random pairs of Avro schemas: a writer with every kind of type, and a reader derived from the
+ *  writer by some changes. Some changes are readable, some break certain events, and some break
+ *  all. */
 import type { Next } from './registry-avro-decoder-kit.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -37,7 +38,7 @@ function branchName(type: unknown): string {
   return String(name ?? kind);
 }
 
-/** Full names of the types so far, and of the records around the current place. */
+/** Full names of the types defined so far, and of the enclosing records. */
 interface World {
   readonly next: Next;
   count: number;
@@ -78,7 +79,7 @@ function union(world: World, depth: number): unknown {
   return branches.size === 0 ? ['null', 'int'] : shuffledIfPlain([...branches.values()], world.next);
 }
 
-/** A type is defined before it is used, so only branches without definitions change places. */
+/** A type is defined before it is used, so only branches without definitions are reordered. */
 function shuffledIfPlain(branches: readonly unknown[], next: Next): unknown[] {
   return branches.every((branch) => typeof branch === 'string') ? shuffled(branches, next) : [...branches];
 }
@@ -106,7 +107,8 @@ function named(world: World, depth: number): unknown {
   }
 }
 
-/** The result may be no schema: a removed branch may have defined a type that another one uses. */
+/** The result may be an invalid schema: a removed branch may have defined a type that another
+ *  branch uses. */
 export function writerSchema(next: Next): unknown {
   const world: World = { next, count: 0, done: [], open: [] };
   return next(4) === 0 ? type(world, 0) : named(world, 0);
@@ -134,8 +136,8 @@ function optional(type: unknown, next: Next): unknown {
   return shuffled([type, pick(others, next)], next);
 }
 
-/** Java reads a record as any other record of the same form, so no record branch is removed beside
- *  another record. */
+/** Java reads a record as any other record of the same form, so no record branch is removed while
+ *  another record branch remains. */
 const isRecord = (branch: unknown): boolean =>
   (branch as Json)['type'] === 'record' || /^n\./.test(String(branch));
 
@@ -244,5 +246,6 @@ function renamed(json: unknown, next: Next): unknown {
   return walk(json);
 }
 
-/** The result may be no schema: a change can remove the definition of a type that is used later. */
+/** The result may be an invalid schema: a change can remove the definition of a type that is used
+ *  later. */
 export const readerSchema = (writer: unknown, next: Next): unknown => renamed(changed(writer, next), next);

@@ -15,11 +15,11 @@ import {
   type Type,
 } from './registry-avro-draft.ts';
 
-/** Place that holds a type, with its setter. */
+/** Position of a type in a draft, with its setter. */
 interface Slot {
   readonly type: Type;
   set(type: Type): void;
-  /** True for a branch of a union, which cannot be another union. */
+  /** True for a branch of a union, which cannot itself be a union. */
   readonly isBranch: boolean;
 }
 
@@ -272,7 +272,8 @@ export interface SchemaPair {
   readonly changes: readonly string[];
 }
 
-/** @param keep share of pairs with a single change */
+/** Returns the pair of a seed.
+ *  @param keep share of pairs with a single change */
 export function pairOf(seed: number, keep = 0.5): SchemaPair {
   const make = new Maker(randomOf(seed));
   const draft = make.draft();

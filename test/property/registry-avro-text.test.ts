@@ -1,4 +1,4 @@
-/** The reader and the printer of Avro over random schemas. */
+/** The reader and the printer of Avro texts, over random schemas. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -15,14 +15,14 @@ const normal = (source: string): string => parseAvroSchema(source, { normalize: 
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The same schema with the keys of its types and fields in reverse order. Objects inside
+/** Returns the same schema with the keys of its types and fields in reverse order. Objects inside
  *  properties keep their order. */
-function turned(schema: unknown): unknown {
-  if (Array.isArray(schema)) return schema.map(turned);
+function withReversedKeys(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(withReversedKeys);
   if (!isObject(schema)) return schema;
   const inner = (key: string, value: unknown): unknown => {
-    if (key === 'type' || key === 'items' || key === 'values') return turned(value);
-    if (key === 'fields') return (value as unknown[]).map(turned);
+    if (key === 'type' || key === 'items' || key === 'values') return withReversedKeys(value);
+    if (key === 'fields') return (value as unknown[]).map(withReversedKeys);
     return value;
   };
   return Object.fromEntries(
@@ -32,7 +32,7 @@ function turned(schema: unknown): unknown {
   );
 }
 
-/** Every type of a tree, each named type once. */
+/** Returns every type of a tree, each named type once. */
 function nodesOf(root: AvroNode): AvroNode[] {
   const seen = new Set<AvroNode>();
   const visit = (node: AvroNode): void => {
@@ -99,15 +99,15 @@ describe('normalized Avro text', () => {
         expect(normal(text)).toBe(text);
         expect(canonical(text)).toBe(text);
         expect(normal(canonical(source))).toBe(text);
-        expect(normal(JSON.stringify(turned(schema)))).toBe(text);
+        expect(normal(JSON.stringify(withReversedKeys(schema)))).toBe(text);
       }),
       { numRuns: 300 },
     );
   });
 });
 
-describe('places in Avro texts', () => {
-  it('the place of a node is where its JSON begins', () => {
+describe('positions in Avro texts', () => {
+  it('the position of a node is the beginning of its JSON', () => {
     fc.assert(
       fc.property(avroSchema, fc.integer({ min: 0, max: 4 }), (schema, indent) => {
         const source = JSON.stringify(schema, null, indent);
@@ -129,7 +129,7 @@ describe('places in Avro texts', () => {
     );
   });
 
-  it('the place of an error is where its cause is', () => {
+  it('the position of an error is the position of its cause', () => {
     /** Paths of all types in the JSON of a schema. */
     const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
       if (typeof schema === 'string') return [path];
@@ -206,7 +206,7 @@ describe('Avro references', () => {
                 }
               : {}),
           };
-          // A type that uses itself, or has no namespace for a reference, is not moved.
+          // A type that refers to itself, or has no namespace for a reference, is not moved.
           const full = `${own}.${name}`;
           const inside = JSON.stringify(shallow['fields' as keyof typeof shallow] ?? '');
           if (top || own === '' || new RegExp(`"(${name}|${full.replaceAll('.', '\\.')})"`).test(inside))
@@ -226,7 +226,7 @@ describe('Avro references', () => {
         try {
           text = parseAvroSchema(main, { references }).text;
         } catch (thrown) {
-          // A moved type may use a type that is defined before it in the rest.
+          // A moved type may use a type that the rest defines earlier.
           if (/is not defined before it/.test((thrown as Error).message)) return;
           throw thrown;
         }

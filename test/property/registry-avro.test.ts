@@ -1,5 +1,5 @@
-/** Avro verdict compared with a live decode: the verdict equals the worst outcome of any event,
- *  without exception, and the decoder returns each event as the specification promises
+/** Compares the Avro verdict with a live decode. The verdict must equal the worst outcome of any
+ *  event, and the decoder must return each event as the specification promises
  *  (registry-avro-oracle.ts). */
 import { describe, expect, it } from 'vitest';
 import type { AvroNode } from '../../src/formats/avro/syntax/tree.ts';
@@ -10,14 +10,14 @@ import { liveDecode, type Outcome } from './registry-avro-oracle.ts';
 import { CHANGES, pairOf, type SchemaPair } from './registry-avro-pairs.ts';
 
 const PRIMITIVES = ['null', 'boolean', 'int', 'long', 'float', 'double', 'bytes', 'string'];
-/** Number of seeds; each gives a pair that is compared in both directions. */
+/** Number of seeds; each seed gives a pair that is compared in both directions. */
 const PAIRS = 1_000;
 const PART = 200;
 
 function treeOf(json: unknown): AvroNode {
-  // Lenient like a store that reads accepted texts: defaults may not fit.
+  // Lenient, as for a store that reads accepted texts: defaults may not fit their type.
   const schema = parseSchema('AVRO', JSON.stringify(json), { lenient: true });
-  if (schema.format !== 'AVRO') throw new Error('no Avro');
+  if (schema.format !== 'AVRO') throw new Error(`the schema has the format ${schema.format} instead of AVRO`);
   return schema.tree;
 }
 
@@ -26,7 +26,7 @@ function verdictOf(findings: readonly Finding[]): Outcome {
   return findings.some(({ severity }) => severity === 'lossy') ? 'LOSSY' : 'OK';
 }
 
-/** Returns the type at the end of a route; undefined if the route leads nowhere. */
+/** Returns the type at the end of a route; undefined if the route leads to no type. */
 function endOf(root: AvroNode, { route }: Finding): AvroNode | undefined {
   let node: AvroNode | undefined = root;
   for (const step of stepsOf(route)) {
@@ -100,7 +100,7 @@ describe('random Avro pairs', () => {
     it(`the verdict equals the live decode for random pairs with seeds from ${from}`, () => {
       for (let seed = from; seed < from + PART; seed++) {
         const pair = pairOf(seed);
-        // A change may put a type into a union that has it.
+        // A change may add a type to a union that already contains it.
         if (!isValid(pair)) invalid++;
         else {
           outcomes[compare(pair.other, pair.one, seed).outcome]++;

@@ -1,4 +1,5 @@
-/** A registry over a file that is compacted as often as it can be, against the state in memory. */
+/** Compares a registry over a file that is compacted as often as possible with its state in
+ *  memory. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
@@ -14,8 +15,8 @@ const proto = (number: number): string => `syntax = "proto3"; message M { int32 
 
 const SUBJECTS = ['s', 't"{é', ':.c:s', ':.c:u'];
 
-/** Everything that a registry answers from, field numbers of deleted versions and spent ids
- *  included. */
+/** Everything that determines the registry's answers, including field numbers of deleted versions
+ *  and used ids. */
 function whole(registry: Registry): unknown {
   const { state } = registry as unknown as { readonly state: State };
   const scopes = [...SUBJECTS, ':.c:'];
@@ -58,7 +59,7 @@ async function run(registry: Registry, { do: what, subject: of, n }: Operation):
       if (n === 1) await registry.deleteSubject(of, true);
       break;
     case 'clear': {
-      // Taking a scope into import mode forgets its deleted versions.
+      // Switching a scope to import mode drops its deleted versions.
       const scope = [of, of.startsWith(':') ? ':.c:' : undefined, undefined][n];
       await registry.setMode(scope, 'IMPORT', false);
       await registry.setMode(scope, 'READWRITE', false);
@@ -71,7 +72,8 @@ async function run(registry: Registry, { do: what, subject: of, n }: Operation):
   }
 }
 
-/** A registry over the disk whose log is compacted as soon as more than half of it is garbage. */
+/** Opens a registry over the disk whose log is compacted as soon as more than half of it is
+ *  garbage. */
 async function eager(disk: SimDisk) {
   const told = { compactions: 0 };
   const log: Logger = {
@@ -88,7 +90,7 @@ async function eager(disk: SimDisk) {
 }
 
 describe('registry over a compacted file', () => {
-  it('a registry over a compacted file holds after each restart what it held in memory', async () => {
+  it('a registry over a compacted file has the same state after each restart as before it', async () => {
     let compactions = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 10, maxLength: 40 }), async (operations) => {
@@ -138,7 +140,7 @@ describe('registry over a compacted file', () => {
     await again.registry.close();
   });
 
-  it('compaction keeps the highest id and the verdict policy that only removed foreign records prove', async () => {
+  it('compaction keeps the highest id and the verdict policy even if only removed foreign records imply them', async () => {
     const disk = new SimDisk();
     const foreign = simulatedLog(disk);
     await foreign.open({ apply: () => {} });

@@ -1,4 +1,4 @@
-/** Registry processes on one simulated topic under virtual time, and an oracle that reads the topic
+/** Simulated registry processes on one topic under virtual time, and an oracle that reads the topic
  *  without the registry's code. */
 import { expect } from 'vitest';
 import { sleep } from '../../src/core/clock.ts';
@@ -15,22 +15,22 @@ import { ProcessClock } from '../../src/sim/process-clock.ts';
 
 const TOPIC = '_schemas';
 const BROKERS = 'simulated:9092';
-/** Lease of a registry that is given none. */
+/** Default lease of a registry. */
 export const LEASE_MS = 4000;
-/** Each way between a process and the broker takes up to this long. */
+/** Longest latency between a process and the broker, in each direction. */
 const LATENCY_MS = 5;
-/** Pause between two writes of a process, and between two of its reads, up to this long. */
+/** Longest pause between two writes of a process, and between two of its reads. */
 const PAUSE_MS = 200;
-/** Pause of a supervisor before it starts a process again that could not open its log. */
+/** Pause of a supervisor before it restarts a process that could not open its log. */
 const RESTART_MS = 500;
-/** Settings that are written again and again. */
+/** Number of settings that are rewritten. */
 const SETTINGS = 3;
 
 interface Write {
   readonly nonce: string;
   readonly id: number;
   readonly records: readonly LogRecord[];
-  /** What the writer was told; undefined: nothing, for it was killed or still waits. */
+  /** Outcome as the writer saw it; undefined if the writer was killed or still waits. */
   outcome?: 'kept' | 'lost' | 'unknown';
 }
 
@@ -45,7 +45,7 @@ const entryOf = ({ key, value }: Pick<LogRecord, 'key' | 'value'>): Entry => ({
   value: value === null ? null : text(value),
 });
 
-/** What a process knows: every record in the order in which it was applied. */
+/** Every record that a process has applied, in order. */
 class View {
   readonly applied: Entry[] = [];
   readonly values = new Map<string, string | null>();
@@ -66,7 +66,7 @@ class View {
   }
 }
 
-/** One registry: opens its log, writes while it leads, and reads all the time. */
+/** One registry process: opens its log, writes while it leads, and reads continuously. */
 export class RegistryProcess {
   readonly clock: ProcessClock;
   readonly link: SimLink;
@@ -75,13 +75,14 @@ export class RegistryProcess {
   private readonly random: SeededRandom;
   log: KafkaLog | undefined;
   view = new View();
-  /** It was killed or closed. */
+  /** True if the process was killed or closed. */
   isOver = false;
   isReading = false;
-  /** Number of times that it became the leader. */
+  /** Number of times that the process became the leader. */
   terms = 0;
 
-  /** @param startsAfterMs since the beginning of the election */
+  /** Starts the process.
+   *  @param startsAfterMs delay from the beginning of the election */
   constructor(election: Election, place: number, startsAfterMs = 0) {
     this.election = election;
     this.url = `http://host-${place}:8081`;
@@ -123,7 +124,7 @@ export class RegistryProcess {
       try {
         await log.open(view);
       } catch (thrown) {
-        // Only an outage keeps a log from opening.
+        // Opening a log fails only in an outage.
         expect(findMillraceError(thrown)?.code).toMatch(/^(unreachable|timeout|store_timeout|closed)$/);
         await log.close();
         await sleep(this.clock, RESTART_MS);
@@ -141,7 +142,7 @@ export class RegistryProcess {
     return sleep(this.clock, this.random.fraction() * PAUSE_MS);
   }
 
-  /** One append at a time, decided on all that is known, as the registry does. */
+  /** Appends one write at a time, decided on the complete state, as the registry does. */
   private async write(log: KafkaLog, view: View): Promise<void> {
     for (; !this.isOver; await this.pause()) {
       if (this.election.isQuiet || !log.role().leader) continue;
@@ -152,7 +153,7 @@ export class RegistryProcess {
         const code = findMillraceError(thrown)?.code;
         expect(['not_leader', 'store_failed', 'store_unknown']).toContain(code);
         write.outcome = code === 'store_unknown' ? 'unknown' : 'lost';
-        // Nothing is decided until the log has told all it holds.
+        // No decision before the process has read all records of the log.
         if (write.outcome === 'unknown')
           while (!this.isOver && !(await this.caughtUp(log))) await sleep(this.clock, 100);
         continue;
@@ -162,8 +163,7 @@ export class RegistryProcess {
     }
   }
 
-  /** A read that succeeds shows every write that was acknowledged, by whichever process, before it
-   *  began. */
+  /** A successful read shows every write that any process acknowledged before the read began. */
   private async read(log: KafkaLog, view: View): Promise<void> {
     for (; !this.isOver; await this.pause()) {
       const before = this.election.kept.length;
@@ -189,9 +189,9 @@ export interface ElectionOptions {
   readonly seed: number;
   readonly processes: number;
   readonly faults: Partial<BrokerFaults>;
-  /** Distance of the starts of two processes. */
+  /** Distance between the starts of two processes. */
   readonly apartMs?: number;
-  /** Changes the driver of each process: a planted fault. */
+  /** Plants a fault into the driver of each process. */
   readonly plant?: (driver: BrokerDriver) => BrokerDriver;
 }
 
@@ -199,10 +199,10 @@ export class Election {
   readonly world = new VirtualClock();
   readonly cluster: SimCluster;
   readonly processes: RegistryProcess[] = [];
-  /** In the order in which they were acknowledged. */
+  /** Acknowledged writes, in the order of their acknowledgement. */
   readonly kept: Write[] = [];
   reads = 0;
-  /** Nobody writes any more. */
+  /** True once no process writes any more. */
   isQuiet = false;
   private readonly writes: Write[] = [];
   private readonly options: ElectionOptions;
@@ -216,7 +216,7 @@ export class Election {
       this.processes.push(new RegistryProcess(this, place, place * (options.apartMs ?? 0)));
   }
 
-  /** A process of its own in the place of one that is over. */
+  /** Starts a new process in place of an ended process. */
   replace(place: number): void {
     this.processes[place] = new RegistryProcess(this, place);
   }
@@ -226,7 +226,7 @@ export class Election {
     return this.options.plant?.(driver) ?? driver;
   }
 
-  /** What fails in the background fails the run. */
+  /** A failure in the background fails the run. */
   watch(work: Promise<void>): void {
     work.catch((thrown: unknown) => {
       this.failure ??= thrown;
@@ -269,7 +269,7 @@ export class Election {
     await this.pass(0);
     const tookMs = this.world.monotonicMs() - startMs;
     this.isQuiet = true;
-    // The last writes and announcements reach everyone.
+    // Wait until the last writes and announcements have reached every process.
     await this.pass(2 * LEASE_MS);
     expect(this.isSettled(), 'the leader stays').toBe(true);
     return tookMs;
@@ -284,7 +284,8 @@ export class Election {
     });
   }
 
-  /** Judges the topic and the processes. @returns how many writes there were by outcome */
+  /** Checks the topic and the processes.
+   *  @returns the number of writes by outcome */
   judge(): Readonly<Record<string, number>> {
     const stored = (this.cluster.topics.get(TOPIC)?.[0] ?? []).filter(({ isMark }) => isMark !== true);
     const entry = ({ key, value }: (typeof stored)[number]): Entry =>
@@ -309,8 +310,8 @@ export class Election {
       );
       expect(firstSeen(view.applied), `the order of ${url}`).toEqual(firstSeen(committed));
     }
-    // A reader of uncommitted rows ends with the same values: no row of an aborted transaction is
-    // the last of its key.
+    // A reader of uncommitted records ends with the same values: no record of an aborted
+    // transaction is the last of its key.
     expect(lastOf(stored.map(entry))).toEqual(lastOf(committed));
     const outcomes: Record<string, number> = { reads: this.reads };
     for (const { outcome = 'none' } of this.writes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
@@ -318,8 +319,8 @@ export class Election {
   }
 }
 
-/** Values of each key in their order, without repetitions: a new leader repeats the value that a
- *  ghost hides. */
+/** Values of each key in order, without repetitions. A new leader repeats a value that an aborted
+ *  record follows. */
 function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>> {
   const found = new Map<string, Array<string | null>>();
   const last = new Map<string, string | null>();
@@ -331,7 +332,7 @@ function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>>
   return found;
 }
 
-/** Writes in the order in which they are met first. */
+/** Values in the order of their first occurrence. */
 const firstSeen = (entries: readonly Entry[]): Array<string | null> => [
   ...new Set(entries.map(({ value }) => value).filter((value) => value !== null)),
 ];

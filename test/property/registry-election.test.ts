@@ -1,14 +1,14 @@
-/** Any mix of stops, kills, outages, jumps of the clock, slow and unanswered commits, on registries
- *  that share one topic: nothing acknowledged is lost, nothing refused is kept, no id is given
+/** Any mix of stops, kills, outages, clock jumps, slow commits and unanswered commits on registries
+ *  that share one topic. No acknowledged write is lost, no refused write is kept, no id is assigned
  *  twice, and one leader remains. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { BrokerDriver } from '../../src/io/kafka/port.ts';
 import { Election, type ElectionOptions, LEASE_MS, type RegistryProcess } from './registry-election-kit.ts';
 
-/** Leases within which one leader emerges once the faults have ended. */
+/** Number of leases within which one leader is elected after the faults end. */
 const SETTLED_LEASES = 10;
-/** Longest virtual time without an acknowledged write after the end of a leader. */
+/** Longest virtual time without an acknowledged write after a leader ends. */
 const SILENCE_MS_MAX = 30_000;
 const HOUR_MS = 3_600_000;
 const PROCESSES_MAX = 4;
@@ -37,7 +37,7 @@ const step = fc.oneof(
 );
 type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
 
-/** Begins the fault of a step; its end comes by itself, while later steps run. */
+/** Begins the fault of a step; the fault ends by itself during later steps. */
 function begin(election: Election, one: Step): void {
   const { world, processes } = election;
   const at = 'place' in one ? one.place % processes.length : 0;
@@ -82,8 +82,9 @@ const runs = fc.record({
 
 const FAULTS = { lostReply: 0.03, slow: 0.2, lostRow: 0.01, lostReport: 0.01, shortRead: 0.2 };
 
-/** @throws what the oracle finds */
-async function judged(
+/** Runs the steps and the checks of the oracle.
+ *  @throws the first violation */
+async function settledOutcomes(
   options: ElectionOptions,
   steps: readonly Step[],
 ): Promise<Readonly<Record<string, number>>> {
@@ -96,8 +97,7 @@ async function judged(
   return election.judge();
 }
 
-/** A planted fault: each producer has a transactional id of its own, so that no leader is fenced.
- */
+/** Plants a fault: each producer has its own transactional id, so that no leader is fenced. */
 let producers = 0;
 function unfenced(driver: BrokerDriver): BrokerDriver {
   return {
@@ -108,17 +108,19 @@ function unfenced(driver: BrokerDriver): BrokerDriver {
 }
 
 describe('registries on one topic', () => {
-  it('keep what they acknowledge in one order, and elect one leader after any faults', async () => {
+  it('registries keep acknowledged writes in one order, and elect one leader after any faults', async () => {
     const totals: Record<string, number> = {};
     await fc.assert(
       fc.asyncProperty(runs, async ({ seed, processes, steps }) => {
-        for (const [name, count] of Object.entries(await judged({ seed, processes, faults: FAULTS }, steps)))
+        for (const [name, count] of Object.entries(
+          await settledOutcomes({ seed, processes, faults: FAULTS }, steps),
+        ))
           totals[name] = (totals[name] ?? 0) + count;
       }),
-      // The seed repeats a run; to shrink one takes minutes.
+      // The seed reproduces a run; shrinking takes minutes.
       { numRuns: 10, endOnFailure: true },
     );
-    // The faults do strike: writes are refused, too.
+    // The faults take effect: some writes are refused.
     for (const outcome of ['kept', 'lost', 'reads']) expect(totals[outcome]).toBeGreaterThan(0);
   });
 
@@ -152,8 +154,8 @@ describe('registries on one topic', () => {
 
   it('an election ends in one round, because a fenced instance waits for the instance that fenced it', async () => {
     let fenced = 0;
-    // A campaign takes some tens of ms: at some of these distances each process fences the one
-    // before it.
+    // A campaign takes some tens of milliseconds. At some of these distances each process fences
+    // the previous one.
     for (const apartMs of [0, 5, 10, 20, 30, 40, 60, 80, 120])
       for (const seed of [1, 2, 3]) {
         const election = new Election({ seed, processes: PROCESSES_MAX, faults: {}, apartMs });
@@ -166,15 +168,15 @@ describe('registries on one topic', () => {
     expect(fenced).toBeGreaterThan(0);
   });
 
-  it('lost and doubled writes are found where the broker fences no old leader', async () => {
+  it('the oracle detects lost and duplicate writes if the broker fences no old leader', async () => {
     const steps: Step[] = Array.from({ length: 6 }, () => [
       { do: 'pass' as const, ms: LEASE_MS },
       { do: 'stopLeader' as const, ms: 2 * LEASE_MS },
       { do: 'pass' as const, ms: 2 * LEASE_MS },
     ]).flat();
     const options = { seed: 1, processes: 3, faults: { slow: 0.5 } };
-    await judged(options, steps);
-    await expect(judged({ ...options, plant: unfenced }, steps)).rejects.toThrow(
+    await settledOutcomes(options, steps);
+    await expect(settledOutcomes({ ...options, plant: unfenced }, steps)).rejects.toThrow(
       /given once|was acknowledged|read id|the sequence of|the order of/,
     );
   });

@@ -1,4 +1,4 @@
-/** The registry's file under damage, crashes and compaction, on a simulated disk. */
+/** The registry's file after damage, crashes and compaction, on a simulated disk. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
@@ -18,7 +18,7 @@ import {
 const value = fc.string({ maxLength: 40 });
 const write = fc.tuple(fc.constantFrom('a', 'b', 'c', 'd', 'e'), fc.option(value, { freq: 5 }));
 
-/** A closed file of these writes, one frame each. */
+/** Writes a closed file with one frame for each write. */
 async function fileOf(writes: ReadonlyArray<readonly [string, string | null]>): Promise<Buffer> {
   const disk = new SimDisk();
   const keyed = new KeyedLog(simulatedLog(disk));
@@ -36,7 +36,7 @@ async function opened(bytes: Uint8Array): Promise<{ readonly keyed: KeyedLog; re
   return { keyed, disk };
 }
 
-/** The frames of a file, each with the byte at which it starts. */
+/** Returns the frames of a file, each with its byte offset. */
 function framesOf(file: Buffer): { readonly at: number; readonly bytes: Buffer }[] {
   const ends = frameEnds(file);
   return ends.slice(1).map((end, i) => ({ at: ends[i] as number, bytes: file.subarray(ends[i], end) }));
@@ -51,7 +51,7 @@ describe('damaged registry file', () => {
   const writes = fc.array(write, { minLength: 3, maxLength: 12 });
   const head = FRAMES.magic;
 
-  it('a registry file with a removed frame is refused with the place, unless the frame was the last', async () => {
+  it('a registry file with a removed frame is refused with the offset, unless the frame was the last', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), async (all, seed) => {
         const frames = framesOf(await fileOf(all));
@@ -64,7 +64,7 @@ describe('damaged registry file', () => {
     );
   });
 
-  it('a registry file with a repeated frame is refused with the place', async () => {
+  it('a registry file with a repeated frame is refused with the offset', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), fc.nat(), async (all, which, where) => {
         const file = await fileOf(all);
@@ -81,7 +81,7 @@ describe('damaged registry file', () => {
     );
   });
 
-  it('a registry file with two swapped frames is refused with the place', async () => {
+  it('a registry file with two swapped frames is refused with the offset', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), fc.nat(), async (all, first, second) => {
         const frames = framesOf(await fileOf(all));
@@ -96,7 +96,7 @@ describe('damaged registry file', () => {
     );
   });
 
-  it('a registry file is refused where a frame of the same number was written behind other frames', async () => {
+  it('a registry file is refused at a frame with the right number that was written after other frames', async () => {
     const one = framesOf(
       await fileOf([
         ['a', '1'],
@@ -157,14 +157,14 @@ describe('registry file of the previous format', () => {
         }
         const old = oldFile(all.map(recordsOf));
         const { keyed, disk } = await opened(Buffer.concat([old, Buffer.alloc(600)]));
-        expect(keyed.held).toEqual(wanted);
+        expect(keyed.values).toEqual(wanted);
         expect(disk.names()).toEqual([REGISTRY_LOG_FILE]);
         await keyed.put('later', '1');
         await keyed.log.close();
         const bytes = Buffer.from(disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array);
         expect(bytes.subarray(0, 8)).toEqual(FRAMES.magic);
         const again = await opened(bytes);
-        expect(again.keyed.held).toEqual(wanted.set('later', '1'));
+        expect(again.keyed.values).toEqual(wanted.set('later', '1'));
       }),
     );
   });
@@ -174,14 +174,14 @@ describe('registry file of the previous format', () => {
     const two = oldFile([[recordOf('a', '1')], [recordOf('b', '2')]]).length;
     for (let cut = two + 1; cut < old.length; cut++) {
       const { keyed } = await opened(Buffer.concat([old.subarray(0, cut), Buffer.alloc(600)]));
-      expect([...keyed.held.keys()], `written up to ${cut}`).toEqual(['a', 'b']);
+      expect([...keyed.values.keys()], `written up to ${cut}`).toEqual(['a', 'b']);
     }
     const flipped = Buffer.from(old);
     flipped[two - 5] = (flipped[two - 5] as number) ^ 1;
     await expect(opened(flipped)).rejects.toMatchObject({ code: 'store_corrupt' });
   });
 
-  it('a crash at any step of the rewrite leaves the file whole in one format or the other', async () => {
+  it('a crash at any step of the rewrite leaves a complete file in one format or the other', async () => {
     const old = oldFile(Array.from({ length: 6 }, (_, i) => [recordOf(`k${i}`, 'x'.repeat(300))]));
     for (let changes = 0, done = false; !done; changes++) {
       const disk = new SimDisk();
@@ -196,7 +196,7 @@ describe('registry file of the previous format', () => {
       disk.changesLeft = Number.POSITIVE_INFINITY;
       const again = new KeyedLog(simulatedLog(disk));
       await again.open();
-      expect(again.held.size, `crash at change ${changes}`).toBe(6);
+      expect(again.values.size, `crash at change ${changes}`).toBe(6);
       expect(disk.names()).toEqual([REGISTRY_LOG_FILE]);
       if (done) expect(changes).toBeGreaterThan(4);
     }
@@ -223,16 +223,16 @@ describe('compaction of a registry file', () => {
       await turns(10);
     }
     expect(told).toEqual([['compacted the registry log', expect.anything()]]);
-    const wanted = new Map(keyed.held);
+    const wanted = new Map(keyed.values);
     await keyed.log.close();
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(30 * 800);
     const again = new KeyedLog(simulatedLog(disk, MIN));
     await again.open();
-    expect(again.held).toEqual(wanted);
+    expect(again.values).toEqual(wanted);
     await again.log.close();
   });
 
-  it('compaction keeps a file small however often one value is written', async () => {
+  it('compaction keeps a file small even if one value is written many times', async () => {
     const disk = new SimDisk();
     const keyed = new KeyedLog(simulatedLog(disk, MIN));
     await keyed.open();
@@ -249,7 +249,7 @@ describe('compaction of a registry file', () => {
     await keyed.log.close();
   });
 
-  it('compaction also runs at the start where a file of garbage was left', async () => {
+  it('compaction also runs at the start if the file is mostly garbage', async () => {
     const disk = new SimDisk();
     const first = new KeyedLog(simulatedLog(disk));
     await first.open();
@@ -281,13 +281,13 @@ describe('compaction of a registry file', () => {
       await turns(1);
       waited++;
     }
-    // The file is read twice, in pieces of at most 1 MiB.
+    // Compaction reads the file twice, in pieces of at most 1 MiB.
     expect(waited).toBeGreaterThan(2 * 16);
-    const wanted = new Map(keyed.held);
+    const wanted = new Map(keyed.values);
     await keyed.log.close();
     const again = new KeyedLog(simulatedLog(disk));
     await again.open();
-    expect(again.held).toEqual(wanted);
+    expect(again.values).toEqual(wanted);
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(9 * lump.length);
     await again.log.close();
   });
@@ -313,11 +313,11 @@ describe('compaction of a registry file', () => {
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(3 * MIN);
     const again = new KeyedLog(simulatedLog(disk));
     await again.open();
-    expect([...again.held]).toEqual([['k', big(19)]]);
+    expect([...again.values]).toEqual([['k', big(19)]]);
   });
 
   it.each(['sync', 'rename'])(
-    'compaction stops all writes where its %s fails, because the disk may hold either file, and loses nothing',
+    'compaction stops all writes if its %s fails, because the disk may have either file, and loses nothing',
     async (which) => {
       const disk = new SimDisk();
       let failing = false;
@@ -330,7 +330,7 @@ describe('compaction of a registry file', () => {
           return {
             ...view,
             rename: async (from, to) => {
-              // The name has changed when making it durable fails.
+              // The rename has happened when its sync fails.
               await view.rename(from, to);
               if (failing && which === 'rename') await fail();
             },
@@ -356,11 +356,11 @@ describe('compaction of a registry file', () => {
       });
       const again = new KeyedLog(simulatedLog(disk));
       await again.open();
-      expect(again.held).toEqual(keyed.held);
+      expect(again.values).toEqual(keyed.values);
     },
   );
 
-  it('compaction does not copy damage that came after the start into a file of sound frames', async () => {
+  it('compaction does not copy damage that occurs after the start into a file of valid frames', async () => {
     const disk = new SimDisk();
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
@@ -376,14 +376,15 @@ describe('compaction of a registry file', () => {
   });
 
   it('compaction keeps exactly the acknowledged writes through a crash at any step', async () => {
-    /** Runs until the power fails. @returns what was acknowledged, and the write that was not */
+    /** Runs until the simulated power failure.
+     *  @returns the acknowledged writes, and the write without acknowledgement */
     async function live(disk: SimDisk, pace: number) {
       const keyed = new KeyedLog(simulatedLog(disk, MIN));
       let open: readonly [string, string] | undefined;
       try {
         await keyed.open();
         for (let i = 0; i < 30; i++) {
-          // Some keys are written once: what a compaction loses of them stays lost.
+          // Some keys are written once, so a loss during compaction is permanent.
           open = i % 3 === 0 ? [`once${i}`, `${i}`] : [`k${i % 3}`, big(i)];
           await keyed.put(...open);
           open = undefined;
@@ -392,10 +393,10 @@ describe('compaction of a registry file', () => {
         await turns(20);
         await keyed.log.close();
       } catch {
-        // The power failed.
+        // The simulated power failure ends the run.
       }
       await turns(20);
-      return { held: keyed.held, open };
+      return { held: keyed.values, open };
     }
     const whole = new SimDisk();
     whole.changesLeft = 100_000;
@@ -419,13 +420,13 @@ describe('compaction of a registry file', () => {
         if (open !== undefined) also.set(...open);
         const wanted = [held, also].map((one) => Object.fromEntries(one));
         expect(wanted, `crash at change ${changes}, seed ${seed}`).toContainEqual(
-          Object.fromEntries(again.held),
+          Object.fromEntries(again.values),
         );
         await again.put('after', 'the crash');
         await again.log.close();
         const third = new KeyedLog(simulatedLog(disk));
         await third.open();
-        expect(third.held).toEqual(again.held);
+        expect(third.values).toEqual(again.values);
       }
     }
   });

@@ -1,5 +1,5 @@
-/** Random requests to every described operation. Each gets a described answer, errors have one
- *  form, and no request makes the registry fail. */
+/** Random requests to every described operation. Each request gets a described answer, errors have
+ *  one form, and no request makes the registry fail. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
@@ -59,12 +59,12 @@ const encoded = (text: string): string => {
   try {
     return encodeURIComponent(text);
   } catch {
-    // Half of a surrogate pair, as bytes that are not UTF-8.
+    // Half of a surrogate pair, encoded as bytes that are not UTF-8.
     return '%ED%A0%80';
   }
 };
 
-/** Segment of a path: a fitting one, any text, or bytes that are no text. */
+/** Path segment: a plausible value, any text, or bytes that are not valid text. */
 function segment(name: string): fc.Arbitrary<string> {
   const fitting =
     name === 'version'

@@ -1,4 +1,4 @@
-/** A compatible JSON Schema reader accepts every document that is valid for the writer: checked
+/** A compatible JSON Schema reader accepts every document that is valid for the writer. Checked
  *  with ajv, over random pairs of schemas and random documents of the writer. */
 import { Ajv, type ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -92,7 +92,7 @@ const rooted = fc
   .tuple(schema as fc.Arbitrary<Schema>, schema as fc.Arbitrary<Schema>, schema as fc.Arbitrary<Schema>)
   .map(([root, x, y]): Schema => (typeof root === 'boolean' ? root : { ...root, $defs: { x, y } }));
 
-/** Makes a few changes inside a schema: two unrelated schemas would test little. */
+/** Makes a few changes inside a schema, because two unrelated schemas would test little. */
 function changed(root: Schema, pick: (most: number) => number, other: Schema): Schema {
   const copy = structuredClone(root);
   const places: Array<readonly [{ [key: string]: Json }, string]> = [];
@@ -125,7 +125,7 @@ const document: fc.Arbitrary<Json> = fc.letrec<{ value: Json }>((tie) => ({
   ),
 })).value;
 
-/** Undefined: no valid schema, or one that ajv cannot resolve. */
+/** Compiles the schema with ajv; undefined if the schema is invalid or ajv cannot resolve it. */
 function validator(draft: string, of: Schema): ValidateFunction | undefined {
   const options = { strict: false, logger: false as const, validateFormats: false };
   try {
@@ -145,7 +145,7 @@ function isValid(validate: ValidateFunction, value: Json): boolean | undefined {
 describe.each(['draft-07', '2020-12'])('%s', (draft) => {
   const dialect = draft === '2020-12' ? { $schema: 'https://json-schema.org/draft/2020-12/schema' } : {};
   const withDialect = (of: Schema): Schema => (typeof of === 'boolean' ? of : { ...of, ...dialect });
-  it('a reader that is called compatible refuses no document of the writer', {
+  it('a reader with a compatible verdict refuses no document of the writer', {
     timeout: 300_000,
   }, () => {
     const met = { pairs: 0, compatible: 0, documents: 0 };

@@ -1,10 +1,10 @@
-/** Tests the property tests: each of these faults is planted into the compiled rules, one at a
- *  time, and the random pairs must find it. Without a fault they must find nothing. */
+/** Tests the property tests: plants each fault into the compiled rules, one at a time, and expects
+ *  the random pairs to detect it. Without a fault the pairs must detect nothing. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 const run = promisify(execFile);
 const PAIRS_MAX = 3_000;
@@ -42,19 +42,19 @@ const FAULTS: readonly Fault[] = [
   avro('avro/union', 'a branch is not found by its alias', 'this.alias.get(name) ??', ''),
   avro(
     'avro/union',
-    'a branch is promoted to where the same type stands too',
+    'a branch is promoted although the reader has the same type',
     'if (same !== undefined ||',
     'if (',
   ),
   avro(
     'avro/checker',
-    'an enum without default takes any symbol with loss',
+    'an enum without default accepts any symbol with loss',
     'reader.defaultSymbol === undefined',
     'false',
   ),
   avro(
     'avro/checker',
-    'a defaulted symbol is no loss',
+    'a symbol replaced by a default counts as exact',
     "'lossy', 'AVRO_ENUM_SYMBOL_DEFAULTED'",
     "'note', 'AVRO_ENUM_SYMBOL_DEFAULTED'",
   ),
@@ -72,16 +72,21 @@ const FAULTS: readonly Fault[] = [
     "reader.kind === 'array' &&",
     "reader.kind === 'arrays' &&",
   ),
-  avro('avro/checker', 'what can never be written is judged', 'if (!this.never.has(writer))', 'if (true)'),
   avro(
     'avro/checker',
-    'a default that does not fit is taken',
+    'values that can never be written are compared',
+    'if (!this.never.has(writer))',
+    'if (true)',
+  ),
+  avro(
+    'avro/checker',
+    'a default that does not fit is accepted',
     'if (misfit !== undefined)',
     'if (misfit === null)',
   ),
   avro(
     'avro/checker',
-    'a value that a rename loses is not missed',
+    'a value that a rename loses counts as exact',
     'else if (lost !== undefined)',
     'else if (lost === null)',
   ),
@@ -105,7 +110,7 @@ const FAULTS: readonly Fault[] = [
   ),
   proto(
     'protobuf/values',
-    'zigzag is no other meaning',
+    'zigzag integers count as plain integers',
     "sint32: { family: 'zigzag integers'",
     "sint32: { family: 'plain integers'",
   ),
@@ -124,8 +129,18 @@ const FAULTS: readonly Fault[] = [
     '!reader.required || writer.required',
     '!reader.required || writer.presence',
   ),
-  proto('protobuf/field', 'groups and messages are one', 'reader.delimited === writer.delimited', 'true'),
-  proto('protobuf/field', 'the last of several values is all of them', 'if (!isMany(writer))', 'if (true)'),
+  proto(
+    'protobuf/field',
+    'groups and messages are treated alike',
+    'reader.delimited === writer.delimited',
+    'true',
+  ),
+  proto(
+    'protobuf/field',
+    'the last of several values counts as all of them',
+    'if (!isMany(writer))',
+    'if (true)',
+  ),
   proto(
     'protobuf/checker',
     'a name may change its number',
@@ -134,11 +149,16 @@ const FAULTS: readonly Fault[] = [
   ),
   proto(
     'protobuf/checker',
-    'a number may take the name of another one',
+    'a number may get the name of another number',
     'match.name !== field.name && this.moved(pair, match, field)',
     'false',
   ),
-  proto('protobuf/checker', 'fields of a oneof may come together', 'if (other === undefined)', 'if (true)'),
+  proto(
+    'protobuf/checker',
+    'several fields of a oneof may occur together',
+    'if (other === undefined)',
+    'if (true)',
+  ),
   proto(
     'protobuf/checker',
     'a message may vanish',

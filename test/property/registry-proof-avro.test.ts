@@ -1,5 +1,5 @@
-/** Verdict, decoder and specification agree over random pairs of Avro schemas, and each finding is
- *  shown by a decoded event. The bench makes a long run of the same pairs. */
+/** Verdict, decoder and specification agree over random pairs of Avro schemas, and a decoded event
+ *  shows each finding. The bench makes a long run of the same pairs. */
 import { describe, expect, it } from 'vitest';
 import { AVRO_CHANGE_NAMES } from '../../bench/compatibility/avro-changes.ts';
 import { avroPair } from '../../bench/compatibility/avro-pairs.ts';
@@ -8,7 +8,7 @@ import { parseSchema } from '../../src/formats/schema.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
 
-/** Number of pairs of a run: each class of changes is the first one ten times. */
+/** Number of pairs of a run: ten of each class of changes. */
 const PAIRS = 10 * AVRO_CHANGE_NAMES.length;
 const SHOWN_PAIRS = 4 * AVRO_CHANGE_NAMES.length;
 

@@ -15,7 +15,7 @@ const PAIRS = 450;
 
 interface Fault {
   readonly name: string;
-  /** Findings of a checker with the fault. */
+  /** Changes the findings as a checker with the fault would. */
   readonly plant: (findings: readonly Finding[]) => readonly Finding[];
 }
 
@@ -65,7 +65,7 @@ describe('random Protobuf pairs', () => {
     expect(nested).toBeGreaterThan(2 * PROTO_CHANGE_NAMES.length);
   });
 
-  it('Protobuf pairs are judged as they are decoded, and every planted fault in the rules is detected', () => {
+  it('the verdicts of Protobuf pairs equal their live decode, and every planted fault in the rules is detected', () => {
     const outcomes: Record<Outcome, number> = { OK: 0, LOSSY: 0, FAIL: 0 };
     const faults = new Set(PLANTED.map(({ name }) => name));
     for (let seed = 0; seed < PAIRS; seed++) {

@@ -1,14 +1,14 @@
 /** Random Protobuf schemas in the three syntaxes, values of their messages, and the expected result
- *  of a reader of the same schema: computed from the value, never from bytes. */
+ *  of a reader of the same schema, computed from the value and never from bytes. */
 
 import type { ProtoDatum, ProtoFieldDatum, ProtoValueDatum } from '../../src/formats/datum.ts';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { parseSchema } from '../../src/formats/schema.ts';
 
-/** A number from 0 up to, but excluding, `below`. */
+/** Draws a number from 0 up to, but excluding, `below`. */
 export type Random = (below: number) => number;
 
-/** Generator of Numerical Recipes: its high bits are random enough for shapes. */
+/** Linear congruential generator of Numerical Recipes; its high bits are random enough here. */
 export function randomOf(seed: number): Random {
   let state = seed >>> 0;
   return (below) => {
@@ -39,12 +39,12 @@ const HEAD: Readonly<Record<Syntax, string>> = {
 };
 
 export interface SchemaOptions {
-  /** True: packed encoding where the same schema has none, and no packed encoding where it has. */
+  /** True: packed encoding exactly where the same schema without this option has none. */
   readonly turnPacking?: boolean;
   readonly required?: boolean;
 }
 
-/** Writes one message type after the other, each referring to all. */
+/** Writes the message types one after the other; each refers to all of them. */
 class Writer {
   private readonly random: Random;
   private readonly syntax: Syntax;
@@ -113,7 +113,7 @@ class Writer {
     return pick(this.random, [...SCALARS, ...ENUMS, ...MESSAGES]);
   }
 
-  /** A field that is no map, no group and in no oneof. */
+  /** A field that is not a map, not a group and not in a oneof. */
   private member(name: string, number: number, mayBeRequired = false): string {
     const { random, syntax, options } = this;
     const type = this.type();
@@ -150,7 +150,7 @@ export function randomText(seed: number, syntax: Syntax, options: SchemaOptions 
 export function messageOf(text: string, name = 'p.M0'): ProtoMessage {
   const schema = parseSchema('PROTOBUF', text);
   const message = schema.format === 'PROTOBUF' ? schema.tree.byName.get(name) : undefined;
-  if (message === undefined) throw new Error(`no message ${name}`);
+  if (message === undefined) throw new Error(`the schema has no message ${name}`);
   return message;
 }
 

@@ -1,5 +1,4 @@
-/** protobufjs as an oracle: from a schema's text to its decoded values in the form of our decoder.
- */
+/** protobufjs as an oracle: decodes bytes by a schema's text into the form of our decoder. */
 import protobuf from 'protobufjs';
 import type { ProtoField, ProtoMessage } from '../../src/formats/protobuf/tree.ts';
 import { zeroOf } from './registry-proto-decoder-kit.ts';

@@ -1,5 +1,5 @@
-/** Decoder and encoder over random schemas and values: against the expected result of the value,
- *  and against protobufjs, which shares no code with them. */
+/** Compares decoder and encoder over random schemas and values with the expected result of the
+ *  value, and with protobufjs, which shares no code with them. */
 import { describe, expect, it } from 'vitest';
 import { protoDecoder } from '../../src/formats/protobuf/codec/decoder.ts';
 import { encodeProto, protoEncoder } from '../../src/formats/protobuf/codec/encoder.ts';
@@ -68,7 +68,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
     });
   });
 
-  it('concatenated parts mean the same to protobufjs, with unknown fields between them', () => {
+  it('protobufjs reads concatenated parts as the same value, with unknown fields between them', () => {
     forSchemas(syntax, {}, (text, seed) => {
       const message = messageOf(text);
       const type = typeOf(text);

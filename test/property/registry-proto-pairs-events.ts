@@ -1,8 +1,8 @@
-/** Events of a random Protobuf schema that reveal the faults of a reader. */
+/** Events of a random Protobuf schema that reveal faults of a reader. */
 import type { FieldModel, MessageModel, SchemaModel } from './registry-proto-pairs-kit.ts';
 import { type Datum, innerOf, type Value, valuesOf } from './registry-proto-pairs-oracle.ts';
 
-/** Most events of one message type. */
+/** Maximum number of events of one message type. */
 const VARIANTS_MAX = 600;
 
 /** Events of a model: the smallest event, each value of each field alone, and each pair of fields
@@ -15,7 +15,7 @@ export class Events {
     this.model = model;
   }
 
-  /** Empty if a message requires itself. */
+  /** Events of a message; empty if the message requires itself. */
   variants(message: MessageModel, depth: number): readonly Datum[] {
     const key = `${message.name} ${depth}`;
     const known = message.name === 'an entry' ? undefined : this.made.get(key);
@@ -52,7 +52,7 @@ export class Events {
           [1, k],
           [2, v],
         ]);
-      // Lists of messages in lists of messages grow with every level.
+      // Nested lists of messages grow with every level.
       const several = value.type === 'message' ? keys.slice(0, 2) : keys;
       const all = several.map((k, i) => of(k, values[i % values.length] as Value));
       const each = keys.map((k) => [of(k, values[0] as Value)]);

@@ -1,5 +1,5 @@
-/** Random Protobuf schemas in the three syntaxes, and changed ones, as an independent model:
- *  printed to text for the registry, and used by an oracle that never sees the registry's trees. */
+/** Independent model of random Protobuf schemas in the three syntaxes, and of changed ones. It is
+ *  printed to text for the registry, and used by an oracle that never uses the registry's trees. */
 
 export const SCALARS =
   'int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool float double string bytes'.split(
@@ -12,7 +12,7 @@ export type Syntax = (typeof SYNTAXES)[number];
 export interface EnumModel {
   name: string;
   closed: boolean;
-  /** Number and name; zero comes first. */
+  /** Number and name of each value; zero comes first. */
   values: Array<[number, string]>;
 }
 
@@ -33,7 +33,7 @@ export interface FieldModel {
 }
 
 export interface MessageModel {
-  /** Name with the messages around it: `M0.Inner`. */
+  /** Name with the enclosing messages: `M0.Inner`. */
   name: string;
   fields: FieldModel[];
   /** True for the message that a group field of proto2 declares. */
@@ -250,7 +250,7 @@ function legal(model: SchemaModel): SchemaModel {
       const inner = model.messages.find(({ name }) => name === field.target) as MessageModel;
       const group = { name: `${message.name}.G${field.number}`, group: true, fields: [] as FieldModel[] };
       group.fields = structuredClone(inner.fields).filter(({ number }) => number < EXTENSIONS_FROM);
-      // A group with groups of its own would have no end.
+      // A group that contains groups would recurse without end.
       for (const one of group.fields) one.delimited = false;
       groups.push(group);
       field.name = `g${field.number}`;

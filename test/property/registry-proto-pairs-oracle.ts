@@ -141,8 +141,8 @@ export function bytesOf(model: SchemaModel, message: MessageModel, datum: Datum)
   return out;
 }
 
-/** State of a message that is being read. */
-class Partly {
+/** Message under construction while it is read. */
+class PartialMessage {
   readonly message: MessageModel;
   readonly single = new Map<number, unknown>();
   readonly many = new Map<number, unknown[]>();
@@ -156,7 +156,7 @@ class Partly {
 
 export interface Expected {
   readonly grade: Grade;
-  /** Value of the grades OK and LOSSY. */
+  /** Value for the grades OK and LOSSY. */
   readonly value: unknown;
 }
 
@@ -177,8 +177,8 @@ export class Oracle {
     const message = this.reader.messages.find(({ name }) => name === root.name);
     try {
       if (message === undefined) throw new Failed('no such message');
-      const state = new Partly(message);
-      this.feed(state, root, datum);
+      const state = new PartialMessage(message);
+      this.read(state, root, datum);
       const value = this.finish(state);
       return { grade: this.lossy ? 'LOSSY' : 'OK', value };
     } catch (error) {
@@ -187,7 +187,7 @@ export class Oracle {
     }
   }
 
-  private feed(state: Partly, written: MessageModel, datum: Datum): void {
+  private read(state: PartialMessage, written: MessageModel, datum: Datum): void {
     for (const w of written.fields) {
       const held = datum.get(w.number);
       const list = held === undefined ? [] : listOf(w, held);
@@ -208,7 +208,7 @@ export class Oracle {
     return to.fields.some((r) => r.number !== w.number && this.nameOf(this.reader, to, r) === name);
   }
 
-  private deliver(state: Partly, r: FieldModel, w: FieldModel, list: Value[], datum: Datum): void {
+  private deliver(state: PartialMessage, r: FieldModel, w: FieldModel, list: Value[], datum: Datum): void {
     const from = innerOf(this.writer, w, true);
     const to = innerOf(this.reader, r, false);
     if (from === undefined && to === undefined) {
@@ -226,19 +226,19 @@ export class Oracle {
     }
     for (const value of list) {
       const held = r.shape === 'single' ? state.single.get(r.number) : undefined;
-      const inner = held instanceof Partly ? held : new Partly(to);
-      this.feed(inner, from, value as Datum);
+      const inner = held instanceof PartialMessage ? held : new PartialMessage(to);
+      this.read(inner, from, value as Datum);
       if (r.shape === 'map') this.keepEntry(state, r, inner);
       else this.keep(state, r, inner, datum);
     }
   }
 
-  /** The loss of a zero has no effect if the reader assumes zero. */
+  /** The loss of a zero has no effect if the reader's default is zero. */
   private vanish(r: FieldModel, list: Value[]): void {
     const last = list.at(-1) as Value;
     const isZero = last === 0n || last === false || Object.is(last, 0);
     const grants = r.shape === 'single' && !r.presence && (isInteger(r.type) || /float|double/.test(r.type));
-    if (!isZero || !grants) throw new Failed('vanishes');
+    if (!isZero || !grants) throw new Failed('the value is lost');
     this.lossy = true;
   }
 
@@ -253,7 +253,7 @@ export class Oracle {
             : 'plain';
     if (family(w) !== family(r)) {
       const isZero = value === 0n || value === false || Object.is(value, 0);
-      if (!isZero) throw new Failed('another meaning');
+      if (!isZero) throw new Failed('the type has another meaning');
       return this.shown(r, 0n);
     }
     if (family(w) === 'text') {
@@ -287,7 +287,7 @@ export class Oracle {
     return r.type.endsWith('64') ? number : Number(number);
   }
 
-  private keep(state: Partly, r: FieldModel, value: unknown, datum: Datum): void {
+  private keep(state: PartialMessage, r: FieldModel, value: unknown, datum: Datum): void {
     if (r.shape !== 'single') {
       state.many.set(r.number, [...(state.many.get(r.number) ?? []), value]);
       return;
@@ -296,7 +296,7 @@ export class Oracle {
     if (r.oneof !== undefined) {
       const held = state.chosen.get(r.oneof);
       if (held !== undefined && held.number !== r.number) {
-        if (held.by === datum) throw new Failed('two of a oneof');
+        if (held.by === datum) throw new Failed('two members of a oneof');
         state.single.delete(held.number);
         this.lossy = true;
       }
@@ -305,7 +305,7 @@ export class Oracle {
     state.single.set(r.number, value);
   }
 
-  private keepEntry(state: Partly, r: FieldModel, entry: Partly): void {
+  private keepEntry(state: PartialMessage, r: FieldModel, entry: PartialMessage): void {
     const [key, value] = entry.message.fields as [FieldModel, FieldModel];
     const name = String(entry.single.get(1) ?? this.zero(key));
     const held = state.maps.get(r.number) ?? new Map<string, unknown>();
@@ -313,7 +313,7 @@ export class Oracle {
     const absent = entry.single.get(2) === undefined;
     if (absent && value.type === 'message') this.lossy = true;
     const empty =
-      value.type === 'message' ? new Partly(messageOf(this.reader, value.target)) : this.zero(value);
+      value.type === 'message' ? new PartialMessage(messageOf(this.reader, value.target)) : this.zero(value);
     held.set(name, absent ? empty : entry.single.get(2));
     state.maps.set(r.number, held);
   }
@@ -330,9 +330,9 @@ export class Oracle {
     return isExtension(model, field) ? `[${extensionName(message, field)}]` : field.name;
   }
 
-  private finish(state: Partly): Record<string, unknown> {
+  private finish(state: PartialMessage): Record<string, unknown> {
     const out: Record<string, unknown> = {};
-    const done = (value: unknown): unknown => (value instanceof Partly ? this.finish(value) : value);
+    const done = (value: unknown): unknown => (value instanceof PartialMessage ? this.finish(value) : value);
     for (const field of state.message.fields) {
       const { number, shape } = field;
       const name = this.nameOf(this.reader, state.message, field);

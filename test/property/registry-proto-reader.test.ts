@@ -1,4 +1,4 @@
-/** The consumer's reader for records of a refused Protobuf writer, compared with the trial of each
+/** Compares the consumer's reader for records of a refused Protobuf writer with the trial of each
  *  event. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
@@ -25,7 +25,7 @@ function answerOf(reader: Schema, writer: Schema, { witness }: Trial): Answer {
   }
 }
 
-it('the consumer delivers what a live decode proves right, and nothing else', () => {
+it('the consumer delivers exactly the records that a live decode proves right', () => {
   let right = 0;
   let delivered = 0;
   let wrong = 0;
@@ -54,7 +54,7 @@ it('the consumer delivers what a live decode proves right, and nothing else', ()
   );
   expect(wrong).toBeGreaterThan(100);
   expect(right).toBeGreaterThan(100);
-  // A map that is read as one message depends on the order of its entries, which a decoded map does
-  // not keep.
+  // A map read as one message depends on the order of its entries, which a decoded map does not
+  // keep.
   expect(delivered / right).toBeGreaterThan(0.95);
 });

@@ -1,5 +1,5 @@
 /** Generated Protobuf schemas: their texts are fixed points, their descriptors convert back, and
- *  protobufjs' parser, which is independent, reads the same messages from the stored text. */
+ *  the independent parser of protobufjs reads the same messages from the stored text. */
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
@@ -43,8 +43,8 @@ const file: fc.Arbitrary<File> = fc.record({
   messages: fc.array(message, { minLength: 1, maxLength: 3 }),
 });
 
-/** Statements of a message, each on a line, so that a test may shuffle those without a significant
- *  order. */
+/** Statements of a message, one per line, so that a test may shuffle statements without a
+ *  significant order. */
 function statements(
   one: Message,
   name: string,
@@ -91,7 +91,7 @@ function source({ syntax, scope, messages }: File, order?: (list: string[]) => s
 
 const parse = (written: string, normalize = false): Schema & { readonly format: 'PROTOBUF' } => {
   const schema = parseSchema('PROTOBUF', written, { normalize });
-  if (schema.format !== 'PROTOBUF') throw new Error('unexpected format');
+  if (schema.format !== 'PROTOBUF') throw new Error(`unexpected format ${schema.format}`);
   return schema;
 };
 const names = (schema: {
@@ -146,7 +146,7 @@ describe('generated Protobuf schemas', () => {
             .map((item) => [random(), item] as const)
             .sort(([a], [b]) => a - b)
             .map(([, item]) => item);
-        // The order of enums is kept, as that of messages is.
+        // The order of enums is kept, like the order of messages.
         const order = (list: string[]): string[] => [
           ...shuffled(list.filter((item) => !item.startsWith('enum '))),
           ...list.filter((item) => item.startsWith('enum ')),

@@ -22,7 +22,7 @@ import {
 } from './registry-proto-pairs-kit.ts';
 import { bytesOf, type Grade, Oracle } from './registry-proto-pairs-oracle.ts';
 
-/** Most messages in messages of an event. If no event shows the verdict, deeper events are
+/** Maximum nesting depth of messages in an event. If no event shows the verdict, deeper events are
  *  searched. */
 const EVENT_DEPTHS = [1, 3, 6];
 
@@ -60,9 +60,10 @@ interface Worst {
   readonly depth: number;
 }
 
-/** Reads every event; throws if the decoder and the oracle differ. @returns the worst grade, and an
- *  event that has it */
-function tried(writer: SchemaModel, reader: SchemaModel, said: Grade): Worst {
+/** Reads every event.
+ *  @returns the worst grade, and an event that has it
+ *  @throws if the decoder and the oracle differ */
+function worstOf(writer: SchemaModel, reader: SchemaModel, verdict: Grade): Worst {
   const from = schemaOf(writer);
   const to = schemaOf(reader);
   const oracle = new Oracle(writer, reader);
@@ -77,7 +78,7 @@ function tried(writer: SchemaModel, reader: SchemaModel, said: Grade): Worst {
         if (worse(grade, worst.grade) !== worst.grade)
           worst = { grade, event: `${message.name} ${shown([...datum])}`, depth: depthOf(datum) };
         if (grade === 'FAIL') {
-          if (said === 'FAIL') return worst;
+          if (verdict === 'FAIL') return worst;
           continue;
         }
         const bytes = Buffer.from(bytesOf(writer, message, datum));
@@ -89,7 +90,7 @@ function tried(writer: SchemaModel, reader: SchemaModel, said: Grade): Worst {
         );
       }
     }
-    if (worse(said, worst.grade) === worst.grade) break;
+    if (worse(verdict, worst.grade) === worst.grade) break;
   }
   return worst;
 }
@@ -103,14 +104,14 @@ const depthOf = (value: unknown): number =>
 
 function judged(writer: SchemaModel, reader: SchemaModel) {
   const findings = checkPair(schemaOf(reader), schemaOf(writer));
-  const said = verdictOf(findings);
-  const { grade, event, depth } = tried(writer, reader, said);
-  if (said === grade) return { said, findings, depth };
+  const verdict = verdictOf(findings);
+  const { grade, event, depth } = worstOf(writer, reader, verdict);
+  if (verdict === grade) return { verdict, findings, depth };
   const context = `${event}\nWRITER ${printSchema(writer)}\nREADER ${printSchema(reader)}\n${findings
     .map(({ rule, path, message }) => `${rule} ${path} ${message}`)
     .join('\n')}`;
-  expect(`${said} ${context}`).toBe(`${grade} ${context}`);
-  return { said, findings, depth };
+  expect(`${verdict} ${context}`).toBe(`${grade} ${context}`);
+  return { verdict, findings, depth };
 }
 
 describe('pairs of Protobuf types', () => {
@@ -206,7 +207,7 @@ describe('pairs of Protobuf types', () => {
   );
 });
 
-/** Shift register as a random generator. Shrinking is useless: a smaller number gives no smaller
+/** Shift-register random generator. Shrinking is useless: a smaller number gives no smaller
  *  schema. */
 function nextOf(seed: number): Next {
   let state = Math.imul(seed, 0x9e3779b1) >>> 0 || 1;
@@ -230,15 +231,15 @@ describe('random Protobuf schemas', () => {
       const next = nextOf(seed);
       const one = randomSchema(next);
       const two = changedSchema(next, one);
-      const { said, findings, depth } = turned ? judged(two, one) : judged(one, two);
-      seen[said]++;
+      const { verdict, findings, depth } = turned ? judged(two, one) : judged(one, two);
+      seen[verdict]++;
       if (depth > 2 || findings.some(({ route }) => stepsOf(route).length > 3)) seen.deep++;
       for (const { rule } of findings) rules.add(rule);
     };
     const pairs = fc.property(fc.integer(), fc.boolean(), judge);
     fc.assert(pairs, { numRuns: RUNS });
-    // One pair in 26 is LOSSY, but with a random seed sometimes only one in 50, so more pairs are
-    // drawn until enough were judged.
+    // About one pair in 26 is LOSSY, with some seeds only one in 50, so more pairs are drawn until
+    // enough pairs were compared.
     for (let more = 1; more < 5 && seen.LOSSY <= RUNS / 40; more++) fc.assert(pairs, { numRuns: RUNS });
     expect(seen.OK).toBeGreaterThan(RUNS / 20);
     expect(seen.FAIL).toBeGreaterThan(RUNS / 20);

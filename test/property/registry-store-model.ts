@@ -1,11 +1,11 @@
-/** Model of a registry's answers, written from the contract only: lists and maps, no records, no
+/** Model of a registry's answers, written only from the contract: lists and maps, no records, no
  *  drafts.
  *
- *  Rules: ids count per context from 1 and are never assigned again; the same content has one id in
- *  a context; a content that a subject has is answered before any check; versions continue after
- *  soft deletes and start again after a permanent one; a content that is registered again takes the
- *  place of its soft-deleted version; settings of a subject are deleted with its last version; the
- *  plain levels compare with the newest version, the transitive ones with all. */
+ *  Rules: ids count per context from 1 and are never reused; equal content has one id in a context;
+ *  content that a subject already has is answered before any check; versions continue after soft
+ *  deletes and start again after a permanent delete; content that is registered again replaces its
+ *  soft-deleted version; the settings of a subject are deleted with its last version; the plain
+ *  levels compare with the newest version, the transitive levels with all. */
 
 export interface ModelVersion {
   readonly version: number;
@@ -93,8 +93,7 @@ export class Model {
         subject,
         [...versions].sort((a, b) => a.version - b.version),
       );
-    // Settings are dropped with the last soft-deleted version, and again with the last version
-    // altogether.
+    // Settings are dropped with the last soft deletion, and again with the last permanent deletion.
     if (this.live(subject).length > 0 || (permanent && versions.length > 0)) return;
     this.levels.delete(subject);
     this.modes.delete(subject);

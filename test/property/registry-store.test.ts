@@ -14,8 +14,8 @@ import { fileLog, frameEnds } from '../unit/registry/store/file-kit.ts';
 import { realClock } from '../wait.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 
-/** Two families of schemas: all schemas of one family are compatible with each other, and with none
- *  of the other. */
+/** Two families of schemas: schemas of one family are compatible with each other and with no schema
+ *  of the other family. */
 const TEXTS = [
   ...['a', 'b', 'c'].map((name) => ({
     type: 'record',
@@ -182,7 +182,7 @@ function shown(registry: Registry): unknown {
     }));
 }
 
-/** Returns the whole state, beyond the versions. */
+/** The complete state, including parts that are not visible in the versions. */
 const whole = (registry: Registry): unknown => [
   registry.browse({ prefix: '', deleted: true, latestOnly: false }),
   SUBJECTS.map((subject) => [registry.config(subject, true), registry.mode(subject, true)]),
@@ -192,7 +192,7 @@ const whole = (registry: Registry): unknown => [
 const noModel = new Model((a, b) => family(a) === family(b));
 
 describe('registry against its model', () => {
-  it('the registry answers and holds what the model does, through bursts and restarts', async () => {
+  it('the registry has the answers and the state of the model, through bursts and restarts', async () => {
     for (const given of TEXTS) {
       const probe = await Registry.open(new SharedLog(), silentLogger, { clock: realClock });
       const { version } = await probe.register('s', { text: given }, {});
@@ -234,7 +234,7 @@ async function recordsOf(operations: readonly Operation[]): Promise<LogRecord[]>
 const history = fc.array(operation, { minLength: 10, maxLength: 40 });
 
 describe('registry records', () => {
-  it('the records mean the same after log compaction of any prefix, with or without the tombstones', async () => {
+  it('the records give the same state after log compaction of any prefix, with or without the tombstones', async () => {
     await fc.assert(
       fc.asyncProperty(history, fc.nat(), fc.boolean(), async (operations, at, removals) => {
         const records = await recordsOf(operations);
@@ -362,7 +362,7 @@ describe('registry file', () => {
     return state;
   }
 
-  it('a file written up to any byte holds exactly the appends before that byte, and a file cut there is refused', async () => {
+  it('a file written up to any byte contains exactly the appends before that byte, and a file cut there is refused', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 6, maxLength: 12 }), fc.nat(), (operations, seed) =>
         inFolder(async (dir) => {
@@ -371,7 +371,7 @@ describe('registry file', () => {
           const bytes = readFileSync(path);
           const ends = frameEnds(bytes);
           const from = ends.at(-2) ?? 8;
-          // Every byte of the last append, and some before it.
+          // Every byte of the last append, and some bytes before it.
           const cuts = Array.from({ length: bytes.length - from }, (_, i) => from + i);
           for (let i = 0; i < 20; i++) cuts.push(8 + ((seed + i * 7919) % (bytes.length - 7)));
           for (const cut of cuts) {
@@ -392,7 +392,7 @@ describe('registry file', () => {
     );
   });
 
-  it('a file with any flipped bit is refused, or holds all but an append that looks unfinished', async () => {
+  it('a file with any flipped bit is refused, or loses only an append that looks unfinished', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 4, maxLength: 10 }), (operations) =>
         inFolder(async (dir) => {

@@ -1,8 +1,8 @@
 /** Relays under virtual time, from seeds. Faults: expired leases, relays that are suspended or die,
  *  lost rows and reports, slow acknowledgements, rows that the broker refuses for a while, lost
- *  statements, broken streams, and clocks that jump. The oracle is that of the requirements
- *  (relay-world/world.ts): the order of the outbox for each key, no lost row, and no mark before
- *  its acknowledgement. */
+ *  statements, broken streams, and clock jumps. The oracle is written from the requirements
+ *  (relay-world/world.ts): each key in the order of the outbox, no lost row, and no mark before its
+ *  acknowledgement. */
 import { describe, expect, it } from 'vitest';
 import { RELAY_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { SeededRandom } from '../../src/sim/clock.ts';
@@ -14,7 +14,7 @@ const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
 /** Page size and in-flight limit of a few rows. */
 const SMALL_BYTES = 8192;
 
-/** Returns half of the kinds of faults, drawn from the seed. */
+/** Returns a random half of the kinds of faults. */
 function faultsOf({ random }: RelayWorld): RelayFaults {
   const share = (): number => (random.fraction() < 0.5 ? 0 : random.fraction() ** 2);
   return {
@@ -27,7 +27,7 @@ function faultsOf({ random }: RelayWorld): RelayFaults {
   };
 }
 
-/** The broker refuses all rows for a while, then one of so many ids, then none. */
+/** The broker refuses all rows for a while, then a share of the ids, then none. */
 function refuseSome(world: RelayWorld): void {
   const nowMs = world.clock.monotonicMs();
   const noneUntilMs = nowMs + 3000 * world.random.fraction();
@@ -39,7 +39,7 @@ function refuseSome(world: RelayWorld): void {
   };
 }
 
-/** Stops a relay for up to two leases, kills it, or lets a clock jump. */
+/** Suspends a relay for up to two leases, kills it, or lets a clock jump. */
 async function strike(world: RelayWorld): Promise<void> {
   const { clock, random, running } = world;
   const one = running[world.below(running.length)];
@@ -84,7 +84,7 @@ const FENCES = ['mark', 'broker'] as const;
 const WAYS = (['poll', 'wal'] as const).flatMap((mode) => FENCES.map((fence) => ({ mode, fence })));
 
 describe.each(WAYS)('relays in $mode mode with fence=$fence that share an outbox under faults', (way) => {
-  it('publish each row at least once, in the order of its key, and mark it after its acknowledgement', async () => {
+  it('relays publish each row at least once, in the order of its key, and mark it after its acknowledgement', async () => {
     for (const seed of SEEDS)
       expect({ seed, violations: await violationsOf(seed, way.mode, way.fence) }).toEqual({
         seed,
@@ -94,7 +94,7 @@ describe.each(WAYS)('relays in $mode mode with fence=$fence that share an outbox
 });
 
 describe('a relay that follows the log', () => {
-  it('a relay in wal mode keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
+  it('a relay in wal mode keeps a key in order if the broker accepts no row for a while, then some, then all', async () => {
     for (const seed of SEEDS) {
       const world = new RelayWorld(seed, { mode: 'wal' });
       const { clock } = world;
@@ -110,7 +110,7 @@ describe('a relay that follows the log', () => {
     }
   });
 
-  it('a relay in wal mode knows of the rows that the silent owner before it parked while it took over', async () => {
+  it('a relay in wal mode finds the rows that the silent previous owner parked during the takeover', async () => {
     for (const seed of SEEDS) {
       const world = new RelayWorld(seed, { mode: 'wal' });
       const { clock } = world;
@@ -130,7 +130,7 @@ describe('a relay that follows the log', () => {
     }
   });
 
-  it('a relay in wal mode keeps a key in order beside late notes of a relay of an earlier release, which claims nothing', async () => {
+  it('a relay in wal mode keeps a key in order despite late notes of a relay of an earlier release, which claims no slot', async () => {
     for (const seed of SEEDS) {
       const world = new RelayWorld(seed, { mode: 'wal' });
       const { clock, database } = world;
@@ -140,7 +140,8 @@ describe('a relay that follows the log', () => {
       world.write(8, 20, 300);
       for (let note = 0; note < 6; note++) {
         await clock.advance(world.below(1500));
-        // Its stream was ended, so it knows of no later position than that of the slot.
+        // The stream of the earlier release has ended, so it knows no later position than that of
+        // the slot.
         database.noteUnclaimed(database.slot.confirmed);
       }
       await world.settle();
@@ -148,7 +149,7 @@ describe('a relay that follows the log', () => {
     }
   });
 
-  it('a relay in wal mode notes its parked rows again before its next stream begins, where the note was wiped', async () => {
+  it('a relay in wal mode records its parked rows again before its next stream begins, if the record was erased', async () => {
     const world = new RelayWorld(FIRST, { mode: 'wal' });
     const { clock, database } = world;
     await clock.run(world.start());
@@ -179,7 +180,7 @@ describe('a relay that polls', () => {
     await world.settle();
   });
 
-  it('a relay in poll mode asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
+  it('a relay in poll mode retries the mark of an acknowledged row that is missing from the table for half a minute, and not longer', async () => {
     const world = new RelayWorld(FIRST, { mode: 'poll' });
     const { metrics } = await world.clock.run(world.start());
     const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
@@ -205,8 +206,8 @@ describe('a relay that polls', () => {
     };
     await world.clock.until('both with a share', () => shards() === 2);
     first.process.stop();
-    // Its last renewal may be a third of a lease old, and the other relay sends a heartbeat every
-    // third.
+    // The last renewal of the stopped relay may be a third of a lease old, and the other relay
+    // sends a heartbeat every third of a lease.
     await world.clock.advance((LEASE_MS * 2) / 3 - 100);
     expect(shards()).toBe(2);
     await world.clock.advance((LEASE_MS * 2) / 3 + 200);

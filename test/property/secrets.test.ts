@@ -1,5 +1,5 @@
 /** No part of a secret is ever written: not at the start, in an error, in -help or in a log,
- *  whatever characters it has and however the setting that holds it is spoilt. */
+ *  whatever characters it contains and however the setting that contains it is malformed. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,9 +17,9 @@ import { fakeWorld, start } from '../unit/shell/fake-world.ts';
 const dir = mkdtempSync(join(tmpdir(), 'secrets-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 
-/** Eight characters or more that stand in no text by chance. */
+/** Texts of eight or more characters that occur in no output by chance. */
 const part = fc.stringMatching(/^zq[0-9][a-z0-9]{5,12}$/);
-/** Parts with what shells, URLs, lists and JSON read as something else between them. */
+/** Parts joined by characters that have a meaning in shells, URLs, lists and JSON. */
 const secret = fc
   .array(
     fc.tuple(
@@ -34,8 +34,8 @@ const secret = fc
   .map((pairs) => ({ text: pairs.flat().join(''), parts: pairs.map(([one]) => one) }));
 type Secret = { readonly text: string; readonly parts: readonly string[] };
 
-/** @param thrown by the command, with the secret in its text where the command could not know
- *  better */
+/** Command of the tests.
+ *  @param work may throw errors that contain the secret where the command cannot know it */
 const probe = (work: () => Promise<number> = () => Promise.resolve(0)): Command =>
   defineCommand({
     name: 'probe',
@@ -53,7 +53,7 @@ const probe = (work: () => Promise<number> = () => Promise.resolve(0)): Command 
     },
   }) as unknown as Command;
 
-/** Everything a run writes. */
+/** Everything that a run writes. */
 async function written(
   argv: readonly string[],
   command = probe(),
@@ -92,9 +92,9 @@ describe('secrets', () => {
     await always(({ text }) => written([], probe(), { MILLRACE_BROKER_PROPERTY: `ssl.key.pem=${text}` }));
   });
 
-  it('a secret is not written where the setting that holds it cannot be parsed', async () => {
+  it('a secret is not written if the setting that contains it cannot be parsed', async () => {
     await always(({ text }) => written([`-broker-property=${text}`, '-broker-property=.']));
-    // Blanks that were not quoted make words, and words that begin with a dash make flags.
+    // Unquoted blanks separate words, and words that begin with a dash are flags.
     await always(({ text }) => written(['-broker-property', ...`sasl.password=${text}`.split(' '), 'zq']));
     await always(({ text, parts }) => written([`-postgres=${text}`, `-${parts[0]}`]));
     await always(({ text }) => written([`-postgre:${text}`]));
@@ -109,7 +109,7 @@ describe('secrets', () => {
     await always(({ text }) => written([`-postgres=${text}`, '-help']), 10);
   });
 
-  it('a secret is not written where a library quotes it in an error or a stack, whole, escaped or cut off', async () => {
+  it('a secret is not written if a library quotes it in an error or a stack, completely, escaped or truncated', async () => {
     const quoted = (text: string) =>
       probe(() => Promise.reject(new Error(`refused: "${text}" at ${JSON.stringify(text)}`)));
     await always(({ text }) => written([`-broker-property=sasl.password=${text}`], quoted(text)));
@@ -131,7 +131,7 @@ describe('secrets', () => {
     expect(seen).toContain('error: database "no_such_database" at db.internal does not exist for ***');
   });
 
-  it('the parts that read a database address hide its password, however the password spoils the address', async () => {
+  it('the parts that read a database address hide its password, even if the password makes the address invalid', async () => {
     await always(({ text }) => {
       const url = `postgres://me:${text}@127.0.0.1:1/shop`;
       try {

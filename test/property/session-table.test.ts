@@ -1,5 +1,5 @@
-/** The table of open sessions against a list of intervals for each key: the same sessions fire,
- *  once each and not late. */
+/** Compares the table of open sessions with a list of intervals for each key: the same sessions
+ *  fire, once each and not late. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SessionTable } from '../../src/addon/reference/session/table.ts';
@@ -86,7 +86,7 @@ const steps = fc.array(
   fc.record({
     key: fc.oneof(fc.bigInt({ min: 0n, max: 3n }), fc.constantFrom(2n ** 64n - 1n, 2n ** 32n)),
     value: fc.oneof(fc.bigInt({ min: -9n, max: 9n }), fc.constantFrom(-I64, I64 - 1n)),
-    /** Time of the event ahead of the watermark. */
+    /** Distance of the event ahead of the watermark. */
     ahead: fc.bigInt({ min: 0n, max: 60n }),
     /** Rise of the watermark after the event. */
     rise: fc.oneof(
@@ -99,7 +99,7 @@ const steps = fc.array(
 );
 
 describe('table of open sessions', () => {
-  it('the session table holds and fires what a list of intervals does, with saves and loads in between', () => {
+  it('the session table contains and fires the same sessions as a list of intervals, with saves and loads in between', () => {
     const gaps = fc.constantFrom(1, 2, 5, 8, 16, 17);
     const bases = fc.constantFrom(0n, -40n, 1_750_000_000_000n, 2n ** 51n);
     fc.assert(
@@ -133,7 +133,7 @@ describe('table of open sessions', () => {
     );
   });
 
-  it('the session table holds many keys while it grows, and finds each of them', () => {
+  it('the session table finds each of many keys while it grows', () => {
     const gapMs = 1000;
     const table = new SessionTable(gapMs);
     const keys = 5000;

@@ -1,5 +1,5 @@
-/** The recount of a soak beside the oracle: the same verdicts and totals of every window from the
- *  same stream. */
+/** Compares the recount of a soak with the oracle: the same verdicts and totals of every window
+ *  from the same stream. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { noTotals, recount, type WindowTotals } from '../../bench/engine/recount.ts';

@@ -1,10 +1,10 @@
-/** The decoder and the frame reader against an encoder written from the documentation. Messages are
- *  decoded as they were encoded, at any split. No bytes make the readers read beyond their message,
- *  take memory, or throw another error than their own. */
+/** Compares the decoder and the frame reader with an encoder written from the documentation.
+ *  Messages are decoded as they were encoded, at any split. For any bytes, the readers stay inside
+ *  their message, allocate no excess memory, and throw only their own errors. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { FrameReader } from '../../src/io/postgres/replication/frames.ts';
+import { ReplicationFrameReader } from '../../src/io/postgres/replication/frames.ts';
 import { PgOutputDecoder, type PgOutputMessage } from '../../src/outbox/relay/wal/pgoutput.ts';
 import * as wire from './wal-encode.ts';
 
@@ -23,7 +23,7 @@ const rowOf = (columns: readonly wire.WireColumn[]): fc.Arbitrary<wire.WireCell[
   fc.array(cell, { minLength: columns.length, maxLength: columns.length });
 
 const decode = (decoder: PgOutputDecoder, message: Buffer): PgOutputMessage => {
-  // The message lies between other bytes, which must not matter.
+  // The bytes around the message must not matter.
   const around = Buffer.concat([Buffer.from([0x49, 0xff]), message, Buffer.from([0xff, 0x49])]);
   return decoder.decode(around, 2, 2 + message.length);
 };
@@ -96,7 +96,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('the decoder reads rows of any table, cells of every kind, in streamed blocks and outside', () => {
+  it('the decoder reads rows of any table, cells of every kind, inside and outside of streamed blocks', () => {
     const scene = table.chain((one) =>
       fc.record({
         one: fc.constant(one),
@@ -146,7 +146,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('the decoder answers cut, overlong and random bytes with its error or a message', () => {
+  it('the decoder returns its error or a message for cut, overlong and random bytes', () => {
     const whole = [
       wire.relation(5, 'public', 'outbox', [{ name: 'id', typeOid: 20, isKey: true }]),
       wire.insert(5, [{ kind: 'b', bytes: new Uint8Array(8) }]),
@@ -188,7 +188,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('the decoder names the bytes that it cannot read, and a relation that was never described', () => {
+  it('the decoder reports the bytes that it cannot read, and a relation that was never described', () => {
     const unknown = wire.insert(77, []);
     expect(() => new PgOutputDecoder().decode(unknown, 0, unknown.length)).toThrow(
       /relation 77 was never described/,
@@ -199,16 +199,16 @@ describe('pgoutput decoder', () => {
   });
 });
 
-interface Heard {
+interface Received {
   readonly messages: string[];
   readonly keepalives: Array<readonly [bigint, boolean]>;
   readonly oversize: number[];
   readonly plain: Array<readonly [string, string]>;
 }
 
-function hear(chunks: readonly Buffer[], messageBytesMax = 1 << 16): Heard {
-  const heard: Heard = { messages: [], keepalives: [], oversize: [], plain: [] };
-  const reader = new FrameReader({
+function receive(chunks: readonly Buffer[], messageBytesMax = 1 << 16): Received {
+  const heard: Received = { messages: [], keepalives: [], oversize: [], plain: [] };
+  const reader = new ReplicationFrameReader({
     messageBytesMax,
     onMessage: (chunk, start, end) => heard.messages.push(chunk.toString('hex', start, end)),
     onKeepalive: (walEnd, replyWanted) => heard.keepalives.push([walEnd, replyWanted]),
@@ -238,14 +238,14 @@ describe('frame reader', () => {
     fc.assert(
       fc.property(fc.array(one, { maxLength: 12 }), fc.array(fc.nat(), { maxLength: 12 }), (frames, cuts) => {
         const whole = Buffer.concat(frames);
-        const heard = hear([whole]);
+        const heard = receive([whole]);
         expect(heard.messages.length + heard.keepalives.length + heard.plain.length).toBe(frames.length);
-        expect(hear(split(whole, cuts))).toEqual(heard);
+        expect(receive(split(whole, cuts))).toEqual(heard);
       }),
     );
   });
 
-  it('the frame reader drops a message above the limit while it arrives, and delivers what follows', () => {
+  it('the frame reader discards a message above the limit while it arrives, and delivers the next ones', () => {
     const big = wire.xlogData(1n, new Uint8Array(5000));
     const whole = Buffer.concat([wire.keepalive(7n, true), big, wire.keepalive(8n, false)]);
     for (const chunks of [
@@ -253,7 +253,7 @@ describe('frame reader', () => {
       split(whole, [3, 30, 31, 100, 2000, 5040]),
       [...whole].map((byte) => Buffer.from([byte])),
     ]) {
-      const heard = hear(chunks, 1000);
+      const heard = receive(chunks, 1000);
       expect(heard.keepalives).toEqual([
         [7n, true],
         [8n, false],
@@ -267,19 +267,19 @@ describe('frame reader', () => {
     const length = (type: string, bytesLong: number): Buffer =>
       new wire.Bytes().letter(type).u32(bytesLong).done();
     for (const bad of [length('d', 3), length('d', 0), length('E', 0x7fff_ffff), length('Z', 2 ** 20 + 1)])
-      expect(failure(() => hear([bad]))).toBe('replication_protocol');
+      expect(failure(() => receive([bad]))).toBe('replication_protocol');
     for (const bad of [
       wire.frame('d', Buffer.from('x')),
       wire.frame('d', Buffer.alloc(0)),
       wire.frame('d', Buffer.from('w123')),
     ])
-      expect(failure(() => hear([bad]))).toBe('replication_protocol');
+      expect(failure(() => receive([bad]))).toBe('replication_protocol');
   });
 
-  it('the frame reader answers any bytes with its one error or nothing', () => {
+  it('the frame reader throws its own error or nothing for any bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (noise) => {
-        expect(['decoded', 'replication_protocol']).toContain(failure(() => hear([Buffer.from(noise)])));
+        expect(['decoded', 'replication_protocol']).toContain(failure(() => receive([Buffer.from(noise)])));
       }),
       { numRuns: 500 },
     );

@@ -1,4 +1,5 @@
-/** The binding against every argument a caller can get wrong. A kernel must see none of them. */
+/** Calls the addon functions with every argument that a caller can get wrong. No kernel may see a
+ *  wrong argument. */
 import { describe, expect, it } from 'vitest';
 import { loadKernels } from '../../src/addon/load.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -11,8 +12,7 @@ const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };
 const NAMES = Object.keys(VALID);
 const call = (name: string, args: readonly unknown[]): unknown => (raw[name] as RawFunction)(...args);
 
-/** Values of every kind; none of them is a valid argument where a batch or a typed array is asked.
- */
+/** Values of every kind; none is valid where a batch or a typed array is expected. */
 const FOREIGN: ReadonlyArray<readonly [string, unknown]> = [
   ['undefined', undefined],
   ['a string', 'batch'],
@@ -65,7 +65,7 @@ describe.each(NAMES)('%s', (name) => {
     for (let place = 0; place < valid().length; place++) {
       for (const [kind, value] of [...FOREIGN, ...OTHER_VIEWS.map((view) => [view.constructor.name, view])]) {
         const args = valid();
-        // Any view may stand for a batch; that its bytes are none is another error.
+        // Any view may be a batch; bytes that are no batch are another error.
         const batch = args[place] instanceof Uint8Array && !(name === 'writeFrames' && place === 0);
         if (ArrayBuffer.isView(value) && batch) continue;
         args[place] = value;

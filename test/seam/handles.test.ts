@@ -1,5 +1,5 @@
-/** Handles: tagged, closed once or more often, dead afterwards, and closed by the collector when
- *  forgotten. */
+/** Handles are type-tagged, may be closed more than once, are unusable after that, and are closed
+ *  by the garbage collector when unreachable. */
 import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -24,15 +24,15 @@ const gc = runInNewContext('gc') as () => void;
 describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   it('an addon handle can be closed twice and is unusable afterwards', async () => {
     const handle = open();
-    // Of a call that is under way when its handle closes, no more is asked than an end.
-    const underWay = Promise.resolve(f(use)(handle)).then(
+    // A call in flight when its handle closes must only end; its result may be either.
+    const inFlight = Promise.resolve(f(use)(handle)).then(
       () => undefined,
       (error: Error & { code?: string }) => expect(error.code).toBe('closed'),
     );
     expect(f(close)(handle)).toBeUndefined();
     expect(f(close)(handle)).toBeUndefined();
     expect(thrownBy(() => f(use)(handle))).toEqual(CLOSED);
-    await underWay;
+    await inFlight;
   });
 
   it('an addon function refuses a handle of another kind and every imitation of a handle', () => {
@@ -62,11 +62,11 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
     f(close === 'brokerProducerClose' ? 'brokerConsumerClose' : 'brokerProducerClose')(other);
   });
 
-  it('the garbage collector closes a forgotten handle', async () => {
+  it('the garbage collector closes an unreachable handle', async () => {
     const threads = (): number => readdirSync('/proc/self/task').length;
     f(close)(open());
-    // Threads of the handles of other tests end first: the count is the least of a hundred
-    // collections.
+    // Threads of the handles of other tests end first: the baseline is the least of a hundred
+    // counts, each after a collection.
     let before = threads();
     for (let i = 0; i < 100; i++) {
       gc();
@@ -96,7 +96,7 @@ it('a closed consumer releases its rebalance function and everything the functio
       f('brokerConsumerClose')(f('brokerConsumerOpen')(['group.id', 'seam'], onRebalance));
     }
   })();
-  // The last one may still lie on a stack.
+  // The last function may still be referenced from the stack.
   await until('a collection of the functions', () => {
     gc();
     return collected >= 19;

@@ -1,4 +1,4 @@
-/** The raw addon and valid arguments for every kernel function, for tests that spoil them. */
+/** The raw addon, and valid arguments for every kernel function, for tests that corrupt them. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -9,7 +9,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 
 export const addonPath = findAddon() ?? '';
 
-/** Folder of the headers of the running Node. */
+/** Folder of the headers of the running Node.js. */
 export function includeFolder(): string {
   const beside = join(dirname(dirname(process.execPath)), 'include', 'node');
   const given = process.env['npm_config_nodedir'];
@@ -18,7 +18,7 @@ export function includeFolder(): string {
   ) as string;
 }
 
-/** The addon as JavaScript sees it: functions that take anything. */
+/** Addon function as JavaScript sees it: it accepts any arguments. */
 export type RawFunction = (...args: readonly unknown[]) => unknown;
 export const raw = createRequire(import.meta.url)(addonPath) as Record<string, RawFunction>;
 
@@ -30,7 +30,7 @@ export function records(rows = 4, shared = false): RecordBatch {
 
 const bytes = (batch: { readonly buffer: ArrayBufferLike }): Uint8Array => new Uint8Array(batch.buffer);
 
-/** Fresh valid arguments of each kernel function, batches as views of all their bytes. */
+/** New valid arguments of each kernel function; a batch is a view of all its bytes. */
 export const VALID: Readonly<Record<string, (shared?: boolean) => unknown[]>> = {
   shardOf: (shared) => [bytes(EventBatch.create(4, shared)), 3, new Int32Array(4)],
   decodeEvents: (shared) => [bytes(records(4, shared)), bytes(EventBatch.create(4, shared))],
@@ -51,7 +51,7 @@ export interface Thrown {
   readonly code: string | undefined;
 }
 
-/** What a call throws, or null. */
+/** Returns the error that a call throws, or null. */
 export function thrownBy(call: () => unknown): Thrown | null {
   try {
     call();

@@ -1,5 +1,5 @@
-/** The state addon at its seam: what it shows, what it refuses, and threads that end in the middle
- *  of its work. */
+/** The state addon at its boundary: its exports, the arguments that it refuses, and threads that
+ *  end in the middle of its work. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findStateAddon, loadStateAddon } from '../../src/addon/state.ts';
 import { STATE_ABI } from '../../src/addon/state-functions.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { until } from '../wait.ts';
 import { addonPath, type RawFunction, thrownBy } from './kit.ts';
 
@@ -19,7 +19,7 @@ const raw = createRequire(import.meta.url)(path) as Record<string, RawFunction>;
 const root = mkdtempSync(join(tmpdir(), 'kv-seam-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 let count = 0;
-const fresh = (): string => {
+const newFolder = (): string => {
   const folder = join(root, `store-${count++}`);
   mkdirSync(folder);
   return folder;
@@ -96,12 +96,12 @@ describe('state addon calls', () => {
   );
 
   it("hostile arguments behind an open store's handle throw coded errors, and the store continues to work", async () => {
-    const store = open(fresh());
+    const store = open(newFolder());
     expect(REFUSED).toContain(thrownBy(() => raw['stateFlush']?.(store))?.code);
     expect(await raw['stateStart']?.(store)).toEqual([null, null]);
     for (const [name, call] of functions) {
       if (name === 'stateClose') continue;
-      // A short text is a path where one is asked for.
+      // stateCheckpoint accepts a short text as a path.
       for (const value of HOSTILE.filter((one) => name !== 'stateCheckpoint' || one !== 'x'))
         for (let length = 2; length <= 13; length++)
           expect(REFUSED, name).toContain(
@@ -116,7 +116,7 @@ describe('state addon calls', () => {
   });
 
   it('the state addon stays inside a buffer that another thread changes concurrently', async () => {
-    const store = open(fresh());
+    const store = open(newFolder());
     await raw['stateStart']?.(store);
     const shared = new SharedArrayBuffer(4096);
     const bytes = new Uint8Array(shared, 0, 2048);
@@ -136,8 +136,8 @@ describe('state addon calls', () => {
 });
 
 describe('thread with open stores', () => {
-  /** Without the library's own pool: which of its threads there are by now depends on how far the
-   *  worker got. */
+  /** Number of threads without those of the store's own pool. How many of these run depends on how
+   *  far the worker got. */
   const threads = (): number =>
     readdirSync('/proc/self/task').filter((id) => {
       try {
@@ -147,9 +147,9 @@ describe('thread with open stores', () => {
       }
     }).length;
 
-  /** A worker that is ended in the middle, and then its folder, opened again. */
-  async function round(how: 'terminated' | 'left'): Promise<void> {
-    const folder = fresh();
+  /** Ends a worker in the middle of its work and then reopens its folder. */
+  async function endWorker(how: 'terminated' | 'left'): Promise<void> {
+    const folder = newFolder();
     const worker = new Worker(fileURLToPath(new URL('./kv.worker.mjs', import.meta.url)), {
       workerData: { path, folder, exits: how === 'left' },
     });
@@ -168,10 +168,10 @@ describe('thread with open stores', () => {
   it.each(['terminated', 'left'] as const)(
     'a thread with open stores that is %s in the middle releases its threads and its folder',
     async (how) => {
-      // The library keeps a pool of its own from the first work on.
-      await round(how);
+      // The store starts a thread pool of its own at the first use and keeps it.
+      await endWorker(how);
       const before = threads();
-      for (let i = 0; i < 3; i++) await round(how);
+      for (let i = 0; i < 3; i++) await endWorker(how);
       await until('no thread of an ended worker', () => threads() <= before);
     },
   );

@@ -1,4 +1,4 @@
-// A worker that leaves a store open, with calls of every kind under way.
+// Worker that leaves a store open, with calls of every kind in flight.
 import { mkdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// Runs the seam's calls over and over in a process of its own and says how much memory is left
-// over, as JSON:
+// Repeats calls of the addon in its own process and prints, as JSON, how much memory stays
+// allocated:
 //   node --expose-gc leak.mjs ADDON CASE CYCLES
 import { createRequire } from 'node:module';
 
@@ -80,8 +80,8 @@ const CASES = {
 
 async function run(count) {
   for (let i = 0; i < count; i++) {
-    const underWay = CASES[name](i);
-    if (underWay !== undefined) await underWay;
+    const pending = CASES[name](i);
+    if (pending !== undefined) await pending;
     if (i % 200 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   for (let i = 0; i < 5; i++) {

@@ -1,10 +1,10 @@
-/** Memory after many cycles of calls, errors and handles, each in a process of its own. */
+/** Memory after many cycles of calls, errors and handles, each case in its own process. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 import { addonPath } from './kit.ts';
 
-/** What the allocators may keep; a leak of 1 KiB a cycle would exceed it. */
+/** Memory that the allocators may keep. A leak of 1 KiB per cycle would exceed it. */
 const GROWN_BYTES_MAX = 8 << 20;
 
 it.each([
@@ -14,7 +14,7 @@ it.each([
   ['windows', 10_000],
 ] as const)('the %s leave no memory behind after %i cycles', (name, cycles) => {
   const script = fileURLToPath(new URL('./leak.mjs', import.meta.url));
-  // What an allocator keeps varies from run to run; a leak is in each of them.
+  // The memory that an allocator keeps varies from run to run; a leak appears in every run.
   let grown = Number.POSITIVE_INFINITY;
   for (let tries = 0; tries < 3 && grown >= GROWN_BYTES_MAX; tries++) {
     const run = spawnSync(process.execPath, ['--expose-gc', script, addonPath, name, String(cycles)], {

@@ -1,5 +1,5 @@
-/** How the addon is found and loaded, which addons are refused, and that MILLRACE_NATIVE=off never
- *  loads it. */
+/** Tests how the addon is found and loaded, which addons are refused, and that MILLRACE_NATIVE=off
+ *  never loads it. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,22 +9,22 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/addon/load.ts';
 import { ADDON_ABI } from '../../src/addon/raw.ts';
 import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { addonPath, includeFolder, raw } from './kit.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'millrace-seam-'));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
-function buildStranger(name: string, defines: readonly string[]): string {
+function buildTestAddon(name: string, defines: readonly string[]): string {
   const path = join(scratch, `${name}.node`);
   const args = ['-shared', '-fPIC', '-x', 'c', `-I${includeFolder()}`, '-DNAPI_VERSION=9', ...defines];
-  const source = join(projectRoot, 'test', 'seam', 'stranger.c');
+  const source = join(projectRoot, 'test', 'seam', 'foreign.c');
   const built = spawnSync(process.env['CXX'] ?? 'c++', [...args, source, '-o', path], { encoding: 'utf8' });
   expect(built.stderr).toBe('');
   return path;
 }
 
-/** What a tool of the compiler's says of the addon. */
+/** Output of a binutils tool about the addon. */
 const inspect = (tool: string, ...args: readonly string[]): string =>
   spawnSync(tool, [...args, addonPath], { encoding: 'utf8' }).stdout;
 
@@ -70,7 +70,7 @@ describe('addon loading', () => {
     ['another ABI', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI + 1}`]],
     ['no identity', []],
   ])('the loader refuses an addon with %s, and the message states what to do', (name, defines) => {
-    const path = buildStranger(name.replaceAll(' ', '-'), defines);
+    const path = buildTestAddon(name.replaceAll(' ', '-'), defines);
     expect(() => loadAddon(path)).toThrow(code('addon_mismatch'));
     expect(() => loadAddon(path)).toThrow(
       expect.objectContaining({ next: expect.stringContaining('build:native') }),
@@ -78,7 +78,7 @@ describe('addon loading', () => {
   });
 
   it('the loader accepts the test addon with the right identity, so the refusals have the stated reason', () => {
-    const path = buildStranger('twin', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI}`]);
+    const path = buildTestAddon('same-identity', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI}`]);
     expect(loadAddon(path).layoutFingerprint).toBe(LAYOUT_FINGERPRINT);
   });
 
@@ -104,7 +104,8 @@ describe('addon loading', () => {
     mkdirSync(dirname(installed), { recursive: true });
     cpSync(addonPath, installed);
     expect(findAddon(root)).toBe(installed);
-    // With builds for two C libraries, the one of this process.
+    // With builds for two C libraries, the loader chooses the build for the library of this
+    // process.
     const machine = `${process.platform}-${process.arch}`;
     for (const libc of ['aaa', 'musl', 'zzz']) {
       const other = join(root, 'prebuilds', `${machine}-${libc}`, 'millrace.node');
@@ -139,7 +140,7 @@ interface Ran {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
-  /** Addons and client libraries that were mapped at the end. */
+  /** Addons and client libraries that were mapped when the process ended. */
   readonly mapped: readonly string[];
 }
 
@@ -175,7 +176,7 @@ describe('addon in a process', () => {
     }
   });
 
-  /** The built project in another folder, without an addon. */
+  /** Copies the built project to another folder, without an addon. */
   function withoutAddon(): string {
     const root = mkdtempSync(join(scratch, 'project-'));
     for (const part of ['bin', join('dist', 'src'), 'package.json'])

@@ -1,5 +1,5 @@
-// Preloaded into a process: says on stderr, when it ends, which addons and client libraries it had
-// mapped.
+// Preloaded into a process: when the process ends, prints on stderr the addons and client libraries
+// that it had mapped.
 const { readFileSync, writeSync } = require('node:fs');
 process.on('exit', () => {
   const mapped = readFileSync('/proc/self/maps', 'utf8')

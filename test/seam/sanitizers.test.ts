@@ -1,11 +1,11 @@
-/** The kernels as a plain program under AddressSanitizer and UndefinedBehaviorSanitizer: unit
- *  checks, every corpus, and mutations of it. Objects are cached, so only a changed kernel costs a
- *  compile. */
+/** Runs the kernels as a plain program under AddressSanitizer and UndefinedBehaviorSanitizer: unit
+ *  checks, every corpus, and mutations of each corpus. Objects are cached, so only a changed kernel
+ *  is compiled. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 
 it('the sanitizers find no error in any kernel', () => {
   const run = spawnSync(process.execPath, ['tools/native-test.mjs', '-runs=20000'], {
@@ -21,5 +21,5 @@ it('the sanitizers find no error in any kernel', () => {
     expect(run.stdout).toContain(`${name}_fuzz inputs=${files} mutations=20000\n`);
   }
   expect(run.stdout).toMatch(/^kernels_test checks=\d+$/m);
-  expect(run.stdout).toContain('kernels_test sanitizers=awake\n');
+  expect(run.stdout).toContain('kernels_test sanitizers=active\n');
 });

@@ -1,7 +1,6 @@
-// An addon around the project's argument checks in a runtime whose Node-API
-// does not know a kind of typed array: every typed array is of that kind. It is
-// compiled with native/binding/args.cc, whose calls of napi_get_typedarray_info
-// come here.
+// The argument checks of the addon in a runtime whose Node-API does not know a
+// kind of typed array: every typed array is of that kind. It is compiled with
+// native/binding/args.cc, whose calls of napi_get_typedarray_info come here.
 #include "binding/args.h"
 
 #undef napi_get_typedarray_info

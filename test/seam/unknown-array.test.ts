@@ -1,12 +1,12 @@
-/** Typed arrays of a kind that the runtime's Node-API does not know, such as a Float16Array in some
- *  versions. */
+/** Typed arrays of a kind that the Node-API of the running Node.js does not know, such as
+ *  Float16Array in some versions. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { projectRoot } from '../house/root.ts';
+import { projectRoot } from '../repository/root.ts';
 import { includeFolder, type RawFunction, thrownBy } from './kit.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'millrace-array-'));

@@ -1,4 +1,4 @@
-/** The window functions of the addon against arguments and moments that a caller can get wrong. */
+/** Calls the window functions of the addon with wrong arguments and at wrong times. */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
@@ -14,11 +14,11 @@ const CLOSED = { name: 'Error', code: 'closed' };
 const NOT_READY = { name: 'Error', code: 'out_of_range' };
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
-/** Enough that their sort outlasts a collection. */
+/** Enough rows that their sort takes longer than a collection. */
 const ROWS = 400_000;
 const page = (): ArrayBuffer => new ArrayBuffer(128);
 
-/** Valid arguments behind the handle. */
+/** Valid arguments after the handle. */
 const STATE: Readonly<Record<string, readonly unknown[]>> = {
   windowAccumulate: [EventBatch.create(1).buffer, AdmittedBatch.create(1).buffer],
   windowDeltaBytesMax: [],
@@ -79,7 +79,7 @@ describe('window state, session state and sorted run', () => {
       expect(thrownBy(() => f(name)())).toEqual(WRONG_TYPE);
       expect(thrownBy(() => f(name)(mine, ...rest, 1))).toEqual(WRONG_TYPE);
       rest.forEach((valid, place) => {
-        // A cover may be left out, by null.
+        // The cover is optional: it may be null.
         const isCover = place === 2 && name.endsWith('ApplyDeltas');
         for (const foreign of [
           undefined,
@@ -147,9 +147,9 @@ describe('window state, session state and sorted run', () => {
     expect(thrownBy(() => f('windowRunRead')(one, 0, page()))).toEqual(CLOSED);
 
     const two = f('windowSeal')(state, 0);
-    const underWay = f('windowRunSort')(two) as Promise<void>;
+    const inFlight = f('windowRunSort')(two) as Promise<void>;
     f('windowRunClose')(two);
-    await expect(underWay).rejects.toMatchObject({ code: 'closed' });
+    await expect(inFlight).rejects.toMatchObject({ code: 'closed' });
   });
 
   it('a sort in flight keeps its run alive when all other references are gone', async () => {
@@ -199,17 +199,17 @@ describe('window state, session state and sorted run', () => {
   });
 });
 
-/** Arguments around those that both have. */
+/** Arguments before and after those that both functions share. */
 const MERGES = [
   ['windowMerge', [], []],
   ['sessionMerge', [10], [page()]],
 ] as const;
 
-describe.each(MERGES)('%s', (name, before, behind) => {
+describe.each(MERGES)('%s', (name, before, after) => {
   const call = (pages: unknown, cursors: unknown, into: unknown): unknown =>
-    f(name)(...before, pages, cursors, ...behind, into);
+    f(name)(...before, pages, cursors, ...after, into);
 
-  it('a merge refuses what is no list of pages, and memory that is shifted', () => {
+  it('a merge refuses anything but a list of pages, and misaligned memory', () => {
     const cursors = Uint32Array.of(0, 1, 1);
     for (const pages of [undefined, null, {}, 'pages', new Uint8Array(64), [1], [null], [[]]])
       expect(thrownBy(() => call(pages, cursors, page()))).toEqual(WRONG_TYPE);
@@ -222,13 +222,13 @@ describe.each(MERGES)('%s', (name, before, behind) => {
     expect(thrownBy(() => call(new Array(1025).fill(page()), new Uint32Array(4000), page()))?.code).toBe(
       'out_of_range',
     );
-    expect(thrownBy(() => f(name)(...before, [], cursors, ...behind))).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => f(name)(...before, [], cursors, ...after))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => call([], 'cursors', page()))).toEqual(WRONG_TYPE);
   });
 });
 
 describe('sessionMerge', () => {
-  it('sessionMerge refuses an invalid gap and a row without room', () => {
+  it('sessionMerge refuses an invalid gap and a page without room for a row', () => {
     const merge = (gapMs: unknown, open: unknown): unknown =>
       f('sessionMerge')(gapMs, [], new Uint32Array(0), open, page());
     expect(merge(1, page())).toBe(0);

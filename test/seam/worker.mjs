@@ -1,6 +1,6 @@
-// A worker that uses the raw addon, or works against it (`scribble` writes over a shared batch):
+// Worker that uses the raw addon, or works against it (`scribble` overwrites a shared batch).
 // `once` answers and ends, `forever` works until it is terminated, `forget` opens handles and is
-// terminated with a call of each under way, `fall` opens handles and ends by itself.
+// terminated with a call of each in flight, `fall` opens handles and ends by itself.
 import { createRequire } from 'node:module';
 import { parentPort, workerData } from 'node:worker_threads';
 
@@ -30,7 +30,7 @@ if (mode === 'once') {
   parentPort.postMessage('scribbling');
   const lies = [0, 1, 5, 256, 0x7fffffff, 0x80000000, 0xffffff00, 0xffffffff];
   for (let i = 1; ; i = (Math.imul(i, 1_664_525) + 1_013_904_223) >>> 0) {
-    // Magic and layout id stay, or nothing would get past the door.
+    // Magic and layout id stay valid, or the check of the header would refuse every batch.
     words[2 + ((i >>> 8) % (words.length - 2))] = lies[i >>> 29];
     words[2] = i & 64 ? workerData.rows : lies[i >>> 29];
     words[3] = workerData.rows;

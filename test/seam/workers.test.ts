@@ -1,5 +1,5 @@
-/** The addon in several threads of one process: loaded concurrently, used concurrently, terminated
- *  in the middle. */
+/** The addon in several threads of one process: loaded concurrently, used concurrently, and
+ *  terminated in the middle of its work. */
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
@@ -40,7 +40,7 @@ const message = (worker: Worker): Promise<unknown> =>
   });
 const exit = (worker: Worker): Promise<number> => new Promise((resolve) => void worker.once('exit', resolve));
 
-/** What this thread computes from the same batch. */
+/** Result that this thread computes from the same batch. */
 function expected() {
   const kernels = loadKernels('native');
   const events = EventBatch.create(ROWS);
@@ -90,14 +90,14 @@ describe('addon in several threads', () => {
     const answers = new Set<string>();
     for (let i = 0; i < 30_000 || (answers.size < 2 && i < 3_000_000); i++)
       answers.add(thrownBy(calls[i % 3] as () => unknown)?.code ?? 'done');
-    // Both happened, so the two threads did meet.
+    // Both outcomes occurred, so the two threads did overlap.
     expect([...answers].sort()).toEqual(['done', 'layout_mismatch']);
   });
 
   it.each(['forget', 'fall'] as const)(
     'a thread that ends without closing its handles (%s) closes them and stops their threads',
     async (mode) => {
-      // What the first client starts for good is there before the count.
+      // The first client starts threads that stay; the count must include them.
       const first = start('fall');
       await message(first);
       await first.terminate();

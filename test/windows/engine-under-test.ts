@@ -1,10 +1,8 @@
-/** What the proofs ask of an engine, and how they run it: a stream in batches, with checkpoints,
- *  crashes and restores at any number of shards, into a sink that keeps the last value of every
- *  key.
+/** Interface of an engine under test, and the runner of the proofs: it feeds a stream in batches,
+ *  with checkpoints, crashes and restores at any number of shards, into a sink that keeps the last
+ *  value of every key.
  *
- *  An engine takes part by an adapter that implements `EngineUnderTest`; every proof then covers
- *  it.
- */
+ *  To have every proof cover an engine, write an adapter that implements `EngineUnderTest`. */
 import fc from 'fast-check';
 import { countersText, differenceText, rowText } from '../../bench/peers/oracle/difference.ts';
 import { digestOf } from '../../bench/peers/oracle/digest.ts';
@@ -12,62 +10,65 @@ import type { LogEntry, OracleRow, OracleRules, PartitionCounters } from '../../
 import { type Oracle, oracleOf } from '../../bench/peers/oracle/windows.ts';
 import type { Stream, StreamOptions } from './streams.ts';
 
-/** A record of the log and its offset. */
-export interface Placed {
+/** Record of the log with its offset. */
+export interface InputRecord {
   readonly entry: Extract<LogEntry, { readonly partition: number }>;
   readonly offset: number;
 }
 
 export interface JobUnderTest {
   readonly rules: OracleRules;
-  /** At the start of the stream; those that were added come with `added` or from what was left. */
+  /** Partitions at the start of the stream. `added` adds further ones; a restore finds them in the
+   *  state that the dead process left. */
   readonly partitions: number;
   readonly shards: number;
-  /** Rows of its largest batch. */
+  /** Rows of the largest batch. */
   readonly rowsMax?: number;
 }
 
 export interface EngineRun {
-  /** One batch in arrival order, none of it a decision; the results that fired, in the order in
-   *  which they did. */
-  feed(batch: readonly Placed[]): Promise<readonly OracleRow[]>;
-  /** The partition is idle before its next record. */
+  /** Processes one batch of records in arrival order, without decisions.
+   *  @returns the results that fired, in firing order */
+  feed(batch: readonly InputRecord[]): Promise<readonly OracleRow[]>;
+  /** Declares the partition idle until its next record. */
   idle(partition: number): Promise<readonly OracleRow[]>;
-  /** One more partition. */
+  /** Adds one partition. */
   added(): Promise<readonly OracleRow[]>;
-  /** What the frontier has reached and has not left yet, where that may wait. */
+  /** Returns results that the frontier has reached but that have not left yet; for engines that may
+   *  delay them. */
   settle?(): Promise<readonly OracleRow[]>;
-  /** The end of a bounded input. */
+  /** Ends a bounded input: all open windows fire. */
   drain(): Promise<readonly OracleRow[]>;
   counters(): readonly PartitionCounters[];
-  /** Entries of the log, records and decisions, that its state holds: where a restored run goes on.
-   */
+  /** Number of log entries, records and decisions, that the state covers. A restored run resumes
+   *  there. */
   position(): number;
   checkpoint(): Promise<void>;
-  /** The process is gone; gives what it leaves for `restore`, undefined where that is nothing. */
+  /** Kills the process.
+   *  @returns what it leaves for `restore`; undefined if nothing */
   kill(): Promise<unknown>;
 }
 
 export interface EngineUnderTest {
   readonly name: string;
-  /** The streams it is asked for. */
+  /** Kinds of streams that the engine supports. */
   readonly computes: StreamOptions;
   start(job: JobUnderTest): Promise<EngineRun>;
-  /** Another process takes up what a dead one left, its own shards notwithstanding. */
+  /** Starts another process on the state of a dead process. The number of shards may differ. */
   restore(job: JobUnderTest, left: unknown): Promise<EngineRun>;
 }
 
-/** How a stream is run. */
+/** Schedule of a run: batch sizes, checkpoints, crashes and shards. */
 export interface Course {
-  /** Rows of each batch; the last one again and again. */
+  /** Rows of each batch; the last size repeats. */
   readonly batchRows: readonly number[];
-  /** Batches between checkpoints; 0: none. */
+  /** Batches between checkpoints; 0 means no checkpoints. */
   readonly checkpointEvery: number;
-  /** Batches that each life but the last is fed. */
+  /** Number of batches that each life but the last processes. */
   readonly lives: readonly number[];
-  /** Of each life, in turn. */
+  /** Shards of each life; the list repeats. */
   readonly shards: readonly number[];
-  /** After a crash the broker hands out one partition after the other. */
+  /** True if the broker delivers the partitions one after the other after a crash. */
   readonly regroups: boolean;
 }
 
@@ -82,22 +83,23 @@ export const courses: fc.Arbitrary<Course> = fc.record({
 });
 
 export interface CourseResult {
-  /** What the sink holds, every key once. */
+  /** Content of the sink: the last row of every key. */
   readonly rows: readonly OracleRow[];
-  /** Those of the windows that were final before the input ended. */
+  /** Rows of the windows that were final before the input ended. */
   readonly finalRows: readonly OracleRow[];
-  /** Everything that left the engine, in that order, repetitions after a crash included. */
+  /** Every row that left the engine, in order, including repetitions after a crash. */
   readonly emitted: readonly OracleRow[];
-  /** Keys that were written again with another value. */
+  /** Keys that were rewritten with another value. */
   readonly changed: readonly string[];
   readonly counters: readonly PartitionCounters[];
 }
 
 const isDecision = (entry: LogEntry): boolean => entry.kind === 'idle' || entry.kind === 'added';
 
-/** The log from `at` on, one partition after the other, unless results depend on the order: where
- *  it was logged, and where a partition is idle, for what the others bring meanwhile decides what
- *  it may come back with. */
+/** Returns the log with its rest from `at` reordered: one partition after the other. Keeps the
+ *  logged order where results depend on it: with a global watermark, with decisions in the rest, or
+ *  with an idle partition. Records of other partitions decide which events are late when it
+ *  returns. */
 function regrouped(rules: OracleRules, log: readonly LogEntry[], at: number): readonly LogEntry[] {
   const rest = log.slice(at);
   const idle = new Set<number>();
@@ -158,7 +160,7 @@ export async function runCourse(
         continue;
       }
       const rows = course.batchRows[Math.min(batches, course.batchRows.length - 1)] ?? 1;
-      const batch: Placed[] = [];
+      const batch: InputRecord[] = [];
       for (; at < log.length && batch.length < rows; at++) {
         const one = log[at] as LogEntry;
         if (one.kind === 'idle' || one.kind === 'added') break;
@@ -181,8 +183,8 @@ export async function runCourse(
   }
 }
 
-/** How a result parts from the oracle's; empty where they are equal, counters included. */
-function partingFrom(oracle: Oracle, stream: Stream, result: CourseResult): string {
+/** Describes how a result differs from the oracle's, counters included; '' if they are equal. */
+function differencesFrom(oracle: Oracle, stream: Stream, result: CourseResult): string {
   return [
     differenceText(oracle.rows(), result.rows, stream),
     differenceText(oracle.rows(true), result.finalRows, stream),
@@ -193,10 +195,14 @@ function partingFrom(oracle: Oracle, stream: Stream, result: CourseResult): stri
     .join('\n');
 }
 
-/** Runs the stream and says how the engine parts from the oracle. */
-export async function proven(engine: EngineUnderTest, stream: Stream, course: Course): Promise<string> {
+/** Runs the stream and describes how the engine differs from the oracle; '' if they are equal. */
+export async function oracleDifference(
+  engine: EngineUnderTest,
+  stream: Stream,
+  course: Course,
+): Promise<string> {
   const oracle = oracleOf(stream.rules, stream.partitions, stream.log);
-  return partingFrom(oracle, stream, await runCourse(engine, stream, course));
+  return differencesFrom(oracle, stream, await runCourse(engine, stream, course));
 }
 
 export const resultDigest = (result: CourseResult): string => digestOf(result.rows, result.counters);

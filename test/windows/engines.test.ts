@@ -1,5 +1,5 @@
-/** Every engine against the oracle: whatever the stream, the batch cuts, the shards, the
- *  checkpoints and the crashes. */
+/** Compares every engine with the oracle, for any stream, batch sizes, shards, checkpoints and
+ *  crashes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { differenceText } from '../../bench/peers/oracle/difference.ts';
@@ -10,8 +10,8 @@ import {
   courses,
   type EngineRun,
   type EngineUnderTest,
+  oracleDifference,
   PLAIN,
-  proven,
   resultDigest,
   runCourse,
 } from './engine-under-test.ts';
@@ -28,7 +28,8 @@ const engines: readonly EngineUnderTest[] = [
   operatorUnderTest('native', 'disk'),
 ];
 
-/** As many batches as the log needs are fed, then the process is gone, again and again. */
+/** Kills the process after a few batches, again and again, and restores it at another shard
+ *  count. */
 const OFTEN: Course = {
   ...PLAIN,
   batchRows: [3],
@@ -37,7 +38,7 @@ const OFTEN: Course = {
   shards: [1, 7, 2],
 };
 const VARIANTS: Readonly<Record<string, Course>> = {
-  'one row a batch': { ...PLAIN, batchRows: [1] },
+  'one row per batch': { ...PLAIN, batchRows: [1] },
   'all rows in a batch': { ...PLAIN, batchRows: [100] },
   'two shards': { ...PLAIN, shards: [2] },
   'seven shards': { ...PLAIN, shards: [7] },
@@ -47,20 +48,20 @@ const VARIANTS: Readonly<Record<string, Course>> = {
   'another order of the partitions after each crash': { ...OFTEN, regroups: true },
 };
 
-/** More than the largest batch. */
+/** More events than the largest batch has rows. */
 const LONG_EVENTS = 12_000;
 const LARGE = 10_000;
 const BATCHES: Readonly<Record<string, Course>> = {
   'batches of 1': { ...PLAIN, batchRows: [1] },
   'batches of 10,000': { ...PLAIN, batchRows: [LARGE] },
-  'batches of 10,000, with a crash behind the first': {
+  'batches of 10,000, with a crash after the first': {
     ...PLAIN,
     batchRows: [LARGE],
     checkpointEvery: 1,
     lives: [1],
     shards: [2, 7],
   },
-  'some of 1, then of 10,000': { ...PLAIN, batchRows: [1, 1, 1, LARGE] },
+  'some batches of 1, then batches of 10,000': { ...PLAIN, batchRows: [1, 1, 1, LARGE] },
 };
 const LONG = [
   { name: 'tumbling windows', rules: { sizeMs: 700n } },
@@ -69,12 +70,12 @@ const LONG = [
 ].map(({ name, rules }) => ({ name, rules: { ...rules, skewMs: 100n, latenessMs: 200n } as OracleRules }));
 
 describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name', ({ engine }) => {
-  it('the engine gives the rows of the oracle in firing order, and its counts', async () => {
+  it('the engine gives the rows of the oracle in firing order, and the counts of the oracle', async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), courses, async (stream, { batchRows, shards }) => {
         const oracle = oracleOf(stream.rules, stream.partitions, stream.log);
         const course = { ...PLAIN, batchRows, shards };
-        expect(await proven(engine, stream, course)).toBe('');
+        expect(await oracleDifference(engine, stream, course)).toBe('');
         const { emitted } = await runCourse(engine, stream, course);
         expect(emitted).toEqual([...oracle.rows()]);
       }),
@@ -85,13 +86,13 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
   it("the engine gives the oracle's rows after crashes anywhere, and never another value for a key it wrote", async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), courses, async (stream, course) => {
-        expect(await proven(engine, stream, course)).toBe('');
+        expect(await oracleDifference(engine, stream, course)).toBe('');
       }),
       { numRuns: 200 },
     );
   });
 
-  it('the engine has one digest for one log, however it is run', async () => {
+  it('the engine has one digest for one log at any batch size, shard count and crash schedule', async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), async (stream) => {
         const plain = resultDigest(await runCourse(engine, stream, PLAIN));
@@ -109,11 +110,11 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
       const counts = oracleOf(rules, stream.partitions, stream.log).counters;
       expect(counts.every((one) => one.droppedLate > 0n && one.invalid > 0n)).toBe(true);
       for (const [name, course] of Object.entries(BATCHES))
-        expect(`${name}: ${await proven(engine, stream, course)}`).toBe(`${name}: `);
+        expect(`${name}: ${await oracleDifference(engine, stream, course)}`).toBe(`${name}: `);
     },
   );
 
-  it('the engine has one digest for any interleaving of partitions that each have a watermark', async () => {
+  it('the engine has one digest for any interleaving of partitions that have their own watermarks', async () => {
     const ofPartitions = streams({ ...engine.computes, watermarks: ['partition'], decisions: false });
     await fc.assert(
       fc.asyncProperty(ofPartitions, turnLists, async (stream, turns) => {
@@ -159,8 +160,12 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
         streamsSeen += logs.length;
         const { rules: of, partitions } = scope;
         for (const log of logs) {
-          const parting = await proven(engine, { rules: of, partitions, log }, { ...PLAIN, batchRows: [2] });
-          if (parting !== '') expect.fail(parting);
+          const difference = await oracleDifference(
+            engine,
+            { rules: of, partitions, log },
+            { ...PLAIN, batchRows: [2] },
+          );
+          if (difference !== '') expect.fail(difference);
         }
       }
       process.stderr.write(`${engine.name}: ${streamsSeen} small streams, the oracle's rows for each\n`);
@@ -169,7 +174,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
   );
 });
 
-/** The operator with a fault planted between it and the proofs. */
+/** Wraps the reference operator so that the proofs see a planted fault. */
 function broken(fault: (run: EngineRun, restored: boolean) => Partial<EngineRun>): EngineUnderTest {
   const plant = (run: EngineRun, restored: boolean): EngineRun => {
     const bound: EngineRun = {
@@ -215,10 +220,10 @@ describe('detection by the proofs', () => {
   };
 
   it('the proofs accept the reference engine', async () => {
-    expect(await proven(reference, stream, OFTEN)).toBe('');
+    expect(await oracleDifference(reference, stream, OFTEN)).toBe('');
   });
 
-  it('the proofs accept the reference engine where a partition is idle when the engine dies', async () => {
+  it('the proofs accept the reference engine if a partition is idle when the engine dies', async () => {
     const one = (partition: number, eventTs: bigint): LogEntry => ({ ...event(7n, eventTs), partition });
     const resting: Stream = {
       rules: { sizeMs: 1n, skewMs: 0n, latenessMs: 0n },
@@ -226,14 +231,14 @@ describe('detection by the proofs', () => {
       log: [{ kind: 'idle', partition: 1 }, one(0, 0n), one(1, 1n), one(0, 1000n)],
     };
     const course = { ...PLAIN, batchRows: [1], checkpointEvery: 1, lives: [1], regroups: true };
-    expect(await proven(reference, resting, course)).toBe('');
+    expect(await oracleDifference(reference, resting, course)).toBe('');
   });
 
   it('the proofs detect an engine that loses a row, and show the events of that row', async () => {
     const losing = broken((run) => ({
       feed: async (batch) => (await run.feed(batch)).filter((row) => row.accountId !== 9n),
     }));
-    expect(await proven(losing, stream, PLAIN)).toContain(
+    expect(await oracleDifference(losing, stream, PLAIN)).toContain(
       [
         '5 rows expected, 4 found; the first that differs is [0, 10) of account 9',
         '  expected 9,0,10,1,5,5,5,9,false',
@@ -244,21 +249,21 @@ describe('detection by the proofs', () => {
     );
   });
 
-  it('the proofs detect an engine that adds an event too many, and show the late event', async () => {
+  it('the proofs detect an engine that adds one event too many, and show the late event', async () => {
     const wrong = broken((run) => ({
       feed: async (batch) => (await run.feed(batch)).map((row) => ({ ...row, sum: row.sum + 1n })),
     }));
-    const said = await proven(wrong, stream, PLAIN);
-    expect(said).toContain('  found    7,0,10,1,6,5,5,4,false');
-    expect(said).toContain('#2 partition 0 offset 2 event_ts 3 value 5: late');
+    const found = await oracleDifference(wrong, stream, PLAIN);
+    expect(found).toContain('  found    7,0,10,1,6,5,5,4,false');
+    expect(found).toContain('#2 partition 0 offset 2 event_ts 3 value 5: late');
   });
 
-  it('the proofs detect an engine that forgets its drop counters in a restore', async () => {
+  it('the proofs detect an engine that loses its drop counters in a restore', async () => {
     const forgets = broken((run, restored) => ({
       counters: () => run.counters().map((one) => (restored ? { ...one, droppedLate: 0n } : one)),
     }));
-    expect(await proven(forgets, stream, PLAIN)).toBe('');
-    expect(await proven(forgets, stream, OFTEN)).toContain('partition 0: droppedLate 0, expected');
+    expect(await oracleDifference(forgets, stream, PLAIN)).toBe('');
+    expect(await oracleDifference(forgets, stream, OFTEN)).toContain('partition 0: droppedLate 0, expected');
   });
 
   it('the proofs detect an engine that fires open windows too soon and writes them again with another value', async () => {
@@ -269,7 +274,7 @@ describe('detection by the proofs', () => {
         ...(await run.feed(batch.slice(1))),
       ],
     }));
-    const said = await proven(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
+    const said = await oracleDifference(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
     expect(said).toMatch(/became|never falls into a fired window/);
   });
 

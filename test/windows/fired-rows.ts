@@ -1,4 +1,4 @@
-/** Results read off firings, cell by cell: what the oracle is compared with. */
+/** Reads the rows of firings, cell by cell, in the form that the tests compare with the oracle. */
 import type { OracleRow } from '../../bench/peers/oracle/rules.ts';
 import { SweptFiring } from '../../src/engine/state/sweeper.ts';
 import type { FiredBounds, FiredPage, Firing } from '../../src/engine/window/firing.ts';
@@ -10,7 +10,8 @@ export function rowsOfPage({ bounds, rows, rowCount }: FiredPage): OracleRow[] {
   const cells = new BigInt64Array(rows.buffer, rows.byteOffset, rowCount * CELLS);
   return Array.from({ length: rowCount }, (_, row) => {
     const [accountId, count, sum, sumHigh, min, max, last, spare] = cells.subarray(row * CELLS);
-    if (bounds.kind === 'window' && spare !== 0n) throw new Error(`the spare cell holds ${spare}`);
+    if (bounds.kind === 'window' && spare !== 0n)
+      throw new Error(`the spare cell contains ${spare} instead of 0`);
     return {
       accountId: BigInt.asUintN(64, accountId as bigint),
       ...boundsOf(bounds, spare as bigint, last as bigint),
@@ -30,7 +31,7 @@ function boundsOf(bounds: FiredBounds, start: bigint, last: bigint) {
     : { windowStart: start, windowEnd: last + BigInt(bounds.gapMs) };
 }
 
-/** Reads firings to their ends, `pageRows` rows at a time, and lets go of them. */
+/** Reads each firing to its end, `pageRows` rows at a time, and closes it. */
 export async function rowsOfFirings(firings: readonly Firing[], pageRows = 3): Promise<OracleRow[]> {
   const found: OracleRow[] = [];
   const page = new Uint8Array(pageRows * ROW_BYTES);
@@ -44,10 +45,10 @@ export async function rowsOfFirings(firings: readonly Firing[], pageRows = 3): P
     }
     firing.close();
     firing.close();
-    // What a sweep finds is not known before.
+    // Only a swept firing may be empty: its rows are known only after the sweep.
     const mayBeNone = firing instanceof SweptFiring;
     if ((rows === 0 && !mayBeNone) || rows > firing.rowsMax)
-      throw new Error(`${rows} rows of a firing of at most ${firing.rowsMax}`);
+      throw new Error(`a firing of at most ${firing.rowsMax} rows has ${rows}`);
   }
   return found;
 }

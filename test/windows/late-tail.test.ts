@@ -1,5 +1,5 @@
-/** The report of what lateness costs: its arithmetic by hand, and its bounds on generated streams.
- */
+/** The report about the cost of lateness: its arithmetic on hand-computed streams, and its bounds
+ *  on generated streams. */
 import { describe, expect, it } from 'vitest';
 import { lateTailOf, trueRows } from '../../bench/engine/late-tail.ts';
 import { bench } from '../../bench/lateness.ts';
@@ -26,7 +26,7 @@ function reportOf(rules: OracleRules, log: readonly LogEntry[]) {
 }
 
 describe('late-tail report', () => {
-  it('the late-tail report counts drops, differing results and the events that they lack', () => {
+  it('the late-tail report counts drops, differing results and the events that these results lack', () => {
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n };
     expect(reportOf(rules, [at(1n), at(25n), at(2n), at(12n), at(26n)])).toEqual({
       consumed: 5n,
@@ -42,9 +42,10 @@ describe('late-tail report', () => {
     });
   });
 
-  it('the late-tail report states the share of sessions that survives where a drop cuts a session in two', () => {
+  it('the late-tail report states the share of sessions that survive when a drop splits a session', () => {
     const rules = { window: 'session', gapMs: 10n, skewMs: 5n, latenessMs: 0n } as const;
-    // True: [0, 26). Without the 8 that is late: [0, 10) and [16, 26).
+    // The complete session is [0, 26). Without the late event 8 there are two: [0, 10) and [16,
+    // 26).
     const report = reportOf(rules, [at(0n), at(16n), at(8n)]);
     expect(report).toMatchObject({
       dropped: 1n,
@@ -98,14 +99,14 @@ describe('late-tail report', () => {
       });
       for (const report of reports) {
         expect(report.consumed).toBe(4000n);
-        // Windows of fixed length lose exactly the dropped events, one in each of their windows.
+        // Windows of fixed length lose exactly the dropped events, each once per window.
         if (rules.window === undefined) expect(report.countError).toBe(report.dropped);
         if (rules.window === 'sliding') expect(report.countError).toBe(report.dropped * 3n);
       }
     },
   );
 
-  it('the late-tail bench covers the required watermarks and is exact where no event is late', async () => {
+  it('the late-tail bench covers the required watermarks and is exact if no event is late', async () => {
     const results = await bench.run(smokeContext());
     const value = (metric: string): number =>
       results.find((one) => one.metric === metric)?.value ?? Number.NaN;

@@ -1,11 +1,11 @@
-/** The rules a third time, read aloud: event by event and firing by firing, with every open window
- *  kept as the list of its events and everything looked up from scratch. Only for small streams.
- *  Pure: each step makes a new state, so that all streams with a common beginning share it.
+/** Literal oracle: a third implementation of the rules, event by event and firing by firing. It
+ *  keeps every open window as the list of its events and computes everything from scratch, so it
+ *  suits only small streams. It is pure: each step makes a new state, and streams with a common
+ *  prefix share it.
  *
- *  It asserts what the engine may rely on: (1) an accepted event never meets a fired window; (2) a
- *  window fires once, and no two sessions of a key overlap. The two mutations exist to see the
- *  assertions fail.
- */
+ *  It asserts what the engine relies on: (1) an accepted event never belongs to a fired window; (2)
+ *  a window fires once, and no two sessions of a key overlap. Two mutations of the rules make these
+ *  assertions fail, to prove that they can. */
 import {
   type LogEntry,
   noCounts,
@@ -16,15 +16,15 @@ import {
 } from '../../bench/peers/oracle/rules.ts';
 
 export type LiteralRules = OracleRules & {
-  /** Sessions merge at a distance of the gap too. */
+  /** Mutation: sessions also merge at a distance equal to the gap. */
   readonly touchMerges?: boolean;
-  /** Windows fire when the frontier is still this far before their end. */
+  /** Mutation: windows fire when the frontier is still this far before their end. */
   readonly firesEarlyMs?: bigint;
 };
 
 export class TheoremViolation extends Error {}
 
-interface Held {
+interface WindowEvent {
   readonly ts: bigint;
   readonly value: bigint;
 }
@@ -33,11 +33,11 @@ interface Window {
   readonly accountId: bigint;
   readonly start: bigint;
   readonly end: bigint;
-  readonly events: readonly Held[];
+  readonly events: readonly WindowEvent[];
 }
 
 interface Partition {
-  /** What every valid event of it moved the greatest timestamp to. */
+  /** New greatest timestamp after each valid event of the partition. */
   readonly moves: readonly bigint[];
   readonly idle: boolean;
   readonly counters: Readonly<PartitionCounters>;
@@ -47,7 +47,7 @@ export interface LiteralState {
   readonly partitions: readonly Partition[];
   readonly frontier: bigint | undefined;
   readonly open: readonly Window[];
-  /** In the order in which they fired. */
+  /** Fired windows in firing order. */
   readonly fired: readonly Window[];
 }
 
@@ -64,7 +64,7 @@ export const literalStart = (partitions: number): LiteralState => ({
   fired: [],
 });
 
-const withPartition = (state: LiteralState, number: number, one: Partition): LiteralState => ({
+const replacePartition = (state: LiteralState, number: number, one: Partition): LiteralState => ({
   ...state,
   partitions: state.partitions.map((before, p) => (p === number ? one : before)),
 });
@@ -75,7 +75,7 @@ const count = (one: Partition, ...names: readonly (keyof PartitionCounters)[]): 
   return { ...one, counters };
 };
 
-/** Where all that was seen puts the frontier; it never goes back. */
+/** Frontier after all events so far; it never decreases. */
 function frontierOf(rules: LiteralRules, state: LiteralState): bigint | undefined {
   const watching =
     rules.watermark === 'global' ? state.partitions : state.partitions.filter((one) => !one.idle);
@@ -89,7 +89,7 @@ function frontierOf(rules: LiteralRules, state: LiteralState): bigint | undefine
   return state.frontier === undefined ? frontier : greatest([frontier, state.frontier]);
 }
 
-/** Windows of fixed length that hold the timestamp: every k that could be is tried. */
+/** Windows of fixed length that contain the timestamp, found by trying every possible k. */
 function fixedWindows(rules: LiteralRules, ts: bigint): { start: bigint; end: bigint }[] {
   if (rules.window === 'session') return [];
   const size = rules.sizeMs;
@@ -101,7 +101,7 @@ function fixedWindows(rules: LiteralRules, ts: bigint): { start: bigint; end: bi
   return found;
 }
 
-/** Whether a session takes the timestamp in. */
+/** True if the timestamp extends the session. */
 function joins(rules: LiteralRules & { readonly gapMs: bigint }, session: Window, ts: bigint): boolean {
   const first = least(session.events.map((one) => one.ts));
   const last = greatest(session.events.map((one) => one.ts));
@@ -114,7 +114,12 @@ function meets(rules: LiteralRules, fired: Window, accountId: bigint, ts: bigint
   return fired.start <= ts && ts < fired.end;
 }
 
-function accept(rules: LiteralRules, state: LiteralState, accountId: bigint, event: Held): LiteralState {
+function accept(
+  rules: LiteralRules,
+  state: LiteralState,
+  accountId: bigint,
+  event: WindowEvent,
+): LiteralState {
   const met = state.fired.find((window) => meets(rules, window, accountId, event.ts));
   if (met !== undefined)
     throw new TheoremViolation(
@@ -166,7 +171,8 @@ function fireReached(rules: LiteralRules, state: LiteralState): LiteralState {
   return fire(rules, state, (window) => window.end - (rules.firesEarlyMs ?? 0n) <= frontier);
 }
 
-/** validate -> greatest timestamp -> frontier -> dropped or added -> fire */
+/** Applies one log entry: validate, move the greatest timestamp, move the frontier, drop or add the
+ *  event, fire. */
 export function literalStep(rules: LiteralRules, state: LiteralState, entry: LogEntry): LiteralState {
   if (entry.kind === 'added') {
     const { frontier } = state;
@@ -176,11 +182,11 @@ export function literalStep(rules: LiteralRules, state: LiteralState, entry: Log
   const one = state.partitions[entry.partition];
   if (one === undefined) throw new Error(`there is no partition ${entry.partition}`);
   if (entry.kind === 'idle') {
-    const idle = withPartition(state, entry.partition, { ...one, idle: true });
+    const idle = replacePartition(state, entry.partition, { ...one, idle: true });
     return fireReached(rules, { ...idle, frontier: frontierOf(rules, idle) });
   }
   if (entry.kind === 'broken' || entry.eventTs < -TS_LIMIT || entry.eventTs > TS_LIMIT - 1n)
-    return withPartition(state, entry.partition, count(one, 'consumed', 'invalid'));
+    return replacePartition(state, entry.partition, count(one, 'consumed', 'invalid'));
 
   const ts = entry.eventTs;
   const limit =
@@ -189,7 +195,7 @@ export function literalStep(rules: LiteralRules, state: LiteralState, entry: Log
       : entry.appendTs + rules.maxFutureMs;
   const isClamped = limit !== undefined && ts > limit;
   const moved: Partition = { ...one, moves: [...one.moves, isClamped ? limit : ts], idle: false };
-  const seen = withPartition(state, entry.partition, moved);
+  const seen = replacePartition(state, entry.partition, moved);
   const after = { ...seen, frontier: frontierOf(rules, seen) };
 
   const judges = rules.watermark === 'global' ? after.partitions.flatMap((p) => p.moves) : moved.moves;
@@ -202,12 +208,12 @@ export function literalStep(rules: LiteralRules, state: LiteralState, entry: Log
     ...(isLate ? (['droppedLate'] as const) : (['accepted'] as const)),
     ...(isLate && !isLateHere ? (['droppedAfterIdle'] as const) : []),
   );
-  const judged = withPartition(after, entry.partition, counted);
-  const held = isLate ? judged : accept(rules, judged, entry.accountId, { ts, value: entry.value });
-  return fireReached(rules, held);
+  const judged = replacePartition(after, entry.partition, counted);
+  const stored = isLate ? judged : accept(rules, judged, entry.accountId, { ts, value: entry.value });
+  return fireReached(rules, stored);
 }
 
-/** The end of a bounded input: everything fires. */
+/** Ends a bounded input: all open windows fire. */
 export const literalEnd = (rules: OracleRules, state: LiteralState): LiteralState =>
   fire(rules, state, () => true);
 
@@ -227,7 +233,7 @@ function rowOf({ accountId, start, end, events }: Window): OracleRow {
   };
 }
 
-/** What has fired, in the order in which it did. */
+/** Rows of the fired windows, in firing order. */
 export const literalRows = (state: LiteralState): OracleRow[] => state.fired.map(rowOf);
 
 export const literalCounters = (state: LiteralState): PartitionCounters[] =>

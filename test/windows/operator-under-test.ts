@@ -1,8 +1,7 @@
-/** The window operator over its state and its changelog, as an engine under test: all windows, both
- *  watermarks, decisions. Its folder is one in memory, of which a crash keeps what a real one
- *  would. State is in memory, or on disk with a budget of nothing, so that it is spilled all the
- *  time.
- */
+/** Adapts the window operator, with its state and changelog, as an engine under test. It covers all
+ *  windows, both watermarks and decisions. Its folder is in memory and keeps after a crash what a
+ *  real disk would keep. Its state is in memory, or on disk with a budget of 0 bytes, so that it
+ *  always spills. */
 
 import type { OracleRow, OracleRules, PartitionCounters } from '../../bench/peers/oracle/rules.ts';
 import type { NativeMode } from '../../src/addon/load.ts';
@@ -15,7 +14,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import {
   Checkpointer,
   type CheckpointSizes,
-  freshStanding,
+  initialRecoveryPoint,
 } from '../../src/engine/durability/checkpoint/checkpointer.ts';
 import { restoreState } from '../../src/engine/durability/checkpoint/restore.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/durability/spill/pieces.ts';
@@ -28,15 +27,15 @@ import { type Journal, WindowOperator } from '../../src/engine/window/operator.t
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/rocksdb/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
-import type { EngineRun, EngineUnderTest, JobUnderTest, Placed } from './engine-under-test.ts';
+import type { EngineRun, EngineUnderTest, InputRecord, JobUnderTest } from './engine-under-test.ts';
 import { rowsOfFirings } from './fired-rows.ts';
 
-/** Room for this many rows a batch, or for those of the largest. */
-const ROWS_LEAST = 128;
+/** Least number of rows that a batch has room for. */
+const ROWS_MIN = 128;
 const AT_MS = 0;
-/** A while without an event. */
+/** Processing time after a pause without events, ms. */
 const LATER_MS = 60_000;
-/** Bases are begun at once and copied in small steps, so that short streams meet all of it. */
+/** Small sizes, so that short streams begin a snapshot immediately and copy it in several steps. */
 const SIZES: Partial<CheckpointSizes> = {
   segmentBytes: 2000,
   stepBytes: 20_000,
@@ -44,12 +43,12 @@ const SIZES: Partial<CheckpointSizes> = {
   baseBytesMin: 0,
 };
 
-/** What a dead process leaves. */
+/** Files and decisions that a dead process leaves for the next one. */
 export interface Left {
   readonly disk: SimDisk;
-  /** Of state on disk. */
+  /** Store of the state on disk; undefined if the state is in memory. */
   readonly kv: SimKv | undefined;
-  /** Records of the changelog that are decisions. */
+  /** Sequence numbers of the changelog records that are decisions. */
   readonly decisions: readonly number[];
   readonly deaths: number;
 }
@@ -71,8 +70,11 @@ function jobOf(rules: OracleRules): Job {
   });
 }
 
-function batchOf(batch: readonly Placed[]): { readonly records: RecordBatch; readonly events: EventBatch } {
-  const rows = Math.max(ROWS_LEAST, batch.length);
+function batchOf(batch: readonly InputRecord[]): {
+  readonly records: RecordBatch;
+  readonly events: EventBatch;
+} {
+  const rows = Math.max(ROWS_MIN, batch.length);
   const records = RecordBatch.create(rows, 0);
   const events = EventBatch.create(rows);
   for (const [row, { entry, offset }] of batch.entries()) {
@@ -102,14 +104,14 @@ interface Opened {
   readonly operator: WindowOperator;
   readonly checkpointer: Checkpointer;
   readonly spiller: Spiller | undefined;
-  /** Fired by an earlier life, which may not have handed it out. */
+  /** Firings of an earlier life, which may not have handed them out. */
   readonly again: readonly StateFiring[];
   readonly decisions: number[];
 }
 
 async function open(
   kernels: WindowKernels,
-  { rules, partitions, shards, rowsMax = ROWS_LEAST }: JobUnderTest,
+  { rules, partitions, shards, rowsMax = ROWS_MIN }: JobUnderTest,
   left: Left,
 ): Promise<Opened> {
   const job = jobOf(rules);
@@ -130,7 +132,7 @@ async function open(
   const saved = await restoreState({ disk, log: silentLogger, open: openState, ...onDisk });
   if (saved === undefined) openState();
   const opened = state as StateBackend | undefined as StateBackend;
-  const standing = saved ?? freshStanding(freshCells(new Array<number>(partitions).fill(0)));
+  const standing = saved ?? initialRecoveryPoint(freshCells(new Array<number>(partitions).fill(0)));
   const checkpointer = await Checkpointer.start(
     {
       ...{ disk, job, shards, sizes: SIZES, clusterId: 'test-cluster', state: opened.live, ...onDisk },
@@ -149,7 +151,7 @@ async function open(
     swept: (sweep) => checkpointer.swept(sweep),
   };
   const watermarks = watermarksOf(job, kernels, partitions);
-  const rowCapacity = Math.max(ROWS_LEAST, rowsMax);
+  const rowCapacity = Math.max(ROWS_MIN, rowsMax);
   const operator = new WindowOperator({ watermarks, state: opened, journal, rowCapacity });
   const again = operator.resume(standing, AT_MS);
   const { spillable } = opened;
@@ -168,7 +170,7 @@ class OperatorRun implements EngineRun {
   private readonly opened: Opened;
   private readonly left: Left;
   private again: readonly StateFiring[];
-  private takes = 0;
+  private handOuts = 0;
 
   constructor(opened: Opened, left: Left) {
     this.opened = opened;
@@ -176,7 +178,7 @@ class OperatorRun implements EngineRun {
     this.again = opened.again;
   }
 
-  async feed(batch: readonly Placed[]): Promise<readonly OracleRow[]> {
+  async feed(batch: readonly InputRecord[]): Promise<readonly OracleRow[]> {
     const { records, events } = batchOf(batch);
     return this.handOut(this.opened.operator.step(records, events, AT_MS));
   }
@@ -191,7 +193,7 @@ class OperatorRun implements EngineRun {
     const { operator, checkpointer, state, spiller } = this.opened;
     const rows = [...(await this.handOut([]))];
     if (spiller === undefined) return rows;
-    // Sweeps are over when their rows have been read, so that none of them took any time.
+    // A sweep ends when its rows have been read, so processing time stands still until then.
     state.isDue(AT_MS);
     for (;;) {
       if (Number.isFinite(state.firedTo)) checkpointer.fired(state.firedTo);
@@ -238,29 +240,29 @@ class OperatorRun implements EngineRun {
     return { disk, kv, decisions: this.opened.decisions, deaths: deaths + 1 };
   }
 
-  /** What is aside becomes a piece, for which the results that left before have to be in the sink.
-   */
+  /** Completes a spill in progress. Before it can complete, the sink must have the results that
+   *  have already left. */
   private async spilled(): Promise<void> {
     const { checkpointer, state, spiller } = this.opened;
     if (spiller?.isBusy && Number.isFinite(state.firedTo)) checkpointer.fired(state.firedTo);
     await spiller?.settled();
   }
 
-  /** Results leave once the changelog up to them is durable; that they have left is noted every
-   *  other time. */
+  /** Returns results once the changelog up to them is durable. Every other call records in the
+   *  changelog that they have left. */
   private async handOut(fired: readonly StateFiring[]): Promise<readonly OracleRow[]> {
     const { checkpointer, state, spiller } = this.opened;
     const firings = [...this.again, ...fired];
     this.again = [];
     if (firings.length > 0) await checkpointer.durable();
     const rows = await rowsOfFirings(firings);
-    this.takes++;
-    if (firings.length > 0 && this.takes % 2 === 1) checkpointer.fired(state.firedTo);
+    this.handOuts++;
+    if (firings.length > 0 && this.handOuts % 2 === 1) checkpointer.fired(state.firedTo);
     checkpointer.advance();
     spiller?.advance();
-    // Some are done before the next batch, some beside it.
-    if (this.takes % 3 === 0) await this.spilled();
-    else if (this.takes % 3 === 1) await turn();
+    // Some spills complete before the next batch, others overlap it.
+    if (this.handOuts % 3 === 0) await this.spilled();
+    else if (this.handOuts % 3 === 1) await turn();
     return rows;
   }
 }

@@ -1,4 +1,4 @@
-/** The oracle's answers worked out by hand, with one small log per rule, so that each rule has its
+/** Hand-computed answers of the oracle, with one small log per rule, so that each rule has its
  *  numbers here. */
 import { describe, expect, it } from 'vitest';
 import { parseArrivalOrder, replay } from '../../bench/peers/oracle/arrival-order.ts';
@@ -15,16 +15,16 @@ const at = (eventTs: bigint, partition = 0, accountId = 1n, value = 1n): LogEntr
   eventTs,
 });
 const EXACT = { skewMs: 0n, latenessMs: 0n } as const;
-/** start-end:count of each row. */
-const told = (rows: Iterable<OracleRow>): string =>
+/** Formats each row as start..end:count. */
+const format = (rows: Iterable<OracleRow>): string =>
   [...rows].map((row) => `${row.windowStart}..${row.windowEnd}:${row.count}`).join(' ');
 const final = (rules: OracleRules, log: readonly LogEntry[], partitions = 1): string =>
-  told(oracleOf(rules, partitions, log).rows(true));
+  format(oracleOf(rules, partitions, log).rows(true));
 const whole = (rules: OracleRules, log: readonly LogEntry[], partitions = 1): string =>
-  told(oracleOf(rules, partitions, log).rows());
+  format(oracleOf(rules, partitions, log).rows());
 
 describe('oracle windows', () => {
-  it('windows are half-open and aligned to the epoch, below zero too', () => {
+  it('windows are half-open and aligned to the epoch, also below zero', () => {
     const rules = { ...EXACT, skewMs: 100n, sizeMs: 10n };
     expect(whole(rules, [at(-11n), at(-10n), at(-1n), at(0n), at(9n), at(10n)])).toBe(
       '-20..-10:1 -10..0:2 0..10:2 10..20:1',
@@ -40,7 +40,7 @@ describe('oracle windows', () => {
     expect(() => new Oracle({ ...rules, slideMs: 6n }, 1)).toThrow('longer than the size');
   });
 
-  it('a session ends a gap behind its last event, a distance of the gap makes two sessions, and a bridging event makes one', () => {
+  it('a session ends a gap after its last event, a distance of the gap makes two sessions, and a bridging event merges them', () => {
     const rules = { ...EXACT, skewMs: 100n, window: 'session', gapMs: 10n } as const;
     expect(whole(rules, [at(0n), at(9n)])).toBe('0..19:2');
     expect(whole(rules, [at(0n), at(10n)])).toBe('0..10:1 10..20:1');
@@ -50,7 +50,7 @@ describe('oracle windows', () => {
     expect(whole(rules, [at(0n, 0, 1n), at(5n, 0, 2n)])).toBe('0..10:1 5..15:1');
   });
 
-  it('window sums are exact and report an overflow of 64 bits, and rows come in the order of unsigned keys', () => {
+  it('window sums are exact and report an overflow of 64 bits, and rows are in the order of unsigned keys', () => {
     const max = (1n << 63n) - 1n;
     const log = [
       at(0n, 0, 1n << 63n, max),
@@ -78,12 +78,12 @@ describe('oracle lateness', () => {
     const log = [at(17n), at(9n), at(8n), at(18n), at(9n)];
     const oracle = oracleOf(rules, 1, log);
     expect(oracle.droppedLate).toEqual([2n]);
-    expect(told(oracle.rows())).toBe('0..10:1 10..20:2');
-    expect(told(oracle.rows(true))).toBe('0..10:1');
+    expect(format(oracle.rows())).toBe('0..10:1 10..20:2');
+    expect(format(oracle.rows(true))).toBe('0..10:1');
     expect(final(rules, log.slice(0, 3))).toBe('');
   });
 
-  it('the oracle judges a partition by its own watermark and fires at the least watermark', () => {
+  it('the oracle decides lateness by the watermark of the partition and fires at the least watermark', () => {
     const log = [at(30n, 0), at(2n, 1), at(1n, 1)];
     expect(oracleOf(rules, 2, log).droppedLate).toEqual([0n, 0n]);
     expect(final(rules, log, 2)).toBe('');
@@ -96,11 +96,12 @@ describe('oracle lateness', () => {
     const log = [at(3n, 0), at(40n, 0)];
     expect(final(rules, log, 2)).toBe('');
     const oracle = oracleOf(rules, 2, [...log, idle(1)]);
-    expect(told(oracle.rows(true))).toBe('0..10:1');
+    expect(format(oracle.rows(true))).toBe('0..10:1');
     expect(oracle.frontier).toBe(32n);
-    // All idle: it stays where it was.
+    // All partitions are idle: the frontier does not move.
     expect(oracleOf(rules, 2, [...log, idle(1), idle(0)]).frontier).toBe(32n);
-    // Back: judged by the frontier too, and holding it from then on.
+    // The partition returns: the frontier decides its events, and the partition holds the frontier
+    // back.
     const back = oracleOf(rules, 2, [...log, idle(1), at(31n, 1), at(32n, 1), at(20n, 1), at(60n, 0)]);
     expect(back.counters[1]).toMatchObject({
       consumed: 3n,
@@ -123,7 +124,7 @@ describe('oracle lateness', () => {
     const oracle = oracleOf({ ...rules, maxFutureMs: 10n }, 1, [at(25n), ahead, at(23n), at(21n)]);
     expect(oracle.counters[0]).toMatchObject({ accepted: 3n, droppedLate: 1n, futureClamped: 1n });
     expect(oracle.frontier).toBe(22n);
-    expect(told(oracle.rows())).toBe('20..30:2 1000..1010:1');
+    expect(format(oracle.rows())).toBe('20..30:2 1000..1010:1');
   });
 });
 

@@ -1,9 +1,9 @@
-/** The oracle against the rules read aloud: on random streams of every kind, and on all small ones.
- *  Where the two agree, either both are right or both misread the requirements in the same way.
+/** Compares the oracle with the literal oracle, on random streams of every kind and on all small
+ *  streams. Where they agree, either both are right or both misread the requirements in the same
+ *  way.
  *
  *  MILLRACE_SMALL_SCOPE=wide enumerates more timestamps and longer streams (minutes instead of
- *  seconds).
- */
+ *  seconds). */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { countersText, differenceText, rowText } from '../../bench/peers/oracle/difference.ts';
@@ -39,8 +39,8 @@ const sameRow = (a: OracleRow | undefined, b: OracleRow | undefined): boolean =>
 const sameRows = (a: readonly OracleRow[], b: readonly OracleRow[]): boolean =>
   a.length === b.length && a.every((row, i) => sameRow(row, b[i]));
 
-/** Both oracles say the same, in the same order: what is final, what fires at the end, and every
- *  count. */
+/** True if both oracles give the same rows in the same order, final and at the end, and the same
+ *  counts. */
 function agree(rules: OracleRules, oracle: Oracle, state: LiteralState): boolean {
   if (oracle.frontier !== state.frontier) return false;
   if (countersText(oracle.counters, literalCounters(state)) !== '') return false;
@@ -48,7 +48,7 @@ function agree(rules: OracleRules, oracle: Oracle, state: LiteralState): boolean
   return sameRows([...oracle.rows()], literalRows(literalEnd(rules, state)));
 }
 
-/** What a failure shows. */
+/** Describes a disagreement for the failure message. */
 function disagreement({ rules, partitions, log }: Stream): string {
   const oracle = oracleOf(rules, partitions, log);
   const state = literalOf(rules, partitions, log);
@@ -95,7 +95,7 @@ describe('oracle and literal oracle', () => {
           const counted = [...oracle.rows()].reduce((sum, row) => sum + row.count, 0n);
           if (rules.window !== 'sliding') expect(counted).toBe(total('accepted'));
           else {
-            // At least size / slide windows hold an event, and at most one more.
+            // An event belongs to at least size / slide windows, and at most one more.
             const least = rules.sizeMs / rules.slideMs;
             expect(counted).toBeGreaterThanOrEqual(total('accepted') * least);
             expect(counted).toBeLessThanOrEqual(total('accepted') * (least + 1n));
@@ -150,7 +150,7 @@ describe('small streams', () => {
           if (!agree(rules, oracleOf(rules, partitions, log), state))
             expect.fail(disagreement({ rules, partitions, log: [...log] }));
         });
-        // Fewer than one entry each in some order would mean that the enumeration is broken.
+        // A smaller number means that the enumeration is broken.
         expect(streamsHere, scopeName(scope)).toBeGreaterThan(1000);
         streamsSeen += streamsHere;
       }
@@ -162,7 +162,7 @@ describe('small streams', () => {
   );
 });
 
-/** What the literal oracle asserts and the scope refutes. */
+/** Violation of an assertion of the literal oracle in the scope, or undefined. */
 function violationIn(scope: Scope): string | undefined {
   try {
     everyStream(scope, () => {});
@@ -176,7 +176,7 @@ function violationIn(scope: Scope): string | undefined {
 describe('fired windows', () => {
   const session = { window: 'session', gapMs: 2n, skewMs: 1n, latenessMs: 0n } as const;
 
-  it('an accepted event meets a fired window only where sessions that touch merge', () => {
+  it('an accepted event meets a fired window only if sessions that touch merge', () => {
     const scope: Scope = { ...shared, length: 4, reach: 3, rules: session };
     expect(violationIn(scope)).toBeUndefined();
     expect(violationIn({ ...scope, rules: { ...session, touchMerges: true } })).toMatch(
@@ -188,7 +188,7 @@ describe('fired windows', () => {
     { sizeMs: 2n, skewMs: 1n, latenessMs: 0n },
     { window: 'sliding', sizeMs: 3n, slideMs: 2n, skewMs: 0n, latenessMs: 0n },
   ] as const)(
-    'an accepted event meets a fired window only where windows fire a millisecond early: %o',
+    'an accepted event meets a fired window only if windows fire a millisecond early: %o',
     (rules) => {
       const scope: Scope = { ...shared, length: 4, rules };
       expect(violationIn(scope)).toBeUndefined();
@@ -239,11 +239,11 @@ describe('partition interleaving', () => {
       },
     );
 
-  it('the interleaving of partitions changes nothing where every partition has its own watermark', () => {
+  it('the interleaving of partitions changes nothing if every partition has its own watermark', () => {
     fc.assert(independent('partition'), { numRuns: 300 });
   });
 
-  it('the interleaving of partitions changes results or drops where all share one watermark', () => {
+  it('the interleaving of partitions changes results or drops if all partitions share one watermark', () => {
     expect(fc.check(independent('global'), { numRuns: 1000, endOnFailure: true }).failed).toBe(true);
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n, watermark: 'global' } as const;
     const event = (partition: number, eventTs: bigint): LogEntry => ({

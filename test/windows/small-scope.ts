@@ -1,10 +1,9 @@
-/** Every stream up to a length over a few timestamps, keys and partitions.
+/** Enumerates every stream up to a length over a few timestamps, keys and partitions.
  *
- *  Left out is what another stream stands for: keys and partitions are numbered in the order of
- *  their first use, and the first timestamp lies in [0, step), because windows repeat every step (a
- *  session's in every ms). What counts in time is skew + lateness, so lateness stays 0. Event i has
- *  the value 2^i: a sum names its events.
- */
+ *  It omits streams that are equivalent to another one. Keys and partitions are numbered in the
+ *  order of their first use. The first timestamp lies in [0, step), because windows repeat every
+ *  step (sessions every ms). Only the sum of skew and lateness matters, so lateness stays 0. Event
+ *  i has the value 2^i, so a sum identifies its events. */
 import type { LogEntry } from '../../bench/peers/oracle/rules.ts';
 import { type LiteralRules, type LiteralState, literalStart, literalStep } from './literal.ts';
 
@@ -12,11 +11,11 @@ export interface Scope {
   readonly rules: LiteralRules;
   readonly partitions: number;
   readonly keys: number;
-  /** Timestamps lie at most this far from the first one. */
+  /** Greatest distance of a timestamp from the first one, ms. */
   readonly reach: number;
-  /** Entries of the longest stream. */
+  /** Number of entries of the longest stream. */
   readonly length: number;
-  /** A partition may be declared idle, too. */
+  /** True if partitions may also be declared idle. */
   readonly idle: boolean;
 }
 
@@ -32,8 +31,8 @@ export const scopeName = ({ rules, partitions, keys, reach, length, idle }: Scop
   return `${windows}, skew ${rules.skewMs}${mode}: up to ${length} entries, ${2 * reach + 1} times, ${partitions} partitions, ${keys} keys${idle ? ', idle decisions' : ''}`;
 };
 
-/** Calls `visit` with each stream and the literal state behind it; the array is reused. Returns how
- *  many there were. */
+/** Calls `visit` with each stream and the literal state after it; the array is reused.
+ *  @returns the number of streams */
 export function everyStream(
   scope: Scope,
   visit: (log: readonly LogEntry[], state: LiteralState) => void,
@@ -57,7 +56,7 @@ export function everyStream(
     keysUsed: number,
   ): void => {
     if (log.length === length) return;
-    const take = (entry: LogEntry, nextFirst: bigint | undefined, p: number, k: number): void => {
+    const append = (entry: LogEntry, nextFirst: bigint | undefined, p: number, k: number): void => {
       const next = literalStep(rules, state, entry);
       log.push(entry);
       streams++;
@@ -68,11 +67,11 @@ export function everyStream(
     const value = 1n << BigInt(log.length);
     for (let partition = 0; partition < Math.min(partitions, partitionsUsed + 1); partition++) {
       if (scope.idle && state.partitions[partition]?.idle === false)
-        take({ kind: 'idle', partition }, first, partition, -1);
+        append({ kind: 'idle', partition }, first, partition, -1);
       for (let key = 0; key < Math.min(keys, keysUsed + 1); key++) {
         for (const eventTs of times(first)) {
           const entry = { kind: 'event', partition, accountId: BigInt(key), value, eventTs } as const;
-          take(entry, first ?? eventTs, partition, key);
+          append(entry, first ?? eventTs, partition, key);
         }
       }
     }

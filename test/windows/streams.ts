@@ -1,10 +1,9 @@
-/** Random arrival logs that meet every edge all the time: timestamps on window ends and next to
- *  them, at the limit of lateness, a gap apart, twice the same, far behind, far ahead, outside the
- *  limits; values that overflow; broken records.
+/** Generates random arrival logs that hit edge cases often: timestamps at and next to window ends,
+ *  at the limit of lateness, a gap apart, repeated, far behind, far ahead and out of range; values
+ *  that overflow; broken records.
  *
- *  Times are drawn as places ("the third grid line, one before it") and turned into numbers by the
- *  rules drawn beside them, so that a failing stream shrinks in both.
- */
+ *  A timestamp is drawn as a position ("the third grid line, one ms before it") and becomes a
+ *  number by the rules drawn with it, so that a failing stream shrinks in both. */
 import fc from 'fast-check';
 import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
 import { drawFrom } from '../property/engine-kit.ts';
@@ -13,7 +12,7 @@ export type WindowKind = 'tumbling' | 'sliding' | 'session';
 
 export interface Stream {
   readonly rules: OracleRules;
-  /** At the start. */
+  /** Partitions at the start of the stream. */
   readonly partitions: number;
   readonly log: readonly LogEntry[];
 }
@@ -22,9 +21,9 @@ export interface StreamOptions {
   readonly windows: readonly WindowKind[];
   readonly watermarks?: readonly ('partition' | 'global')[];
   readonly partitionsMax?: number;
-  /** Idle partitions and partitions that are added. */
+  /** Includes idle partitions and partitions that are added. */
   readonly decisions?: boolean;
-  /** Rules with a max-future, and records with an append time. */
+  /** Includes rules with a max-future, and records with an append time. */
   readonly maxFuture?: boolean;
   readonly entriesMax?: number;
 }
@@ -33,7 +32,7 @@ const I64_MIN = -(1n << 63n);
 const I64_MAX = (1n << 63n) - 1n;
 const U64_MAX = (1n << 64n) - 1n;
 const LIMIT = 1n << 52n;
-/** Longest size, slide, gap, skew and lateness, ms. */
+/** Greatest size, slide, gap, skew and lateness, ms. */
 const LENGTH_MAX = 25;
 
 const accountIds = fc.oneof(
@@ -49,7 +48,7 @@ const values = fc.oneof(
 
 const near = fc.bigInt({ min: -1n, max: 1n });
 
-/** Where an event lies in time. */
+/** Position of an event in time. */
 const places = fc.oneof(
   {
     weight: 8,
@@ -73,8 +72,8 @@ const places = fc.oneof(
 
 type Place = typeof places extends fc.Arbitrary<infer T> ? T : never;
 
-/** Timestamps that are refused, and the last ones that are not; seldom, for nothing is in time
- *  after these. */
+/** Timestamps that are refused, and the last valid ones. They are rare, because every later event
+ *  would be late. */
 const poison = fc.constantFrom(I64_MIN, I64_MAX, LIMIT, -LIMIT - 1n, -LIMIT, LIMIT - 1n);
 
 const anyPartition = fc.nat({ max: 59 });
@@ -133,15 +132,15 @@ function rulesFor(options: StreamOptions): fc.Arbitrary<OracleRules> {
     });
 }
 
-/** Distance of the grid lines of the rules. */
+/** Distance of the grid lines, ms: the slide or the size of the windows. */
 const stepOf = (of: OracleRules): bigint =>
   of.window === 'session' ? of.gapMs : of.window === 'sliding' ? of.slideMs : of.sizeMs;
 const lengthOf = (of: OracleRules): bigint => (of.window === 'session' ? of.gapMs : of.sizeMs);
 
-/** Turns places into timestamps, in the order of the log. */
+/** Converts positions to timestamps, in the order of the log. */
 class Placing {
   private readonly of: OracleRules;
-  /** Greatest timestamp by partition: only to aim at the limit of lateness. */
+  /** Greatest timestamp by partition, used only to aim at the limit of lateness. */
   private readonly seen = new Map<number, bigint>();
   private before = 0n;
 
@@ -149,7 +148,8 @@ class Placing {
     this.of = of;
   }
 
-  /** `now`: how far the stream as a whole has come. */
+  /** Timestamp of a position.
+   *  @param now timestamp that the stream as a whole has reached */
   place(partition: number, place: Place, now: bigint): bigint {
     const ts = this.timestamp(partition, place, now);
     this.before = ts;
@@ -183,7 +183,7 @@ export function streams(options: StreamOptions): fc.Arbitrary<Stream> {
     .record({
       rules: rulesFor(options),
       partitions: fc.integer({ min: 1, max: options.partitionsMax ?? 3 }),
-      /** Time goes on by this much an entry, so that windows fire on the way. */
+      /** Event time advances by this much per entry, so that windows fire before the end. */
       drift: fc.bigInt({ min: 0n, max: 3n }),
       base: fc.oneof(
         { weight: 8, arbitrary: fc.constant(0n) },
@@ -218,7 +218,7 @@ export function streams(options: StreamOptions): fc.Arbitrary<Stream> {
         else {
           const { accountId, value, place, appendDelay } = entry;
           const eventTs = placing.place(partition, place, now);
-          // Append times follow the arrival, not the event.
+          // Append times follow the arrival, not the event time.
           const appendTs =
             options.maxFuture !== true || appendDelay === undefined ? undefined : now + appendDelay;
           log.push({ kind: 'event', partition, accountId, value, eventTs, appendTs });
@@ -228,8 +228,8 @@ export function streams(options: StreamOptions): fc.Arbitrary<Stream> {
     });
 }
 
-/** One long stream: a millisecond an event, some of them late or broken, accounts that come again
- *  after a while. */
+/** One long stream with one event per millisecond. Some events are late or broken, and accounts
+ *  recur after a while. */
 export function longStream(rules: OracleRules, count: number): Stream {
   const draw = drawFrom(count);
   const partitions = 3;
@@ -243,8 +243,8 @@ export function longStream(rules: OracleRules, count: number): Stream {
   return { rules, partitions, log };
 }
 
-/** Another order of the same records, each partition's kept: `turns` says whose record comes next.
- */
+/** Interleaves the partitions of a log in another order and keeps the order within each partition.
+ *  @param turns index, among the partitions, of the next record's partition */
 export function interleaved(log: readonly LogEntry[], turns: readonly number[]): LogEntry[] {
   const queues = new Map<number, LogEntry[]>();
   for (const entry of log) {

@@ -1,6 +1,5 @@
-// Checks the names and comments that other people see: no type name is exported twice in src, and
-// every function or class that an entry point of the package exports has a doc comment, a function
-// with an example.
+// Checks public names and comments: no type name is exported twice in src; every function or class
+// that an entry point of the package exports has a doc comment, and a function has an example.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,7 +14,7 @@ export const ENTRY_POINTS = [
   'src/drivers.ts',
 ];
 
-/** Findings for type names that more than one file declares and exports. `files`: text by path. */
+/** Findings for type names that several files declare and export. `files`: text by path. */
 export function repeatedTypes(files) {
   const places = new Map();
   for (const [path, text] of files)

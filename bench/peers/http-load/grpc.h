@@ -1,15 +1,15 @@
-// orders.v1.Orders.Create over HTTP/2 without TLS, many calls under way on each connection.
+// orders.v1.Orders.Create over HTTP/2 without TLS, with many calls in flight on each connection.
 //
-// As much of HTTP/2 (RFC 9113) and HPACK (RFC 7541) as a client of unary calls needs: its header
-// blocks use no Huffman code and no table of their own, the server is asked to keep no table
-// either, and of the answer only grpc-status, idempotency-replayed and the message are read.
+// The subset of HTTP/2 (RFC 9113) and HPACK (RFC 7541) that a client of unary calls needs. Its
+// header blocks use neither Huffman codes nor a dynamic table, and the server is asked to use no
+// dynamic table. Of the answer only grpc-status, idempotency-replayed and the message are parsed.
 #pragma once
 
 #include "sockets.h"
 
 namespace load {
 
-// Huffman codes of RFC 7541, appendix B, for the characters of the names and values read here.
+// Huffman codes of RFC 7541, appendix B, for the characters of the names and values parsed here.
 inline std::string Huffman(std::string_view text) {
   struct Code {
     char of;
@@ -38,7 +38,7 @@ inline std::string Huffman(std::string_view text) {
   return out;
 }
 
-// A string of a header block as it stands there.
+// String of a header block in its encoded form.
 struct Text {
   bool huffman = false;
   std::string_view bytes;
@@ -47,12 +47,12 @@ struct Text {
   }
 };
 
-// Walks a header block that uses no dynamic table.
+// Parser of a header block without dynamic table references.
 class HeaderBlock {
  public:
   explicit HeaderBlock(std::string_view block) : left_(block) {}
 
-  // The next field with a literal name; false at the end.
+  // Reads the next field with a literal name; false at the end.
   bool Next(Text& name, Text& value) {
     while (!left_.empty()) {
       const auto first = static_cast<std::uint8_t>(left_[0]);
@@ -112,10 +112,10 @@ class Grpc : public Transport {
     return std::any_of(connections_.begin(), connections_.end(),
                        [](const Connection& one) { return one.open(); });
   }
-  bool under_way() const override { return under_way_ > 0; }
+  bool in_flight() const override { return in_flight_ > 0; }
 
   void Pump(Run& run) override {
-    // A round gives every connection with room one call, so that load spreads evenly.
+    // Each round gives every connection with capacity one call, so that the load spreads evenly.
     for (bool sent = true; sent && run.HasReady();) {
       sent = false;
       for (std::size_t i = 0; i < connections_.size() && run.HasReady(); i++) {
@@ -135,7 +135,7 @@ class Grpc : public Transport {
     Flush(run, at);
   }
 
-  void Look(Run& run) override {
+  void Check(Run& run) override {
     const std::int64_t now = run.Now();
     for (std::size_t at = 0; at < connections_.size(); at++) {
       Connection& one = connections_[at];
@@ -148,7 +148,7 @@ class Grpc : public Transport {
   }
 
  private:
-  // Below the 100 that servers usually grant.
+  // Below the limit of 100 that servers usually grant.
   static constexpr std::size_t kCallsMax = 90;
   static constexpr std::uint32_t kWindow = 1U << 30;
   enum Type : std::uint8_t {
@@ -166,15 +166,15 @@ class Grpc : public Transport {
   static constexpr std::uint8_t kPadded = 8;
   static constexpr std::uint8_t kPriority = 0x20;
 
-  struct Under {
+  struct PendingCall {
     Send send;
     std::int64_t left;
     std::string message;
   };
   struct Connection : Socket {
     std::uint32_t next = 1;
-    std::uint32_t taken = 0;  // of our window
-    std::map<std::uint32_t, Under> calls;
+    std::uint32_t taken = 0;  // bytes received since the last window update
+    std::map<std::uint32_t, PendingCall> calls;
     std::string write;
   };
 
@@ -188,7 +188,7 @@ class Grpc : public Transport {
     Put32(out, stream);
     out.append(payload);
   }
-  // A literal field that nobody keeps.
+  // Literal field without indexing.
   static void PutField(std::string& out, std::string_view name, std::string_view value) {
     out.push_back(0);
     for (const std::string_view text : {name, value}) {
@@ -226,7 +226,7 @@ class Grpc : public Transport {
     Server::Close(one, run.Now());
     one.write.clear();
     for (const auto& [stream, call] : one.calls) {
-      under_way_--;
+      in_flight_--;
       run.Failed(call.send, why);
     }
     one.calls.clear();
@@ -236,7 +236,7 @@ class Grpc : public Transport {
     const Send send = run.Front();
     const std::int64_t left = run.Now();
     const Intent intent = run.Leave(left);
-    // :method POST and :scheme http of the static table, then literals.
+    // :method POST and :scheme http from the static table, then literals.
     std::string block = "\x83\x86";
     PutField(block, ":path", "/orders.v1.Orders/Create");
     PutField(block, ":authority", server_.authority());
@@ -251,9 +251,9 @@ class Grpc : public Transport {
     Put32(data, static_cast<std::uint32_t>(message.size()));
     data.append(message);
     PutFrame(one.write, kData, kEndStream, one.next, data);
-    one.calls.emplace(one.next, Under{send, left, {}});
+    one.calls.emplace(one.next, PendingCall{send, left, {}});
     one.next += 2;
-    under_way_++;
+    in_flight_++;
   }
 
   void Flush(Run& run, std::size_t at) {
@@ -261,11 +261,11 @@ class Grpc : public Transport {
     if (!one.open() || one.write.empty()) return;
     const ssize_t wrote = send(one.fd, one.write.data(), one.write.size(), MSG_NOSIGNAL);
     if (wrote < 0 && errno != EAGAIN) return Close(run, at, "EPIPE");
-    // What did not fit leaves with the next turn, a millisecond later at most under load.
+    // The rest is written in the next turn, under load at most a millisecond later.
     if (wrote > 0) one.write.erase(0, static_cast<std::size_t>(wrote));
   }
 
-  // False where the connection is closed.
+  // False if the connection was closed.
   bool TakeFrames(Run& run, std::size_t at) {
     Connection& one = connections_[at];
     std::size_t from = 0;
@@ -307,11 +307,11 @@ class Grpc : public Transport {
       }
     }
     if (found == one.calls.end()) return;
-    Under& call = found->second;
+    PendingCall& call = found->second;
     if (type == kReset) {
       const Send send = call.send;
       one.calls.erase(found);
-      under_way_--;
+      in_flight_--;
       run.Failed(send, "RST_STREAM");
       return;
     }
@@ -328,7 +328,7 @@ class Grpc : public Transport {
     if (flags & kEndStream) End(run, one, found, payload);
   }
 
-  void End(Run& run, Connection& one, std::map<std::uint32_t, Under>::iterator found,
+  void End(Run& run, Connection& one, std::map<std::uint32_t, PendingCall>::iterator found,
            std::string_view trailers) {
     static const std::string kStatus = Huffman("grpc-status");
     static const std::string kReplayed = Huffman("idempotency-replayed");
@@ -345,10 +345,10 @@ class Grpc : public Transport {
       }
       if (name.Is("idempotency-replayed", kReplayed)) replayed = value.Is("true", kTrue) ? 1 : 0;
     }
-    const Under call = std::move(found->second);
+    const PendingCall call = std::move(found->second);
     one.calls.erase(found);
-    under_way_--;
-    // The message stands behind its prefix of five bytes.
+    in_flight_--;
+    // The message follows its prefix of five bytes.
     const std::string_view message =
         call.message.size() > 5 ? std::string_view(call.message).substr(5) : std::string_view();
     run.Answered(call.send, call.left, {HttpOf(status, message.empty()), message, replayed});
@@ -376,7 +376,7 @@ class Grpc : public Transport {
   std::vector<Connection> connections_;
   std::string codes_[17];
   std::size_t turn_ = 0;
-  std::size_t under_way_ = 0;
+  std::size_t in_flight_ = 0;
 };
 
 }  // namespace load

@@ -1,4 +1,4 @@
-// HTTP/1.1 over kept connections, one request under way on each.
+// HTTP/1.1 over persistent connections, one request in flight on each.
 #pragma once
 
 #include <strings.h>
@@ -22,7 +22,7 @@ class Http1 : public Transport {
   }
 
   bool connected() const override { return !idle_.empty(); }
-  bool under_way() const override { return under_way_ > 0; }
+  bool in_flight() const override { return in_flight_ > 0; }
 
   void Pump(Run& run) override {
     while (!idle_.empty() && run.HasReady()) {
@@ -43,8 +43,8 @@ class Http1 : public Transport {
       request_.append("\r\n\r\n");
       request_.append(body, static_cast<std::size_t>(body_bytes));
       one.busy = true;
-      under_way_++;
-      // A request is far smaller than the socket's buffer: a part of it is never left.
+      in_flight_++;
+      // A request is far smaller than the socket buffer, so it is never written partially.
       const ssize_t wrote = send(one.fd, request_.data(), request_.size(), MSG_NOSIGNAL);
       if (wrote != static_cast<ssize_t>(request_.size())) Close(run, at, "EPIPE");
     }
@@ -56,7 +56,7 @@ class Http1 : public Transport {
     if (why != nullptr) Close(run, at, why);
   }
 
-  void Look(Run& run) override {
+  void Check(Run& run) override {
     const std::int64_t now = run.Now();
     for (std::size_t at = 0; at < connections_.size(); at++) {
       Connection& one = connections_[at];
@@ -84,7 +84,7 @@ class Http1 : public Transport {
     Server::Close(one, run.Now());
     if (!one.busy) return;
     one.busy = false;
-    under_way_--;
+    in_flight_--;
     run.Failed(one.send, why);
   }
 
@@ -104,7 +104,7 @@ class Http1 : public Transport {
     return {};
   }
 
-  // Joins the chunks at `text`; false while the last is missing.
+  // Joins the chunks in `text`; false while the last chunk is missing.
   static bool Unchunk(std::string_view text, std::string& into) {
     into.clear();
     for (;;) {
@@ -118,7 +118,7 @@ class Http1 : public Transport {
     }
   }
 
-  // False where the connection is closed.
+  // False if the connection was closed.
   bool TakeReply(Run& run, std::size_t at) {
     Connection& one = connections_[at];
     const std::size_t end = one.read.find("\r\n\r\n");
@@ -141,7 +141,7 @@ class Http1 : public Transport {
                                             : -1};
     const bool closes = Header(head, "connection") == "close";
     one.busy = false;
-    under_way_--;
+    in_flight_--;
     run.Answered(one.send, one.left, reply);
     one.read.clear();
     idle_.push_back(at);
@@ -154,7 +154,7 @@ class Http1 : public Transport {
   std::int64_t timeout_;
   std::vector<Connection> connections_;
   std::vector<std::size_t> idle_;
-  std::size_t under_way_ = 0;
+  std::size_t in_flight_ = 0;
   std::string request_;
   std::string joined_;
 };

@@ -1,16 +1,16 @@
-// A load generator that costs little: one thread, epoll, an open model.
+// Low-overhead load generator: one thread, epoll, open model.
 //
 //   c++ -std=c++20 -O2 bench/peers/http-load/http_load.cc -o /tmp/http-load
 //   /tmp/http-load -target=127.0.0.1:8080 -rate=5000 -duration=10 [-NAME=VALUE …]
 //
 //   -target       host:port                                             127.0.0.1:8080
 //   -protocol     http: POST over HTTP/1.1; grpc: orders.v1.Orders/Create http
-//   -path         of the POST                                           /orders
-//   -rate         requests a second, first sends and repeats together;
-//                 0: closed model, every connection sends when answered  1000
+//   -path         path of the POST                                      /orders
+//   -rate         requests a second, including repeats; 0: closed model,
+//                 every connection sends after its answer               1000
 //   -duration     seconds                                               10
-//   -warmup       seconds at the start whose latencies do not count     0
-//   -connections  kept; grpc has up to 90 calls under way on each       128, grpc 4
+//   -warmup       seconds at the start that are not measured            0
+//   -connections  connections; gRPC has up to 90 calls in flight on each 128, gRPC 4
 //   -seed         the same seed gives the same keys, bodies, times      1
 //   -pattern      fresh: every intent its own key, a share is repeated;
 //                 zipf: keys drawn from -keys by rank; single: one key  fresh
@@ -19,19 +19,19 @@
 //   -keys         size of the hot set (zipf: of all keys)               20000
 //   -zipf         exponent                                              1.1
 //   -accounts     distinct accounts                                     1000000
-//   -timeout      seconds a request may take                            10
+//   -timeout      timeout of a request in seconds                       10
 //   -give-up      seconds after the last due time                       30
-//   -ledger       file for `millrace reconcile -ledger`; not there yet
+//   -ledger       file for `millrace reconcile -ledger`; must not exist
 //
-// Latency counts from the time a request was due, so a slow server or a lack of free connections
-// counts (no coordinated omission). 429, 408, 425, 5xx and lost connections are sent again with the
-// same key. All 2xx answers of a key must be equal in status and body. Prints one line of JSON:
+// Latency counts from the due time of a request, so a slow server or a lack of free connections is
+// included (no coordinated omission). 429, 408, 425, 5xx and lost connections are retried with the
+// same key. All 2xx answers to a key must be equal in status and body. Prints one line of JSON:
 //
-//   latency_ms from the due time; service_ms from the write; wait_ms from the due time to the write
-//   (all with p50 p90 p99 p999 max); backlog: unanswered at the end of every second; slowest_ms: of
-//   what was due in every second; cpu_us: of this program, a reply.
+//   latency_ms from the due time; service_ms from the write; wait_ms from the due time to the
+//   write (all with p50 p90 p99 p999 max); backlog: unanswered at the end of every second;
+//   slowest_ms: slowest of the sends due in every second; cpu_us: CPU of this program per reply.
 //
-// Exit code 1 where answers of a key differed, or an intent has no 2xx answer.
+// Exit code 1 if answers to a key differ, or an intent has no 2xx answer.
 #include <sys/timerfd.h>
 
 #include <csignal>
@@ -44,7 +44,7 @@ namespace {
 using load::Run;
 
 constexpr std::uint64_t kTimer = ~0ULL;
-constexpr std::int64_t kLookNs = 50'000'000;
+constexpr std::int64_t kCheckNs = 50'000'000;
 
 volatile std::sig_atomic_t stopped = 0;
 
@@ -66,7 +66,7 @@ double Number(const std::string& name, const std::string& text, double least, do
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !(value >= least && value <= most)) {
-    Usage("-" + name + "=" + text + " is no number in its range");
+    Usage("-" + name + "=" + text + " is not a number in its range");
   }
   return value;
 }
@@ -125,13 +125,13 @@ Options Parse(int argc, char** argv) {
       else
         Usage("-pattern is fresh, zipf or single");
     } else {
-      Usage("there is no -" + name);
+      Usage("unknown flag -" + name);
     }
   }
   return options;
 }
 
-// One timer for the next due time: nothing is polled.
+// A single timer for the next due time avoids polling.
 void Arm(int timer, std::int64_t in_ns) {
   itimerspec spec{};
   if (in_ns < 1) in_ns = 1;
@@ -146,18 +146,18 @@ void Drive(Run& run, load::Transport& transport, int epoll) {
   event.events = EPOLLIN;
   event.data.u64 = kTimer;
   epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &event);
-  std::int64_t look = 0;
+  std::int64_t next_check = 0;
   for (;;) {
     if (stopped != 0) run.plan().Stop();
     const std::int64_t now = run.Now();
     run.Release(now);
-    if (now >= look) {
-      transport.Look(run);
-      look = now + kLookNs;
+    if (now >= next_check) {
+      transport.Check(run);
+      next_check = now + kCheckNs;
     }
     transport.Pump(run);
-    if (run.Over(run.Now(), transport.under_way())) break;
-    Arm(timer, std::min(run.plan().NextDue(), look) - run.Now());
+    if (run.Over(run.Now(), transport.in_flight())) break;
+    Arm(timer, std::min(run.plan().NextDue(), next_check) - run.Now());
     epoll_event events[256];
     const int count = epoll_wait(epoll, events, 256, -1);
     for (int i = 0; i < count; i++) {
@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
         epoll, host, port, options.path, connections == 0 ? 128 : connections, options.timeout_s);
   }
   if (!transport->connected()) {
-    std::fprintf(stderr, "http-load: nobody answers at %s\n", options.run.target.c_str());
+    std::fprintf(stderr, "http-load: no connection to %s\n", options.run.target.c_str());
     return 3;
   }
   Run run(options.run);
@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
   run.Start();
   Drive(run, *transport, epoll);
   if (!run.Print()) {
-    std::fprintf(stderr, "http-load: the ledger is not whole: %s\n", std::strerror(errno));
+    std::fprintf(stderr, "http-load: the ledger is incomplete: %s\n", std::strerror(errno));
     return 2;
   }
   return run.sound() ? 0 : 1;

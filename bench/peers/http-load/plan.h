@@ -1,7 +1,7 @@
-// What is sent and when: intents, their repeats and the times they are due, all from one seed.
+// Schedule of a load: intents, their repeats and due times, all derived from one seed.
 //
-// Open model: intent i is due at i * interval whatever the server does; repeats wait in a heap, so
-// the full rate is reached after -within. The key and the body of an intent are functions of the
+// Open model: intent i is due at i * interval, independent of the server. Repeats wait in a heap,
+// so the full rate is reached after -within. The key and the body of an intent are functions of the
 // seed and its number.
 #pragma once
 
@@ -26,7 +26,7 @@ inline const char* NameOf(Kind kind) {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-// SplitMix64's finaliser as a counter-based generator: word `part` of number `index`.
+// Counter-based generator from SplitMix64's finaliser: word `part` of number `index`.
 inline std::uint64_t Mix(std::uint64_t seed, std::uint64_t index, std::uint64_t part) {
   std::uint64_t z = seed * 0xd1342543de82ef95ULL + index * 0x9e3779b97f4a7c15ULL +
                     part * 0x8cb92ba72f3d8dd7ULL + 0x632be59bd9b4e019ULL;
@@ -82,7 +82,7 @@ inline Intent IntentOf(std::uint64_t seed, std::uint32_t index, std::uint32_t ac
 }
 
 struct Send {
-  std::int64_t due;  // ns after the start; latency counts from here
+  std::int64_t due;  // ns after the start; start of the latency
   std::uint32_t intent;
   Kind kind;
   std::uint8_t failures;
@@ -91,9 +91,9 @@ struct Send {
 struct PlanOptions {
   Pattern pattern = Pattern::kFresh;
   std::uint64_t seed = 1;
-  double rate = 1000;  // requests a second, first sends and repeats together; 0: closed model
+  double rate = 1000;  // requests a second, including repeats; 0: closed model
   double duration_s = 10;
-  double repeat_share = 0.15;  // of the intents; each is followed by 1 to 3 repeats of a hot key
+  double repeat_share = 0.15;  // share of intents followed by 1 to 3 repeats of a hot key
   double repeat_within_s = 2;
   double zipf = 1.1;
   std::uint32_t keys = 20'000;  // size of the hot set, or of all keys with -pattern=zipf
@@ -108,10 +108,10 @@ class Plan {
     slots_ = static_cast<std::uint32_t>(std::ceil(options.duration_s * 1e9 / interval_));
   }
 
-  // What is sent next is due when there is room for it.
+  // Closed model: a request is due when a connection is free.
   bool closed() const { return options_.rate == 0; }
 
-  // The next send of a closed model; false when its time is over.
+  // Takes the next send of a closed model; false after its duration.
   bool TakeNow(std::int64_t now, Send& send) {
     if (stopped_ || static_cast<double>(now) >= options_.duration_s * 1e9) return false;
     interval_ = static_cast<double>(now) / (next_ + 1.0);
@@ -122,7 +122,7 @@ class Plan {
     return true;
   }
 
-  // Upper bound of the intents' numbers; of a closed model so far.
+  // Upper bound of the intent numbers; in a closed model, of those so far.
   std::uint32_t intents() const {
     switch (options_.pattern) {
       case Pattern::kFresh:
@@ -161,7 +161,8 @@ class Plan {
     return {due, slot, Kind::kFirst, 0};
   }
 
-  // Sends again what brought no final answer; its latency still counts from its first due time.
+  // Schedules a send without a final answer again; its latency still counts from the first due
+  // time.
   void Resend(const Send& send, std::int64_t at) {
     const auto failures = static_cast<std::uint8_t>(std::min(200, send.failures + 1));
     waiting_.push({at, order_++, {send.due, send.intent, Kind::kResend, failures}});
@@ -181,7 +182,8 @@ class Plan {
     return next_ < slots_ ? static_cast<std::int64_t>(next_ * interval_) : kNever;
   }
 
-  // The hot set moves on every `keys` intents; a rank that was not sent yet is the intent itself.
+  // Schedules repeats from the hot set, which advances every `keys` intents. A rank that was not
+  // sent yet stands for the intent itself.
   void PlanRepeats(std::uint32_t slot, std::int64_t due) {
     const std::uint32_t set = slot - slot % options_.keys;
     const std::uint32_t rank = hot_.RankOf(Unit(Mix(options_.seed, slot, 5)));

@@ -1,4 +1,4 @@
-// What is kept of the answers: latencies, one digest a key, and the ledger that `millrace
+// Records of the answers: latencies, one digest for each key, and the ledger that `millrace
 // reconcile` reads.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace load {
 
-// Log-linear: every bucket is at most 1/128 wide of its value, up to 2^40 ns (18 minutes).
+// Log-linear histogram: a bucket is at most 1/128 of its value wide, up to 2^40 ns (18 minutes).
 class Histogram {
  public:
   void Record(std::int64_t ns) {
@@ -24,7 +24,7 @@ class Histogram {
   }
   std::uint64_t total() const { return total_; }
   double MaxMs() const { return static_cast<double>(largest_) / 1e6; }
-  // Upper bound of the bucket that holds the quantile.
+  // Upper bound of the bucket that contains the quantile.
   double QuantileMs(double q) const {
     if (total_ == 0) return 0;
     const double want = q * static_cast<double>(total_);
@@ -127,7 +127,8 @@ class Sha256 {
   }
 };
 
-// The lines of docs/reference/generator.md. Buffered: the file is whole once the loader has ended.
+// Ledger in the format of docs/reference/generator.md. Buffered: the file is complete once the
+// loader has ended.
 class Ledger {
  public:
   bool Open(const char* path) {

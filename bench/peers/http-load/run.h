@@ -1,4 +1,4 @@
-// One run: hands what is due to a transport and folds what comes back.
+// A run: passes due sends to a transport and accumulates the answers.
 #pragma once
 
 #include <sys/resource.h>
@@ -30,20 +30,20 @@ inline double CpuSeconds() {
 struct RunOptions {
   PlanOptions plan;
   std::uint32_t accounts = 1'000'000;
-  double warmup_s = 0;    // latencies of what is due before are not counted
-  double give_up_s = 30;  // after the last due time
+  double warmup_s = 0;    // sends due before it are not measured
+  double give_up_s = 30;  // time after the last due time
   std::string target;
 };
 
-// An answer that settles its intent; any other is sent again with the same key.
+// True for an answer that settles its intent; any other answer is retried with the same key.
 inline bool IsFinal(int status) {
   return status < 500 && status != 408 && status != 425 && status != 429;
 }
 
 struct Reply {
-  int status;  // of HTTP, or the gRPC status as its HTTP counterpart
+  int status;  // HTTP status, or the HTTP counterpart of the gRPC status
   std::string_view body;
-  int replayed;  // what the header says: 1, 0, or -1 where it says nothing
+  int replayed;  // idempotency-replayed header: 1, 0, or -1 if absent
 };
 
 class Run {
@@ -71,8 +71,8 @@ class Run {
 
   std::int64_t Now() const { return MonotonicNs() - start_; }
 
-  // Moves what is due into the queue; the transport takes from there. Notes every second how much
-  // is unanswered.
+  // Moves due sends into the queue of the transport. Records the number of unanswered sends every
+  // second.
   void Release(std::int64_t now) {
     while (!plan_.done() && plan_.NextDue() <= now) {
       queue_.push_back(plan_.Take());
@@ -82,7 +82,7 @@ class Run {
     while (backlog_.size() < second) backlog_.push_back(due_ - settled_);
   }
 
-  // Whether the transport, which has room, is to send something.
+  // True if there is a send for a transport with a free connection.
   bool HasReady() {
     if (queue_.empty() && plan_.closed()) {
       Send send{};
@@ -96,7 +96,8 @@ class Run {
   }
   const Send& Front() const { return queue_.front(); }
 
-  // What is sent leaves now. Returns its intent, and notes it before its first request leaves.
+  // Removes the front of the queue for sending and returns its intent. Records an intent in the
+  // ledger before its first request.
   Intent Leave(std::int64_t now) {
     const Send send = queue_.front();
     queue_.pop_front();
@@ -171,13 +172,13 @@ class Run {
     plan_.Resend(send, Now() + Backoff(send));
   }
 
-  bool Over(std::int64_t now, bool under_way) const {
+  bool Over(std::int64_t now, bool in_flight) const {
     const auto end =
         static_cast<std::int64_t>((options_.plan.duration_s + options_.give_up_s) * 1e9);
-    return now > end || (plan_.done() && queue_.empty() && !under_way);
+    return now > end || (plan_.done() && queue_.empty() && !in_flight);
   }
 
-  // Every intent is acknowledged, and all answers of a key are equal.
+  // True if every intent is acknowledged and all answers to each key are equal.
   bool sound() const { return differing_ == 0 && acknowledged_intents_ == intents_; }
 
   bool Print() {
@@ -248,11 +249,11 @@ class Run {
   std::deque<Send> queue_;
   Ledger ledger_;
   Histogram latency_;  // from the due time
-  Histogram service_;  // from the moment it was written
-  Histogram wait_;     // from the due time to the moment it was written
+  Histogram service_;  // from the write
+  Histogram wait_;     // from the due time to the write
   std::map<int, std::uint64_t> statuses_;
   std::vector<std::uint64_t> backlog_;  // unanswered at the end of every second
-  std::vector<double> slowest_;         // of what was due in every second
+  std::vector<double> slowest_;         // slowest of the sends due in every second
   std::string sample_;
   std::int64_t start_ = 0;
   std::int64_t last_ = 1;
@@ -271,16 +272,16 @@ class Run {
   std::uint64_t differing_ = 0;
 };
 
-// Carries requests; there is room for some at a time.
+// Sends requests; accepts a limited number at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Takes sends from the run while there is room.
+  // Takes sends from the run while there is capacity.
   virtual void Pump(Run& run) = 0;
   virtual void OnEvent(Run& run, std::uint64_t what, std::uint32_t events) = 0;
-  // Fails what is older than the time a request may take, and connects again what is closed.
-  virtual void Look(Run& run) = 0;
-  virtual bool under_way() const = 0;
+  // Fails requests older than the timeout and reconnects closed connections.
+  virtual void Check(Run& run) = 0;
+  virtual bool in_flight() const = 0;
   virtual bool connected() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// What both transports stand on: connections to one server that do not block, watched by epoll.
+// Common parts of both transports: non-blocking connections to one server, watched by epoll.
 #pragma once
 
 #include <errno.h>
@@ -15,7 +15,7 @@ namespace load {
 
 constexpr std::int64_t kReconnectNs = 100'000'000;
 
-// A connected socket that does not block, or -1.
+// A connected non-blocking socket, or -1.
 inline int Connect(const std::string& host, const std::string& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -37,11 +37,11 @@ inline int Connect(const std::string& host, const std::string& port) {
   return fd;
 }
 
-// One connection; each transport adds what is under way on it.
+// A connection; each transport adds its requests in flight.
 struct Socket {
   int fd = -1;
-  std::int64_t again = 0;  // when to connect next, where it is closed
-  std::string read;        // and not yet taken
+  std::int64_t again = 0;  // time of the next connect, if closed
+  std::string read;        // received and not yet parsed
 
   bool open() const { return fd >= 0; }
 };
@@ -53,7 +53,7 @@ class Server {
 
   std::string authority() const { return host_ + ":" + port_; }
 
-  // Its events are told under `at`.
+  // Connects. Its events are reported with the id `at`.
   bool Open(Socket& one, std::size_t at) const {
     one.fd = Connect(host_, port_);
     if (!one.open()) return false;
@@ -71,7 +71,8 @@ class Server {
     one.again = now;
   }
 
-  // Reads what is there and calls `take` after each piece, until that says false. Why the connection has ended, or null.
+  // Reads all available bytes and calls `take` after each chunk until it returns false. Returns the
+  // reason if the connection has ended, else null.
   template <typename Take>
   static const char* Read(Socket& one, Take take) {
     while (one.open()) {

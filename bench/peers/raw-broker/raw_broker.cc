@@ -1,12 +1,12 @@
-// The raw limit of `millrace bench broker`: librdkafka's batch calls in a plain C++ loop, every
-// payload byte summed.
+// Raw limit of `millrace bench broker`: librdkafka's batch calls in a plain C++ loop that sums
+// every payload.
 //
 //   raw-broker consume|produce TOPIC PARTITIONS COUNT PAYLOAD_BYTES NAME=VALUE …
 //
-// prints one line of JSON: {"messages":…,"seconds":…,"cpu_seconds":…,"sum":…}. The clock starts
-// when the first batch has been taken, which is not counted (consume), or runs from the first call
-// to the last delivery report (produce); the CPU over the same span. `sum` is the sum of all
-// payload words (32 bit, little-endian) modulo 2^32.
+// Prints one line of JSON: {"messages":…,"seconds":…,"cpu_seconds":…,"sum":…}. For consume, the
+// clock starts after the first batch, which is not counted; for produce, it runs from the first
+// call to the last delivery report. CPU covers the same span. `sum` is the sum of all payload words
+// (32 bit, little-endian) modulo 2^32.
 #include <librdkafka/rdkafka.h>
 #include <sys/resource.h>
 

@@ -1,13 +1,13 @@
-// The raw limit of `millrace bench engine`: librdkafka's batch calls in a plain C++ loop, each
-// event decoded and folded into the table of its tumbling window. Nothing is logged, fired or
-// saved.
+// Raw limit of `millrace bench engine`: librdkafka's batch calls in a plain C++ loop; each event is
+// decoded and accumulated in the table of its tumbling window. Nothing is logged, fired or saved.
 //
 //   raw-engine TOPIC PARTITIONS COUNT SIZE_MS SLOTS NAME=VALUE …
 //
-// COUNT events of 256 bytes are read, SLOTS is a power of two above the keys of any window. Prints
-// one line of JSON: {"events":…,"seconds":…,"cpu_seconds":…,"rows":…,"count":…,"sum":…}: events,
-// time and CPU of all threads from a third of COUNT on; rows, count and sum of everything,
-// where sum is the sum over all rows of sum * (account_id + window_start) modulo 2^64.
+// Reads COUNT events of 256 bytes; SLOTS is a power of two above the number of keys of any window.
+// Prints one line of JSON: {"events":…,"seconds":…,"cpu_seconds":…,"rows":…,"count":…,"sum":…}.
+// events, seconds and cpu_seconds (all threads) start at a third of COUNT; rows, count and sum
+// cover all events, where sum is the sum over all rows of sum * (account_id + window_start) modulo
+// 2^64.
 #include <librdkafka/rdkafka.h>
 
 #include <chrono>
@@ -50,7 +50,7 @@ rd_kafka_t* Open(int argc, char** argv) {
   return client;
 }
 
-// Euclidean: a window holds times from its start on, negative ones too.
+// Euclidean modulo: a window contains the times from its start on, including negative times.
 std::int64_t StartOf(std::int64_t time, std::int64_t size) {
   const std::int64_t past = time % size;
   return time - (past < 0 ? past + size : past);

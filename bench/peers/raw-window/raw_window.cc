@@ -1,16 +1,14 @@
-// The raw limit of `millrace bench engine-kernel`: events folded into plain
-// open-addressing tables, one a window, sized beforehand, on huge pages,
-// prefetched 16 events ahead.
+// Raw limit of `millrace bench engine-kernel`: accumulates events in plain open-addressing tables,
+// one for each window, presized, on huge pages, with prefetching 16 events ahead.
 //
 //   raw-window FILE SLOTS REPEATS [fresh]
 //
-// FILE holds events of 32 bytes: account_id, value, event_ts, window_start.
-// SLOTS is a power of two above the keys of any window. Prints one line of
-// JSON: {"events":…,"seconds":[…],"rows":…, "count":…,"sum":…}, where sum is
-// the sum over all rows of sum * (account_id + window_start) modulo 2^64.
-// Seconds are of CPU and of the loop alone: memory has been touched before.
-// With fresh it has not: each repeat takes its pages from the system, as the
-// first window of an engine must.
+// FILE holds events of 32 bytes: account_id, value, event_ts, window_start. SLOTS is a power of two
+// above the number of keys of any window. Prints one line of JSON:
+// {"events":…,"seconds":[…],"rows":…,"count":…,"sum":…}, where sum is the sum over all rows of sum
+// * (account_id + window_start) modulo 2^64. Seconds are CPU seconds of the loop only: the memory
+// was touched before. With `fresh` each repeat gets its pages from the system, as the first window
+// of an engine does.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

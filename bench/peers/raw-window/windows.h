@@ -1,5 +1,5 @@
-// Open-addressing tables of accumulators, one a window, on huge pages; events
-// are prefetched 16 ahead. What a window engine does at the very least.
+// Open-addressing tables of accumulators, one for each window, on huge pages, with prefetching 16
+// events ahead: the minimum work of a window engine.
 #pragma once
 
 #include <sys/mman.h>
@@ -58,8 +58,7 @@ inline std::uint64_t Hash(std::uint64_t key) {
 
 class Windows {
 public:
-  // Tables are of memory that has been touched, or of fresh memory, which the
-  // loop pays for.
+  // Uses memory that was touched before, or fresh memory whose page faults the loop pays for.
   explicit Windows(std::size_t slots, bool is_fresh = false)
       : size_(slots), shift_(64 - std::countr_zero(slots)),
         is_fresh_(is_fresh) {}
@@ -132,8 +131,7 @@ inline void Fold(const Event *events, std::size_t count, Windows *windows) {
   }
 }
 
-// What the tables hold: rows, their counts, and the sum of sum * (account_id +
-// window_start).
+// Totals of the tables: rows, their counts, and the sum of sum * (account_id + window_start).
 struct Total {
   std::uint64_t rows = 0;
   std::uint64_t count = 0;

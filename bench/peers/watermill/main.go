@@ -2,8 +2,8 @@
 //
 //	forwarder POSTGRES_URL BROKERS TABLE_TOPIC
 //
-// Rows are enveloped as Watermill's own publisher does it; the record's key is the metadata field
-// "key". Settings: batches of 100, a look every 10 ms, acks from all replicas.
+// Rows are enveloped like those of Watermill's own publisher; the record key is the metadata field
+// "key". Settings: batches of 100, a poll every 10 ms, acks from all replicas.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	_ "github.com/lib/pq"
 )
 
-func demand(err error) {
+func must(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func main() {
 		log.Fatal("forwarder POSTGRES_URL BROKERS TABLE_TOPIC")
 	}
 	db, err := sql.Open("postgres", os.Args[1])
-	demand(err)
+	must(err)
 	logger := watermill.NopLogger{}
 	subscriber, err := watermillSQL.NewSubscriber(db, watermillSQL.SubscriberConfig{
 		ConsumerGroup:    "forwarder",
@@ -45,7 +45,7 @@ func main() {
 		OffsetsAdapter:   watermillSQL.DefaultPostgreSQLOffsetsAdapter{},
 		InitializeSchema: true,
 	}, logger)
-	demand(err)
+	must(err)
 	settings := kafka.DefaultSaramaSyncPublisherConfig()
 	settings.Producer.RequiredAcks = sarama.WaitForAll
 	publisher, err := kafka.NewPublisher(kafka.PublisherConfig{
@@ -55,14 +55,14 @@ func main() {
 		}),
 		OverwriteSaramaConfig: settings,
 	}, logger)
-	demand(err)
+	must(err)
 	relay, err := forwarder.NewForwarder(subscriber, publisher, logger, forwarder.Config{ForwarderTopic: os.Args[3]})
-	demand(err)
+	must(err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	go func() {
 		<-relay.Running()
 		log.Print("running")
 	}()
-	demand(relay.Run(ctx))
+	must(relay.Run(ctx))
 }

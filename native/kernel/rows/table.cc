@@ -139,6 +139,7 @@ Status SlotTable<Slot>::Double(Bucket* bucket) {
   Rehash(bucket, before);
   SetGrowth(bucket, buckets_.size());
   BuildDirectory();
+  MILLRACE_INVARIANT(IsSound(*bucket));
   return Status::kOk;
 }
 
@@ -173,10 +174,28 @@ Status SlotTable<Slot>::Split(Bucket* bucket, std::uint32_t hash) {
   SetGrowth(other.get(), buckets_.size() + 1);
   const auto place = std::find_if(buckets_.begin(), buckets_.end(),
                                   [bucket](const auto& one) { return one.get() == bucket; });
-  buckets_.insert(place + 1, std::move(other));
+  const auto added = buckets_.insert(place + 1, std::move(other));
   BuildDirectory();
+  MILLRACE_INVARIANT(IsSound(*bucket) && IsSound(**added));
   // All keys may share the next bit too; then the bucket is still full.
   return MakeRoom(hash);
+}
+
+template <typename Slot>
+bool SlotTable<Slot>::IsSound(const Bucket& bucket) const {
+  const Slot* const rows = bucket.slots();
+  const std::size_t slots = bucket.slot_count();
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < slots; at++) {
+    if (IsEmpty(rows[at])) continue;
+    used++;
+    const std::uint32_t hash = HashOf(rows[at]);
+    if (EntryOf(hash).bucket != &bucket) return false;
+    for (std::size_t from = Home(hash).at(); from != at; from = (from + 1) & (slots - 1)) {
+      if (IsEmpty(rows[from])) return false;
+    }
+  }
+  return used == bucket.used;
 }
 
 template <typename Slot>
@@ -184,6 +203,7 @@ void SlotTable<Slot>::Remove(std::uint32_t hash, std::uint32_t at) {
   const DirectoryEntry& place = EntryOf(hash);
   Slot* const rows = place.slots;
   const std::uint32_t mask = place.mask;
+  MILLRACE_INVARIANT(at <= mask && !IsEmpty(rows[at]) && place.bucket->used > 0);
   std::uint32_t hole = at;
   for (std::uint32_t next = (hole + 1) & mask; !IsEmpty(rows[next]); next = (next + 1) & mask) {
     const std::uint32_t home = (HashOf(rows[next]) << place.bits) >> place.shift;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernel/batch.h"
+#include "kernel/invariant.h"
 #include "kernel/rows/memory.h"
 #include "kernel/rows/pool.h"
 #include "kernel/span.h"
@@ -104,7 +105,10 @@ class SlotTable {
   }
   Status MakeRoom(std::uint32_t hash);
   // Counts an empty slot in the probe of this hash that the caller fills. REQUIRES: not full.
-  void Use(std::uint32_t hash) { EntryOf(hash).bucket->used++; }
+  void Use(std::uint32_t hash) {
+    MILLRACE_INVARIANT(!IsFull(hash));
+    EntryOf(hash).bucket->used++;
+  }
   // Empties the slot and closes the gap by backward-shift deletion: later rows of the cluster move
   // towards their home slots.
   void Remove(std::uint32_t hash, std::uint32_t at);
@@ -183,6 +187,9 @@ class SlotTable {
   void BuildDirectory();
   static void SetGrowth(Bucket* bucket, std::size_t number);
   static void Rehash(Bucket* bucket, std::size_t before);
+  // True when the directory leads every row of the bucket to it, a probe from its home slot finds
+  // the row, and `used` is the number of rows.
+  bool IsSound(const Bucket& bucket) const;
 
   RowPool* pool_ = nullptr;
   std::vector<std::unique_ptr<Bucket>> buckets_;

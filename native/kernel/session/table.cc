@@ -25,6 +25,7 @@ RowMemory RowList::Release() {
 }
 
 Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
+  MILLRACE_INVARIANT(IsSession(part) && hash == TableHash(part.account_id));
   if (table_.IsFull(hash)) [[unlikely]] {
     const Status status = table_.MakeRoom(hash);
     if (status != Status::kOk) return status;
@@ -65,9 +66,22 @@ Status SessionTable::Fold(const Accumulator& part, std::uint32_t hash) {
     kernel::Fold(part, near);
     near->spare = static_cast<std::uint64_t>(std::min(start, least));
   }
+  MILLRACE_INVARIANT(IsSession(*near) && IsApart(*near, hash));
   // A session whose start does not change has an entry already, with a deadline that is not later.
   if (start < least) deadlines_.Add({part.account_id, start, near->last_update_ts + gap_ms_});
   return Status::kOk;
+}
+
+bool SessionTable::IsApart(const Accumulator& session, std::uint32_t hash) const {
+  for (RowTable::Probe probe = table_.Home(hash); probe.slot()->count != 0; probe.Next()) {
+    const Accumulator& other = *probe.slot();
+    if (&other == &session || other.account_id != session.account_id) continue;
+    if (StartOf(other) - session.last_update_ts < gap_ms_ &&
+        StartOf(session) - other.last_update_ts < gap_ms_) {
+      return false;
+    }
+  }
+  return true;
 }
 
 Status SessionTable::Fire(std::int64_t watermark, RowList* fired) {

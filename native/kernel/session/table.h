@@ -87,6 +87,9 @@ class SessionTable {
   std::size_t bytes() const { return table_.bytes() + deadlines_.bytes(); }
 
  private:
+  // True when the other sessions of its key lie at least a gap away. `hash` is that of the key.
+  bool IsApart(const Accumulator& session, std::uint32_t hash) const;
+
   // Below this number of sessions, Fire is cheaper.
   static constexpr std::size_t kMostRowsMin = 50'000;
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernel/invariant.h"
 #include "kernel/window/row.h"
 
 namespace millrace::kernel {
@@ -363,6 +364,7 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
   refused_ = refused == nullptr ? nullptr : &refused->at;
   const std::uint32_t rows = records.row_count;
   row_ = from;
+  [[maybe_unused]] const std::int64_t watermark_before = watermark_;
   // Number of blocks to process row by row before the fast path is tried again: a failed attempt
   // costs a scan.
   std::uint32_t wait = max_future_ < 0 ? 0 : UINT32_MAX;
@@ -385,6 +387,8 @@ bool Admission::Run(const Rows<layout::RecordBatch>& records,
       sound = Row(records.at, events.at, admitted->at);
     }
   }
+  MILLRACE_INVARIANT(watermark_ >= watermark_before);
+  MILLRACE_INVARIANT(row_ >= from && row_ <= rows && count_ + refused_count_ <= row_ - from);
   admitted->at.header->row_count = count_;
   if (refused != nullptr) refused->at.header->row_count = refused_count_;
   return sound;

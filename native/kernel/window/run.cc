@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "kernel/invariant.h"
+
 namespace millrace::kernel {
 namespace {
 
@@ -34,6 +36,13 @@ SortedRun::~SortedRun() {
 }
 
 void SortedRun::Sort() {
+  SortRows();
+  MILLRACE_INVARIANT(order_.size() == row_count_);
+  MILLRACE_INVARIANT(std::is_sorted(order_.begin(), order_.end(),
+                                    [](const Entry& a, const Entry& b) { return a.key < b.key; }));
+}
+
+void SortedRun::SortRows() {
   order_.clear();
   order_.reserve(row_count_);
   std::int64_t least = INT64_MAX;

@@ -51,6 +51,7 @@ class SortedRun {
     std::uint64_t key;
     const Accumulator* row;
   };
+  void SortRows();
   void SortByKey();
   void SortStarts();
   void SortByDigits();

@@ -55,6 +55,7 @@ class AccumulatorTable {
   // Folds a row in, without its spare field. REQUIRES: row.count > 0; `hash` is that of its key;
   // `hint` is that of the hash.
   Status Add(const Accumulator& row, std::uint32_t hash, const Hint& hint) {
+    MILLRACE_INVARIANT(row.count > 0 && hash == TableHash(row.account_id));
     KeyIndex::Probe probe = hint.growths == growths_ ? hint.probe : index_.Home(hash);
     Find(row.account_id, hash, &probe);
     if (probe.slot()->number != 0) {
@@ -72,6 +73,7 @@ class AccumulatorTable {
       const Status status = AddRows();
       if (status != Status::kOk) return status;
     }
+    MILLRACE_INVARIANT(count_ < capacity_ && probe.slot()->number == 0);
     Accumulator* const at = RowAt(count_);
     *at = row;
     at->spare = 0;

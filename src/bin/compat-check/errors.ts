@@ -1,6 +1,5 @@
-/** How the gate ends where it has no answer: with codes of its own, so that a pipeline can tell a
- *  schema that breaks readers from one that is no schema and from a subject that is not there yet.
- */
+/** Exit codes of the gate for runs without a verdict. A pipeline can tell a schema that breaks
+ *  readers from an unparsable file and from a subject that does not exist yet. */
 import { type ErrorTable, errorRow, errorsOf } from '../../core/errors.ts';
 
 export const GATE_EXIT = { unknownSubject: 4, unparsable: 5 } as const;

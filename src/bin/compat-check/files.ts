@@ -1,5 +1,4 @@
-/** Schema files as they are given on a command line: their text, their format, what they refer to.
- */
+/** Schema files named on the command line: text, format and references. */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
@@ -8,12 +7,12 @@ import type { SchemaFormat } from '../../formats/format.ts';
 import { parseSchema, type Schema } from '../../formats/schema.ts';
 import { gateError } from './errors.ts';
 
-/** Bytes of a file that is read at all. */
+/** Largest schema file that is read, in bytes. */
 export const FILE_BYTES_MAX = 16 << 20;
 const READ_BYTES = 64 << 10;
 
 export interface SchemaFile {
-  /** As it was given: what messages and annotations name. */
+  /** Path as given on the command line; used in messages and annotations. */
   readonly name: string;
   readonly text: string;
 }
@@ -33,7 +32,8 @@ export function readSchemaFile(path: string, flag: string): SchemaFile {
   return { name, text: textOf(name, bytes) };
 }
 
-/** Of pipes and devices nobody knows the size before. Undefined: more than is read. */
+/** Reads a file of unknown size (pipes and devices report none). Returns undefined if the file is
+ *  larger than FILE_BYTES_MAX. */
 function boundedRead(path: string): Buffer | undefined {
   const file = path === '-' ? 0 : openSync(path, 'r');
   try {
@@ -52,7 +52,8 @@ function boundedRead(path: string): Buffer | undefined {
   }
 }
 
-/** Schemas are UTF-8; what is not would be judged as another text. @throws gate_unparsable */
+/** Decodes strict UTF-8: a lenient decoder would change the text that is checked. @throws
+ *  gate_unparsable */
 function textOf(name: string, bytes: Uint8Array): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -72,7 +73,8 @@ const BY_EXTENSION: Readonly<Record<string, SchemaFormat>> = {
 };
 const BY_FLAG: Readonly<Record<string, SchemaFormat>> = { avro: 'AVRO', protobuf: 'PROTOBUF', json: 'JSON' };
 const AVRO_WORDS = /^(record|error|enum|fixed|array|map|null|boolean|int|long|float|double|bytes|string)$/;
-/** What a JSON Schema calls a string or null, Avro calls so as well. */
+/** Keys that only a JSON Schema has. `type` is not among them: "string" and "null" are types in
+ *  Avro, too. */
 const JSON_KEYS = [
   '$schema',
   '$id',
@@ -91,12 +93,12 @@ export function formatByName(name: string): SchemaFormat | undefined {
   return BY_EXTENSION[extname(name).toLowerCase()];
 }
 
-/** @throws bad_value where nothing tells */
+/** @throws bad_value if neither the flag, the name nor the content determines the format */
 export function formatOf({ name, text }: SchemaFile, flag: string | undefined): SchemaFormat {
-  const told = flag === undefined ? formatByName(name) : BY_FLAG[flag];
-  const format = told ?? formatByText(text);
+  const named = flag === undefined ? formatByName(name) : BY_FLAG[flag];
+  const format = named ?? formatByText(text);
   if (format !== undefined) return format;
-  throw coreError('bad_value', `nothing tells which format ${basename(name)} has`, {
+  throw coreError('bad_value', `the format of ${basename(name)} is unknown`, {
     next: 'give -format=avro, -format=protobuf or -format=json',
   });
 }
@@ -108,7 +110,7 @@ function formatByText(text: string): SchemaFormat | undefined {
   try {
     json = JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch {
-    // Avro takes comments and a bare word; JSON Schema takes neither.
+    // The Avro parser accepts comments and a bare type name; JSON Schema accepts neither.
     return /^[[{"]/.test(start) || AVRO_WORDS.test(start.trim()) ? 'AVRO' : undefined;
   }
   if (typeof json === 'boolean') return 'JSON';
@@ -121,7 +123,7 @@ function formatByText(text: string): SchemaFormat | undefined {
     : 'JSON';
 }
 
-/** `name=file`, the name up to the first equals sign. @throws bad_value */
+/** Splits `name=file` at the first equals sign. @throws bad_value */
 export function referenceFiles(
   given: readonly string[] | undefined,
 ): ReadonlyArray<{ readonly name: string; readonly path: string }> {
@@ -142,8 +144,7 @@ export function referenceFiles(
   return files;
 }
 
-/** Parses what is proposed; a file that is no schema has an exit code of its own. @throws
- *  gate_unparsable */
+/** Parses the proposed schema; an unparsable file has its own exit code. @throws gate_unparsable */
 export function parseProposed(
   file: SchemaFile,
   format: SchemaFormat,
@@ -162,7 +163,7 @@ export function parseProposed(
   }
 }
 
-/** A file that others refer to. @throws gate_unparsable */
+/** Loads a file that other schemas refer to. @throws gate_unparsable */
 export function referenceOf(
   name: string,
   file: SchemaFile,

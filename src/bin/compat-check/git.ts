@@ -1,13 +1,13 @@
-/** Schemas as they stand in a git repository: `git` run as a process, without a shell, in bounded
- *  time and space. */
+/** Reads schemas from a git repository. Runs `git` without a shell, with limits on time and output
+ *  size. */
 import { execFile } from 'node:child_process';
 import { coreError } from '../../core/errors.ts';
 import { FILE_BYTES_MAX, type SchemaFile } from './files.ts';
 
 const GIT_MS_MAX = 20_000;
-/** Commits of a file's history, the latest of them. */
+/** Number of the latest commits of a file that are read. */
 const COMMITS_MAX = 1_000;
-/** Files of one folder. */
+/** Number of files that are read from one folder. */
 const FILES_MAX = 1_000;
 
 export interface GitPlace {
@@ -16,9 +16,9 @@ export interface GitPlace {
 }
 
 export interface GitVersion extends SchemaFile {
-  /** Of the revision that was asked for, or part of its past. */
+  /** True if the version counts for compatibility; false if only its history matters. */
   readonly live: boolean;
-  /** To read a reference as it stood then. */
+  /** Commit from which the references of this version are read. */
   readonly revision: string;
 }
 
@@ -78,7 +78,7 @@ async function blob(revision: string, path: string, signal: AbortSignal): Promis
   return git(['cat-file', 'blob', `${revision}:${path}`], signal);
 }
 
-/** A file as it stands at a revision; undefined where it does not. @throws unreachable */
+/** Content of a file at a revision; undefined if it does not exist there. @throws unreachable */
 export async function fileAt({ revision, path }: GitPlace, signal: AbortSignal): Promise<string | undefined> {
   try {
     return await blob(revision, path, signal);
@@ -88,7 +88,7 @@ export async function fileAt({ revision, path }: GitPlace, signal: AbortSignal):
   }
 }
 
-/** `blob`, `tree`, or undefined: nothing of that name stands there. */
+/** Object type: `blob`, `tree`, or undefined if no object has this path. */
 async function typeOf(commit: string, path: string, signal: AbortSignal): Promise<string | undefined> {
   try {
     return (await git(['cat-file', '-t', `${commit}:${path}`], signal)).trim();
@@ -98,21 +98,21 @@ async function typeOf(commit: string, path: string, signal: AbortSignal): Promis
   }
 }
 
-/** Versions, oldest first; none where nothing of that name stands at the revision. Of a file: as it
- *  stands at the revision, and as it stood in each commit that changed it. Of a folder: its files,
- *  by name. @throws bad_file, unreachable */
+/** Versions, oldest first; empty if the path does not exist at the revision. A file has one version
+ *  for each commit that changed it, then its content at the revision. A folder has one version for
+ *  each file, ordered by name. @throws bad_file, unreachable */
 export async function gitVersions(
   place: GitPlace,
   signal: AbortSignal,
 ): Promise<{ readonly versions: readonly GitVersion[]; readonly notes: readonly string[] }> {
   const { revision } = place;
-  // Git takes no slash behind a file's name.
+  // git rejects a trailing slash after a file name.
   const path = place.path.replace(/\/+$/, '');
   const commit = (
     await git(['rev-parse', '--verify', '--end-of-options', `${revision}^{commit}`], signal)
   ).trim();
   const type = await typeOf(commit, path, signal);
-  if (type === undefined) return { versions: [], notes: [`${path} does not stand at ${revision} yet`] };
+  if (type === undefined) return { versions: [], notes: [`${path} does not exist at ${revision} yet`] };
   if (type === 'tree') return { versions: await folder(commit, revision, path, signal), notes: [] };
   const notes: string[] = [];
   const listed = await git(
@@ -120,10 +120,9 @@ export async function gitVersions(
     signal,
   );
   const commits = listed.split('\n').filter((line) => line !== '');
-  if (commits.length === COMMITS_MAX)
-    notes.push(`only the last ${COMMITS_MAX} commits of ${path} were looked at`);
+  if (commits.length === COMMITS_MAX) notes.push(`only the last ${COMMITS_MAX} commits of ${path} were read`);
   if ((await git(['rev-parse', '--is-shallow-repository'], signal)).trim() === 'true')
-    notes.push('the clone is shallow, so numbers used in commits that are not in it were not seen');
+    notes.push('the clone is shallow, so field numbers used in commits outside it were not checked');
   const now = await blob(commit, path, signal);
   const versions: GitVersion[] = [];
   for (const one of commits.reverse()) {
@@ -136,8 +135,8 @@ export async function gitVersions(
   return { versions, notes };
 }
 
-/** A path as `REV:PATH` means it: from the top, but for one that begins with a dot; no sign in it
- *  is a pattern. */
+/** Pathspec with the meaning of `REV:PATH`: relative to the top of the repository unless it starts
+ *  with a dot. No character of it is a pattern. */
 const pathspec = (path: string): string =>
   /^\.\.?(\/|$)/.test(path) ? `:(literal)${path}` : `:(top,literal)${path}`;
 

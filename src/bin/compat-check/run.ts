@@ -1,11 +1,11 @@
-/** Puts the question together, from files or a registry, and has it answered. */
+/** Loads the proposed and the earlier schemas, from files or a registry, and runs the check. */
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import { resolvedAvroText } from '../../formats/avro/schema.ts';
 import type { ResolvedReference } from '../../formats/content.ts';
 import type { SchemaFormat } from '../../formats/format.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { type GateInput, gateReport } from '../../registry/check/gate.ts';
-import { judgeProposed, type Question } from '../../registry/check/judge.ts';
+import { type GateQuestion, judgeProposed } from '../../registry/check/judge.ts';
 import { type Mended, mend } from '../../registry/check/mend.ts';
 import { prove } from '../../registry/check/prove.ts';
 import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/check/report.ts';
@@ -16,7 +16,13 @@ import { registryClient } from '../registry-clients/shared.ts';
 import { gateError } from './errors.ts';
 import { formatOf, parseProposed, readSchemaFile, referenceFiles, type SchemaFile } from './files.ts';
 import type { GATE_SETTINGS } from './settings.ts';
-import { gatherFiles, gatherSubject, type NamedFile, type Registered, readReferences } from './sources.ts';
+import {
+  gatherFiles,
+  gatherSubject,
+  type NamedFile,
+  type RegisteredVersion,
+  readReferences,
+} from './sources.ts';
 
 type Context = CommandContext<typeof GATE_SETTINGS>;
 
@@ -34,7 +40,7 @@ function required<T>(flag: string, value: T | undefined, what: string): T {
 
 export interface Checked {
   readonly report: GateReport;
-  /** The file as it would pass, where that was asked for and found. */
+  /** The corrected file, if -fix was given and a fix was found. */
   readonly mended: Mended | undefined;
 }
 
@@ -51,7 +57,7 @@ export async function checkProposed(context: Context): Promise<Checked> {
     : againstFiles(context, given, settings.against);
 }
 
-/** What a setting says, a subject says, or holds where neither does. */
+/** Mode and policies: from the flags, else from the subject's configuration, else the defaults. */
 interface Terms {
   readonly level: Level;
   readonly policy: VerdictPolicy;
@@ -74,10 +80,10 @@ async function againstFiles(context: Context, given: Given, against: string): Pr
   const proposed = parseProposed(file, format, readReferences(given.references, format));
   const { earlier, notes } = await gatherFiles(against, format, given.references, context.drain);
   if (earlier.length === 0 && !settings['allow-new'])
-    throw gateError('gate_unknown_subject', `nothing stands at ${against}`, {
+    throw gateError('gate_unknown_subject', `no schema exists at ${against}`, {
       next: 'check the path, or give -allow-new for the first version of a schema',
     });
-  const question: Question = {
+  const question: GateQuestion = {
     proposed,
     ...termsOf(settings, {}),
     earlier,
@@ -96,12 +102,12 @@ async function againstFiles(context: Context, given: Given, against: string): Pr
   });
 }
 
-function answered({ settings }: Context, question: Question, input: GateInput): Checked {
+function answered({ settings }: Context, question: GateQuestion, input: GateInput): Checked {
   const report = gateReport(input);
   return { report, mended: settings.fix && !report.judged ? mend(question) : undefined };
 }
 
-function proofOf({ settings }: Context, question: Question) {
+function proofOf({ settings }: Context, question: GateQuestion) {
   return settings.prove ? prove(question, judgeProposed(question)) : undefined;
 }
 
@@ -109,7 +115,8 @@ async function againstRegistry(context: Context, given: Given, subject: string):
   const { settings } = context;
   const { file, format } = given;
   const client = registryClient(context);
-  // What cannot be read whatever the registry holds is told before it is asked.
+  // Bad reference files are reported before the first request to the registry. The proposed
+  // schema may parse only with the references of the latest version.
   const files = readReferences(given.references, format);
   const early = attempt(() => parseProposed(file, format, files));
   const config = await configOf(client, subject);
@@ -140,9 +147,9 @@ async function againstRegistry(context: Context, given: Given, subject: string):
     known && live > 0 && named.every((one) => one.version !== undefined)
       ? await knownVersion(client, subject, proposed, named)
       : undefined;
-  // Who asks on terms other than the subject's own wants to know what they say.
+  // With overriding flags the caller wants a verdict on those terms, even for a registered schema.
   const asIs = settings.mode === undefined && settings.policy === undefined && !settings['all-versions'];
-  const question: Question = { proposed, ...terms, earlier, all, known: asIs && already !== undefined };
+  const question: GateQuestion = { proposed, ...terms, earlier, all, known: asIs && already !== undefined };
   return answered(context, question, {
     ...question,
     subject,
@@ -160,11 +167,11 @@ async function againstRegistry(context: Context, given: Given, subject: string):
   });
 }
 
-/** A property of the metadata may split a subject into lines of their own; a schema without one
- *  follows the latest. */
-function inGroup(earlier: readonly Registered[], group: unknown): readonly Earlier[] {
+/** Keeps live only the versions of the latest version's compatibility group. The group is a
+ *  property of the schema's metadata; the proposed schema joins the group of the latest version. */
+function inGroup(earlier: readonly RegisteredVersion[], group: unknown): readonly Earlier[] {
   if (typeof group !== 'string') return earlier;
-  const groupOf = ({ metadata }: Registered): unknown => {
+  const groupOf = ({ metadata }: RegisteredVersion): unknown => {
     const { properties } = (metadata ?? {}) as {
       readonly properties?: Readonly<Record<string, unknown>> | null;
     };
@@ -189,11 +196,11 @@ function attempt<T>(run: () => T): { readonly value: T | undefined } {
 interface Named {
   readonly name: string;
   readonly subject: string;
-  /** Undefined: the registry does not hold it. */
+  /** Undefined if the registry does not hold the schema. */
   readonly version: number | undefined;
 }
 
-/** Where the registry holds what the schema refers to. */
+/** Finds the subject and version under which the registry holds each reference. */
 async function registered(
   client: RegistryClient,
   references: readonly ResolvedReference[],
@@ -223,7 +230,7 @@ async function registered(
   return named;
 }
 
-/** What a registry does not know, or cannot read alone, it does not hold. */
+/** Undefined if the registry does not know the schema or cannot parse it without its references. */
 async function orUndefined<T>(asked: Promise<T | undefined>): Promise<T | undefined> {
   try {
     return await asked;
@@ -246,8 +253,8 @@ function knownVersion(
   return orUndefined(client.find(subject, proposed.format, proposed.source, referencesOf(named)));
 }
 
-/** The registry's own word. A reference that it does not hold yet is sent along where the format
- *  can. */
+/** Asks the registry for its verdict. An Avro reference that the registry does not hold is inlined
+ *  into the schema; other formats cannot inline one. */
 async function askRegistry(
   client: RegistryClient,
   subject: string,
@@ -272,18 +279,17 @@ async function askRegistry(
     return { asked: true, compatible, messages };
   } catch (thrown) {
     const code = findMillraceError(thrown)?.code;
-    // What some registries say of a subject that is not there yet.
+    // Some registries answer this for a subject that does not exist yet.
     if (code === 'subject_not_found' || code === 'version_not_found')
       return { asked: false, why: `it has no subject ${subject} yet` };
-    // Some know the check against one version alone.
+    // Some registries support only the check against a single version.
     if (code !== 'registry_protocol') throw thrown;
     const one = await client.judge(subject, proposed.format, text, references, 'latest');
     return { asked: true, compatible: one.compatible, messages: one.messages };
   }
 }
 
-/** A registry that has no settings for the subject, and does not say what holds then, is asked for
- *  its verdict alone. */
+/** Configuration of the subject. Empty if the registry has none and reports no default. */
 async function configOf(client: RegistryClient, subject: string): Promise<Readonly<Record<string, unknown>>> {
   try {
     return await client.config(subject);

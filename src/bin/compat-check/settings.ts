@@ -1,4 +1,4 @@
-/** The settings of the gate. */
+/** Settings of `millrace compat-check`. */
 import type { SettingTable } from '../../core/settings.ts';
 import { LEVELS } from '../../registry/compatibility/modes.ts';
 import { CLIENT_SETTINGS } from '../registry-clients/shared.ts';

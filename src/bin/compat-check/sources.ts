@@ -1,4 +1,4 @@
-/** Where the earlier schemas come from: a registry, files, a folder, a git revision. */
+/** Loads the earlier schemas from a registry, files, a folder or a git revision. */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
@@ -10,9 +10,9 @@ import type { RegistryClient } from '../../serde/client.ts';
 import { formatByName, readSchemaFile, referenceOf, type SchemaFile } from './files.ts';
 import { fileAt, gitPlaceOf, gitVersions, versionNames } from './git.ts';
 
-/** Requests under way. */
+/** Number of requests in flight. */
 const REQUESTS_MAX = 8;
-/** Versions of one subject that are fetched. */
+/** Number of versions fetched for one subject. */
 const VERSIONS_MAX = 10_000;
 
 export interface Gathered {
@@ -27,7 +27,8 @@ export interface NamedFile {
   readonly path: string;
 }
 
-/** In their order, each with those before it. @throws bad_file, gate_unparsable */
+/** Reads references in order; each may refer to those before it. @throws bad_file,
+ *  gate_unparsable */
 export function readReferences(
   files: readonly NamedFile[],
   format: SchemaFormat,
@@ -44,7 +45,7 @@ function parsed(
   references: readonly ResolvedReference[],
 ): Earlier['schema'] {
   try {
-    // A folder may hold what the subject was in another format.
+    // A folder may hold earlier versions in another format.
     const own = formatByName(file.name) ?? format;
     return parseSchema(own, file.text, { references: own === format ? references : [], lenient: true });
   } catch (thrown) {
@@ -65,7 +66,7 @@ export async function gatherFiles(
     const { versions, notes } = await gitVersions(gitPlaceOf(against), signal);
     const earlier: Earlier[] = [];
     for (const [index, file] of versions.entries()) {
-      // What a schema referred to then may have changed since.
+      // Read the references as they were at that revision.
       const then = new Map<string, string>();
       for (const { path } of references) {
         const text = await fileAt({ revision: file.revision, path }, signal);
@@ -106,19 +107,23 @@ function pathsOf(against: string): readonly string[] {
   }
 }
 
-/** A version that a registry holds. */
-export interface Registered extends Earlier {
+/** Version that a registry holds. */
+export interface RegisteredVersion extends Earlier {
   readonly metadata?: unknown;
 }
 
-/** The versions of a subject: the live ones that are asked for, and where `ever` all of them,
- *  deleted ones too.
- *  @throws subject_not_found where it has none, registry_unavailable, registry_protocol */
+/** Versions of a subject: the requested live versions, or with `ever` all versions including
+ *  deleted ones.
+ *  @throws registry_unavailable, registry_protocol */
 export async function gatherSubject(
   client: RegistryClient,
   subject: string,
   wanted: { readonly all: boolean; readonly ever: boolean },
-): Promise<{ readonly earlier: readonly Registered[]; readonly live: number; readonly known: boolean }> {
+): Promise<{
+  readonly earlier: readonly RegisteredVersion[];
+  readonly live: number;
+  readonly known: boolean;
+}> {
   const live = await orNone(client.versions(subject, false));
   const every = await orNone(client.versions(subject, true));
   const known = live !== undefined;
@@ -130,9 +135,9 @@ export async function gatherSubject(
       : [...alive].slice(-1);
   if (numbers.length > VERSIONS_MAX)
     throw coreError('bad_value', `subject ${subject} has more than ${VERSIONS_MAX} versions`, {
-      next: 'leave -all-versions away',
+      next: 'remove -all-versions',
     });
-  const earlier: Registered[] = [];
+  const earlier: RegisteredVersion[] = [];
   for (let at = 0; at < numbers.length; at += REQUESTS_MAX) {
     const some = numbers.slice(at, at + REQUESTS_MAX);
     earlier.push(
@@ -156,7 +161,7 @@ async function versionOf(
   subject: string,
   version: number,
   live: boolean,
-): Promise<Registered> {
+): Promise<RegisteredVersion> {
   const name = live ? `version ${version}` : `deleted version ${version}`;
   try {
     const { schema, metadata } = await client.version(subject, String(version), !live);

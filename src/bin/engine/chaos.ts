@@ -1,4 +1,4 @@
-/** `-chaos`: the process ends itself by SIGKILL, at a number of events or at a step of its
+/** `-chaos`: the process kills itself by SIGKILL after a number of events or at a step of its
  *  changelog and checkpoints. */
 import { coreError } from '../../core/errors.ts';
 import {
@@ -10,7 +10,7 @@ import {
 
 export const CHAOS_SETTING = {
   type: 'string',
-  help: 'the process kills itself: kill-after=N after N events; at-barrier where a checkpoint is cut; before-STEP or after-STEP, with STEP one of changelog-sync, base-write, base-sync, base-rename, run-write, run-sync, run-rename, manifest-write, manifest-sync, manifest-rename, removal, spill-write, spill-ingest; @N behind it is the Nth time',
+  help: 'the process kills itself: kill-after=N after N events; at-barrier after a checkpoint barrier; before-STEP or after-STEP, with STEP one of changelog-sync, base-write, base-sync, base-rename, run-write, run-sync, run-rename, manifest-write, manifest-sync, manifest-rename, removal, spill-write, spill-ingest; append @N for the Nth time',
 } as const;
 
 export interface Chaos {
@@ -24,7 +24,7 @@ const STEPS = new Map(
     .flatMap((action) => [`before ${action}`, `after ${action}`] as const)
     .map((step) => [nameOf(step), step] as const),
 );
-/** A checkpoint is cut, and nothing of it is written. */
+/** The barrier has passed and nothing of the checkpoint is written yet. */
 STEPS.set('at-barrier', 'before manifest write');
 
 const die = (): void => {
@@ -33,13 +33,13 @@ const die = (): void => {
 
 /** @throws bad_value */
 export function chaosOf(text: string | undefined): Chaos {
-  const calm: Chaos = { onConsumed: () => {}, onStep: () => {} };
-  if (text === undefined) return calm;
+  const noFault: Chaos = { onConsumed: () => {}, onStep: () => {} };
+  if (text === undefined) return noFault;
   const events = /^kill-after=(\d{1,15})$/.exec(text)?.[1];
   if (events !== undefined) {
     const after = Number(events);
     return {
-      ...calm,
+      ...noFault,
       onConsumed: (consumed) => {
         if (consumed >= after) die();
       },
@@ -54,7 +54,7 @@ export function chaosOf(text: string | undefined): Chaos {
   }
   let left = Number(times ?? 1);
   return {
-    ...calm,
+    ...noFault,
     onStep: (at) => {
       if (at === step && --left === 0) die();
     },

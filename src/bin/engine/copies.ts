@@ -1,11 +1,10 @@
-/** Copies of an embedded store for readers, while another process has it open: RocksDB lets one
- *  process in at a time.
+/** Copies of an embedded store for readers while another process has it open: RocksDB admits one
+ *  process at a time.
  *
- *  A reader makes a folder beside the store, takes its lock and puts a file `wanted` in it; the
- *  process that has the store makes a checkpoint of it there, `store`, which shares the files that
- *  never change, or a file `failed` that says why not. The reader removes the folder. One whose
- *  reader is dead, as its lock shows, goes when the store's process looks.
- */
+ *  Protocol: a reader creates a folder next to the store, locks it and writes a file `wanted`. The
+ *  process that owns the store creates a checkpoint there, `store`, which shares the immutable
+ *  files, or a file `failed` with the reason. The reader removes the folder. If the lock shows that
+ *  the reader is dead, the owner removes the folder at its next poll. */
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
@@ -17,16 +16,16 @@ import { existingDisk, openDisk } from '../../io/disk/node.ts';
 import type { FolderLock, LockDriver } from '../../io/lock/port.ts';
 import { type KvStore, kvError } from '../../io/rocksdb/port.ts';
 
-const LOOK_MS = 200;
-/** A reader looks so often for its copy before it tries the store itself again. */
-const LOOKS_A_TRY = 10;
+const POLL_MS = 200;
+/** Polls of a reader between two attempts to open the store openStore. */
+const POLLS_PER_ATTEMPT = 10;
 const WANTED = 'wanted';
 const FAILED = 'failed';
 const STORE = 'store';
-/** A checkpoint that is not complete. */
+/** Incomplete checkpoint. */
 const UNFINISHED = 'store.tmp';
 
-/** Also while the other side writes into it. */
+/** Retries: the other process may still write into the folder. */
 const removeFolder = (path: string): Promise<void> =>
   rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
 
@@ -34,7 +33,7 @@ const copiesOf = (folder: string): string => `${folder}.copies`;
 
 const isWanted = (request: string): boolean => existsSync(join(request, WANTED));
 
-/** Whether the request is of a living reader and has no answer; what a dead one left goes. */
+/** True if a living reader still needs an answer. Removes the folder of a dead reader. */
 async function isOpen(request: string, locks: LockDriver): Promise<boolean> {
   const outcome = await locks.tryLock(request);
   if ('holder' in outcome) return !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
@@ -46,7 +45,7 @@ async function isOpen(request: string, locks: LockDriver): Promise<boolean> {
   return false;
 }
 
-/** @throws not_writable where the reader cannot be told why there is no copy */
+/** @throws not_writable if the reader cannot be informed of the failure */
 async function answer(store: KvStore, request: string, log: Logger): Promise<void> {
   try {
     await removeFolder(join(request, UNFINISHED));
@@ -54,7 +53,7 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
     await rename(join(request, UNFINISHED), join(request, STORE));
     log.info({ folder: store.folder }, 'copied the results for an export');
   } catch (thrown) {
-    // The reader may have gone; then there is nobody to tell.
+    // If the reader has removed its request, no process waits for the reason.
     if (!isWanted(request)) return;
     const why = findMillraceError(thrown)?.message ?? String(thrown);
     await (await existingDisk(request)).write(FAILED, [new TextEncoder().encode(why)]);
@@ -62,8 +61,8 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
   }
 }
 
-/** Makes the requested copies until the returned function is called, whose promise settles when no
- *  copy is being made. */
+/** Serves copy requests until the returned function is called. Its promise settles when no copy is
+ *  in progress. */
 export function serveCopies(
   store: KvStore,
   locks: LockDriver,
@@ -71,14 +70,13 @@ export function serveCopies(
 ): () => Promise<void> {
   const off = new AbortController();
   const copies = copiesOf(store.folder);
-  /** Requests that could not be served, which is said once. They are tried again, and stand in no
-   *  other's way. */
+  /** Requests that failed: each is logged once and retried, and does not block other requests. */
   const failing = new Set<string>();
   const serveOne = async (request: string): Promise<void> => {
     try {
       if (isWanted(request) && (await isOpen(request, locks))) await answer(store, request, log);
     } catch (thrown) {
-      // Its reader may be removing it meanwhile.
+      // The reader may be removing the folder meanwhile.
       if (!isWanted(request) || failing.has(request)) return;
       failing.add(request);
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
@@ -88,7 +86,7 @@ export function serveCopies(
   const serve = async (): Promise<void> => {
     while (!off.signal.aborted) {
       for (const name of await readdir(copies).catch(() => [])) await serveOne(join(copies, name));
-      await sleep(clock, LOOK_MS, off.signal, 'background');
+      await sleep(clock, POLL_MS, off.signal, 'background');
     }
   };
   const serving = serve();
@@ -98,10 +96,10 @@ export function serveCopies(
   };
 }
 
-/** What a reader asks with. */
+/** Request of a reader. */
 export interface CopyRequest {
   readonly folder: string;
-  /** Opens the store where it stands. @throws kv_locked */
+  /** Opens the store at its own path. @throws kv_locked */
   readonly open: (folder: string) => Promise<KvStore>;
   readonly locks: LockDriver;
   readonly clock: Timers;
@@ -109,13 +107,14 @@ export interface CopyRequest {
   readonly signal: AbortSignal;
 }
 
-/** The store itself, or its copy while another process has it: open, with a way to let go of it.
- *  @throws kv_locked when nobody answers; kv_io when no copy can be made */
+/** Opens the store openStore, or a copy while another process has it open. `done` closes it and
+ *  removes the copy.
+ *  @throws kv_locked if no copy was made in time; kv_io if the copy failed */
 export async function openOrCopy(
   ask: CopyRequest,
 ): Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }> {
   const { folder, open } = ask;
-  const itself = async () => {
+  const openStore = async () => {
     try {
       const store = await open(folder);
       return { store, done: () => store.close() };
@@ -124,7 +123,7 @@ export async function openOrCopy(
       throw thrown;
     }
   };
-  const found = await itself();
+  const found = await openStore();
   if (found !== undefined) return found;
   const request = join(copiesOf(folder), randomUUID());
   let lock: FolderLock | undefined;
@@ -134,7 +133,7 @@ export async function openOrCopy(
     const outcome = await ask.locks.tryLock(request);
     if ('lock' in outcome) lock = outcome.lock;
     await disk.write(WANTED, []);
-    for (let looks = 0; looks * LOOK_MS < ask.waitMs && !ask.signal.aborted; looks++) {
+    for (let polls = 0; polls * POLL_MS < ask.waitMs && !ask.signal.aborted; polls++) {
       if (existsSync(join(request, STORE))) {
         const store = await open(join(request, STORE));
         return { store, done: () => store.close().finally(remove) };
@@ -142,9 +141,9 @@ export async function openOrCopy(
       const why = await disk.read(FAILED);
       if (why !== undefined)
         throw kvError('kv_io', `no copy of ${folder} could be made: ${new TextDecoder().decode(why)}`);
-      await sleep(ask.clock, LOOK_MS);
+      await sleep(ask.clock, POLL_MS);
       // The other process may have ended.
-      const free = looks % LOOKS_A_TRY === LOOKS_A_TRY - 1 ? await itself() : undefined;
+      const free = polls % POLLS_PER_ATTEMPT === POLLS_PER_ATTEMPT - 1 ? await openStore() : undefined;
       if (free === undefined) continue;
       await remove();
       return free;

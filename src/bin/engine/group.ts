@@ -1,5 +1,5 @@
-/** `-source` of `millrace engine`: whether it reads as it is, or while a consumer group gives it
- *  the topic. */
+/** `-source` of `millrace engine`: reads all partitions, or reads while a consumer group assigns
+ *  them to this process. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
@@ -19,19 +19,18 @@ export const SOURCE_SETTINGS = {
     type: 'string',
     choices: ['assign', 'group'],
     default: 'assign',
-    help: 'assign: read every partition. group: read while -group gives every partition to this process, commit offsets to it for tools to see, and wait while another process has -state-dir or the partitions',
+    help: 'assign: read every partition. group: read while -group assigns every partition to this process, commit offsets for monitoring tools, and wait as a standby while another process holds -state-dir or the partitions',
   },
   group: { type: 'string', needs: ['source=group'], help: 'consumer group of -source=group' },
 } as const satisfies SettingTable;
 
-/** A member that is silent for so long has lost its partitions: what a standby waits for after a
- *  SIGKILL. */
+/** Session timeout: how long a standby waits for the partitions after a SIGKILL. */
 const SESSION_MS = 10_000;
 const HEARTBEAT_MS = 1_000;
-/** How often a standby looks whether the folder is free. */
+/** Interval at which a standby tries to lock the folder. */
 const LOCK_POLL_MS = 500;
-/** Of -drain-timeout, what the last offsets may take until: the rest is for leaving the group, and
- *  what ends after it. */
+/** Share of -drain-timeout for the last offset commit; the rest is for leaving the group and
+ *  closing. */
 const COMMIT_SHARE = 0.5;
 
 type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
@@ -43,7 +42,7 @@ type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
 };
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
 
-/** The group that was asked for. @throws usage */
+/** Name of the consumer group; undefined without -source=group. @throws usage */
 export function groupName({ settings }: Context): string | undefined {
   if (settings.source === 'assign') return undefined;
   if (settings.group === undefined || settings.group === '')
@@ -51,8 +50,8 @@ export function groupName({ settings }: Context): string | undefined {
   return settings.group;
 }
 
-/** The folder of the state, locked. As a member of a group it waits for the process that has it;
- *  undefined: ended meanwhile.
+/** Locks the state folder. A member of a group waits for the process that holds it; undefined if
+ *  the drain starts meanwhile.
  *  @throws state_locked, not_writable, lock_unavailable */
 export async function openStateDir(context: Context): Promise<Disk | undefined> {
   const disk = await openDisk(context.settings['state-dir']);
@@ -76,7 +75,7 @@ export async function openStateDir(context: Context): Promise<Disk | undefined> 
   }
 }
 
-/** The source, read while the group gives its partitions. */
+/** Wraps the source so that it is read only while the group assigns its partitions. */
 export function leased(
   context: Context,
   driver: BrokerDriver,
@@ -95,7 +94,7 @@ export function leased(
     join: (onRebalance) =>
       driver.consumer({
         ...{ brokers, group, onRebalance, clientId: 'millrace-engine-group' },
-        // It reads nothing; where there is no offset it begins where there is nothing to read.
+        // This consumer reads no records; without an offset it starts at the end.
         autoOffsetReset: 'latest',
         properties: {
           'enable.auto.commit': false,

@@ -1,4 +1,4 @@
-/** The settings that decide what `millrace engine` computes, and the job that they ask for. */
+/** Settings that define the computation of `millrace engine`, and the job built from them. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import { checkJob, type Job, type JobWindows } from '../../engine/job.ts';
@@ -12,35 +12,35 @@ export const JOB_SETTINGS = {
     type: 'string',
     choices: ['tumbling', 'sliding', 'session'],
     default: 'tumbling',
-    help: 'kind of window; session: events of a key less than -gap apart',
+    help: 'kind of window; session: groups events of a key that are less than -gap apart',
   },
-  size: { type: 'duration', min: 1, help: 'length of a tumbling or sliding window; 1m unless given' },
+  size: { type: 'duration', min: 1, help: 'length of a tumbling or sliding window; default 1m' },
   slide: {
     type: 'duration',
     min: 1,
-    help: 'distance of two starts of sliding windows, up to -size and not always a divisor of it',
+    help: 'distance between the starts of two sliding windows, at most -size; it need not divide -size',
   },
-  gap: { type: 'duration', min: 1, help: 'a session ends when its key was silent for so long' },
+  gap: { type: 'duration', min: 1, help: 'a session ends if its key has no event for this long' },
   'allowed-skew': {
     type: 'duration',
     default: '5s',
-    help: 'how far the watermark lies behind the greatest event time seen',
+    help: 'lag of the watermark behind the greatest event time',
   },
   'allowed-lateness': {
     type: 'duration',
     default: '10s',
-    help: 'how long a window stays open after the watermark passed its end',
+    help: 'how long a window stays open after the watermark has passed its end',
   },
   'max-future': {
     type: 'duration',
     min: 0,
-    help: 'an event further ahead of its append time than this moves the watermark only so far; as far as it says unless given',
+    help: 'limits how far an event can move the watermark ahead of its append time (default: no limit)',
   },
   watermark: {
     type: 'string',
     choices: ['partition', 'global'],
     default: 'partition',
-    help: 'partition: a watermark each, the least one fires; results do not depend on how partitions interleave. global: the greatest event time of all, so results depend on the order in which partitions are read',
+    help: 'partition: one watermark for each partition, the least one fires windows; results do not depend on how partitions interleave. global: one watermark from the greatest event time of all partitions; results depend on the order in which partitions are read',
   },
 } as const;
 
@@ -84,7 +84,7 @@ export function jobOf(settings: JobSettings): Job {
   });
 }
 
-/** How the results of the job stand in a store. */
+/** Shape under which the results of the job are stored. */
 export function shapeOf(job: Job): FiredShape {
   if (job.window === 'session') return { kind: 'sessions', gapMs: job.gapMs };
   return {

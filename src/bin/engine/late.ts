@@ -1,4 +1,4 @@
-/** `-late-topic` of `millrace engine`: where copies of late and invalid events go. */
+/** `-late-topic` of `millrace engine`: side output for copies of late and invalid events. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import type { Job } from '../../engine/job.ts';
@@ -11,17 +11,17 @@ import type { CommandContext } from '../../shell/command.ts';
 export const LATE_SETTINGS = {
   'late-topic': {
     type: 'string',
-    help: 'topic that gets a copy of each event that is late or invalid, with the reason, partition, offset and watermark in its headers; some come twice after a crash',
+    help: 'topic for copies of late and invalid events, with the reason, partition, offset and watermark as headers; a crash may duplicate copies',
   },
 } as const satisfies SettingTable;
 
-/** A copy is in one record of the changelog, whose size is bounded. */
+/** The copies of a batch are in one changelog record, whose size is bounded. */
 const BATCH_BYTES_MAX = 128 * 1024 * 1024;
 
 type Settings = SettingsOf<typeof LATE_SETTINGS> & { readonly sink: string; readonly 'batch-bytes': number };
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
 
-/** The name that was asked for. @throws bad_value, usage */
+/** Name of the late topic; undefined if the flag is absent. @throws bad_value, usage */
 export function lateTopicName({ settings }: Context, topic: string): string | undefined {
   const name = settings['late-topic'];
   if (name === undefined) return undefined;
@@ -36,7 +36,7 @@ export function lateTopicName({ settings }: Context, topic: string): string | un
   if (settings.sink === `kafka:${name}`)
     throw refused('is the topic of the results', 'give late events a topic of their own');
   if (settings['batch-bytes'] > BATCH_BYTES_MAX) {
-    throw coreError('usage', '-late-topic takes a -batch-bytes of 128MiB at most', {
+    throw coreError('usage', '-late-topic allows -batch-bytes of at most 128MiB', {
       next: 'give a smaller -batch-bytes',
     });
   }

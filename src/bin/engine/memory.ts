@@ -1,5 +1,5 @@
-/** Where `millrace engine` holds open windows: in memory, or within -mem-budget and the rest on
- *  disk. */
+/** Memory of `millrace engine`: open windows are unbounded in memory, or within -mem-budget with
+ *  the rest spilled to disk. */
 import { join } from 'node:path';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { type MemoryShares, sharesOf } from '../../engine/durability/spill/budget.ts';
@@ -12,7 +12,7 @@ export const MEMORY_SETTINGS = {
     type: 'string',
     choices: ['mem', 'disk'],
     default: 'disk',
-    help: 'where open windows are held: disk for what does not fit into -mem-budget (the folder spill in -state-dir), or mem, which nothing bounds',
+    help: 'where open windows are held: disk, in memory up to -mem-budget and then in the folder spill of -state-dir; mem, in memory without a bound',
   },
   'mem-budget': {
     type: 'size',
@@ -20,11 +20,11 @@ export const MEMORY_SETTINGS = {
     min: 1,
     max: 1_099_511_627_776,
     needs: ['state=disk'],
-    help: 'memory for tables, batches, changelog, late copies and the caches of the stores; the runtime, of up to 100 MiB, comes on top',
+    help: 'memory for tables, batches, changelog, late copies and the caches of the stores; the runtime needs up to 100 MiB in addition',
   },
 } as const satisfies SettingTable;
 
-/** What of the engine's settings is needed here. */
+/** Settings of other tables that this module reads. */
 interface OtherSettings {
   readonly 'state-dir': string;
   readonly 'batch-rows': number;
@@ -36,7 +36,7 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
   readonly settings: SettingsOf<typeof MEMORY_SETTINGS> & OtherSettings;
 };
 
-/** undefined: the state stays in memory, which nothing bounds. @throws bad_setting */
+/** Undefined if the state stays in memory without a bound. @throws bad_setting */
 export function memoryOf({ settings }: Pick<Context, 'settings'>): MemoryShares | undefined {
   if (settings.state !== 'disk') return undefined;
   const batch = { rows: settings['batch-rows'], bytes: settings['batch-bytes'] };

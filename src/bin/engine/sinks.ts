@@ -1,4 +1,4 @@
-/** The sinks of `millrace engine`: what -sink names, and beside it the engine's own store of fired
+/** Sinks of `millrace engine`: the sink that -sink names, and the engine's own store of fired
  *  windows. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -17,8 +17,8 @@ import type { CommandContext } from '../../shell/command.ts';
 import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../../shell/drivers.ts';
 import { openOrCopy, serveCopies } from './copies.ts';
 
-/** Sinks that stand elsewhere: the engine keeps a store of fired windows of its own beside them. */
-const ELSEWHERE = ['sink=postgres*', 'sink=kafka:*'] as const;
+/** Sinks outside the engine; next to them the engine keeps its own store of fired windows. */
+const EXTERNAL_SINKS = ['sink=postgres*', 'sink=kafka:*'] as const;
 
 export const SINK_SETTINGS = {
   sink: {
@@ -36,24 +36,24 @@ export const SINK_SETTINGS = {
   migrate: {
     type: 'bool',
     default: 'false',
-    needs: ELSEWHERE,
-    help: 'create the table or the topic of the sink where it is missing, then go on',
+    needs: EXTERNAL_SINKS,
+    help: 'create the table or the topic of the sink if it is missing, then run',
   },
   retain: {
     type: 'duration',
     min: 1,
-    help: 'stretch of event time, back from the newest window, whose results the store of fired windows keeps: the rocksdb sink, which keeps all of them unless given, or what GET /windows answers from beside another sink, 1h unless given',
+    help: 'event time, back from the newest window, for which results are kept in the store of fired windows. The store is the rocksdb sink (default: keeps all results) or, next to another sink, the store behind GET /windows (default 1h)',
   },
   'export-wait': {
     type: 'duration',
     default: '1m',
     min: 0,
     needs: ['sink=rocksdb*'],
-    help: 'how long engine export waits for an engine that has the folder of a rocksdb sink open to copy it',
+    help: 'how long engine export waits for a copy from the engine that has the rocksdb sink open',
   },
 } as const satisfies SettingTable;
 
-/** What of the engine's settings is needed here. */
+/** Settings of other tables that this module reads. */
 interface OtherSettings {
   readonly brokers: string | undefined;
   readonly topic: string;
@@ -66,18 +66,18 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 };
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** A server that says nothing for so long counts as away; COPY and upsert of one write take far
- *  less. */
+/** Timeout of a server that does not answer; one COPY and upsert take far less. */
 const ANSWER_TIMEOUT_MS = 120_000;
-/** Retention of the store beside another sink. */
+/** Default retention of the store next to another sink. */
 const RETAIN_MS_BESIDE = 3_600_000;
 /** Cache and memtables of the store of fired windows. */
 const FIRED_BUDGET_BYTES = 64 * 1024 * 1024;
-/** Of the store in which an export of a topic finds the newest value of each key. */
+/** Budget of the temporary store in which an export of a topic finds the newest value of each
+ *  key. */
 const SCRATCH_BUDGET_BYTES = 64 * 1024 * 1024;
 const KINDS = 'rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC';
 
-type Asked =
+type ChosenSink =
   | { readonly kind: 'rocksdb'; readonly folder: string }
   | { readonly kind: 'postgres'; readonly url: string }
   | { readonly kind: 'kafka'; readonly topic: string };
@@ -85,11 +85,11 @@ type Asked =
 const firedFolder = (context: Context): string => join(context.settings['state-dir'], 'fired');
 
 /** @throws bad_value */
-export function demandSink(context: Context): void {
-  if (asked(context).kind === 'postgres') sinkTable(context);
+export function requireValidSink(context: Context): void {
+  if (chosenSink(context).kind === 'postgres') sinkTable(context);
 }
 
-function asked(context: Context): Asked {
+function chosenSink(context: Context): ChosenSink {
   const { settings } = context;
   const url = /^(?:postgres:)?(postgres(?:ql)?:\/\/.+)$/s.exec(settings.sink)?.[1];
   if (url !== undefined) return { kind: 'postgres', url };
@@ -108,9 +108,9 @@ function asked(context: Context): Asked {
     }
     return { kind, topic: rest };
   }
-  // What stands behind it may be a password.
+  // The rest of the value may hold a password, so it is not shown.
   if (kind === 'postgres' || kind === 'postgresql') {
-    throw coreError('bad_value', '-sink=postgres:… has no URL of a database behind the colon', {
+    throw coreError('bad_value', '-sink=postgres:… has no database URL after the colon', {
       next: 'give -sink=postgres:postgres://user:password@host:port/name',
     });
   }
@@ -158,7 +158,7 @@ async function openPostgres(context: Context, url: string): Promise<WindowSink> 
   return new PostgresSink(pool, table);
 }
 
-/** A store that is gone with the read. */
+/** Temporary store, removed after the read. */
 async function openScratch(context: Context) {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-export-'));
   const driver = await kvDriver(context);
@@ -199,10 +199,11 @@ export interface OpenSinks {
   readonly fired: FiredStore;
 }
 
-/** What -sink names where that stands elsewhere, migrated if that is asked for, and checked;
- *  undefined: the store of fired windows. Makes nothing here. @throws sink_missing, unreachable */
+/** Opens and checks an external sink, and migrates it if -migrate is on. Undefined for rocksdb: the
+ *  store of fired windows is the sink. Creates nothing in the state folder. @throws sink_missing,
+ *  unreachable */
 export async function openSink(context: Context): Promise<WindowSink | undefined> {
-  const what = asked(context);
+  const what = chosenSink(context);
   if (what.kind === 'rocksdb') return undefined;
   const sink =
     what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
@@ -211,15 +212,15 @@ export async function openSink(context: Context): Promise<WindowSink | undefined
   return sink;
 }
 
-/** The store of fired windows: beside the sink, or it is the sink. `budgetBytes`: of it, where
- *  memory is bounded. */
+/** Opens the store of fired windows, which is the sink or stands next to it. `budgetBytes` is its
+ *  memory if memory is bounded. */
 export async function openSinks(
   context: Context,
   sink: WindowSink | undefined,
   shape: FiredShape,
   budgetBytes: number | undefined,
 ): Promise<OpenSinks> {
-  const what = asked(context);
+  const what = chosenSink(context);
   const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
   const store = await openStore(context, folder, 'make', budgetBytes);
   const role = sink === undefined ? 'sink' : 'beside';
@@ -230,9 +231,9 @@ export async function openSinks(
   return { sinks: [fired], fired };
 }
 
-/** Everything that stands in the sink. @throws sink_missing, kv_missing, kv_locked */
+/** Reads all results of the sink. @throws sink_missing, kv_missing, kv_locked */
 export async function readSink(context: Context): Promise<AsyncIterable<readonly WindowResult[]>> {
-  const what = asked(context);
+  const what = chosenSink(context);
   if (what.kind === 'rocksdb') {
     const { store, done } = await openOrCopy({
       folder: what.folder,

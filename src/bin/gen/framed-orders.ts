@@ -1,5 +1,5 @@
-/** Orders as framed records: each schema version is registered once, each order is written with the
- *  version that the generator gives it, in the order of the stream. */
+/** Encodes orders as framed records. Each schema version is registered once; each order is written
+ *  with the version that the generator assigns. */
 
 import type { Kernels } from '../../addon/surface.ts';
 import type { Timers } from '../../core/clock.ts';
@@ -18,7 +18,7 @@ import { systemRandom } from '../../shell/clock.ts';
 import { type CredentialSettings, credentialsOf } from '../registry-clients/credentials.ts';
 
 export interface FramedOrdersOptions {
-  /** The registry's address, and who asks it. */
+  /** Address and credentials of the registry. */
   readonly registry: CredentialSettings;
   readonly subject: string;
   readonly format: 'avro' | 'protobuf';
@@ -29,7 +29,7 @@ export interface FramedOrdersOptions {
   readonly metrics: Metrics;
 }
 
-/** No order is larger, encoded and framed. */
+/** Upper bound of a framed order. */
 const FRAME_BYTES_MAX = 4096;
 const UNKNOWN_ID_MS = 10_000;
 const RETRIES = 2;
@@ -40,8 +40,9 @@ interface Writer {
   readonly schemaId: number;
 }
 
-/** Registers the versions in ascending order, then encodes with them; the key is the order_id.
- *  @throws what the registry answers, unreachable */
+/** Registers the versions in ascending order, then encodes with them. The record key is the
+ *  order_id.
+ *  @throws any error of the registry; unreachable */
 export async function framedOrders(options: FramedOrdersOptions): Promise<EncodeOrder> {
   const { subject, clock, metrics, kernels } = options;
   const { registry } = options.registry;

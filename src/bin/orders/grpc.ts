@@ -1,4 +1,4 @@
-/** The gRPC side of `millrace orders`: its flag, its server, its metrics. */
+/** gRPC server of `millrace orders`: settings, lifecycle and metrics. */
 import { join } from 'node:path';
 import type { RequestGate } from '../../access/request.ts';
 import { coreError } from '../../core/errors.ts';
@@ -16,7 +16,7 @@ const DEFAULT_LISTEN = '127.0.0.1:50051';
 export const GRPC_SETTINGS = {
   'grpc-listen': {
     type: 'string',
-    help: `host:port of gRPC, orders.v1.Orders, with the TLS of -listen; port 0 takes a free one and prints it on stderr, off serves none (default ${DEFAULT_LISTEN}; a free port where -listen has port 0)`,
+    help: `host:port of gRPC, orders.v1.Orders, with the TLS of -listen; port 0 picks a free port and prints it on stderr, off disables gRPC (default ${DEFAULT_LISTEN}; a free port where -listen has port 0)`,
   },
   grpc: {
     type: 'string',
@@ -40,7 +40,7 @@ const LIMITS = {
 
 const LISTEN = /^(?:([\w.-]+|\[[\da-f:.]+\]|\*)?:)?(\d{1,5})$/i;
 
-/** Undefined: off. @throws bad_value */
+/** Undefined if gRPC is off. @throws bad_value */
 function listenAddress(settings: Context['settings']): ReturnType<typeof addressOf> | undefined {
   const given = settings['grpc-listen'];
   if (given === undefined) {
@@ -60,14 +60,14 @@ function listenAddress(settings: Context['settings']): ReturnType<typeof address
   };
 }
 
-/** Of -drain-timeout: the rest is for the answers over HTTP and the database, which close after
+/** Share of -drain-timeout; the rest is for HTTP answers and the database, which close after
  *  gRPC. */
 const DRAIN_SHARE = 0.8;
 
 export const grpcDrainMs = (settings: Pick<Context['settings'], 'drain-timeout'>): number =>
   Math.floor(DRAIN_SHARE * settings['drain-timeout']);
 
-/** host:port of gRPC; undefined: off. @throws bad_value */
+/** host:port of gRPC; undefined if off. @throws bad_value */
 export function grpcListen(settings: Context['settings']): string | undefined {
   const address = listenAddress(settings);
   return address === undefined ? undefined : `${address.host}:${address.port}`;
@@ -79,7 +79,7 @@ export interface GrpcParts {
   readonly gate: RequestGate | undefined;
 }
 
-/** Serves until the drain; undefined where -grpc-listen is off. @throws bad_value, busy_port */
+/** Serves until the drain; undefined if -grpc-listen is off. @throws bad_value, busy_port */
 export async function serveGrpc(context: Context, parts: GrpcParts): Promise<GrpcServer | undefined> {
   const { settings, metrics, log } = context;
   const address = listenAddress(settings);
@@ -131,7 +131,7 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   });
   opened.server = server;
   const connections = metrics.gauge('orders_grpc_connections', 'Open gRPC connections.');
-  const held = metrics.gauge('orders_grpc_held_bytes', 'What all gRPC calls are counted to hold in memory.');
+  const held = metrics.gauge('orders_grpc_held_bytes', 'Accounted memory of all gRPC calls.');
   metrics.onCollect(() => {
     connections.set(server.connections());
     held.set(server.heldBytes());
@@ -141,6 +141,6 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   context.onClose(drain);
   const host = server.host.includes(':') ? `[${server.host}]` : server.host;
   context.say(`listening on ${tls === undefined ? 'grpc' : 'grpcs'}://${host}:${server.port}`);
-  log.info({ service: ORDERS_SERVICE }, 'gRPC serves');
+  log.info({ service: ORDERS_SERVICE }, 'gRPC started');
   return server;
 }

@@ -1,4 +1,4 @@
-/** The flags of `millrace orders`, but for gRPC's. */
+/** Settings of `millrace orders`, except gRPC. */
 import type { SettingTable } from '../../core/settings.ts';
 
 export const ORDERS_SETTINGS = {
@@ -18,23 +18,23 @@ export const ORDERS_SETTINGS = {
     default: 'public',
     help: 'schema of the tables orders, idempotency_keys and outbox',
   },
-  migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
+  migrate: { type: 'bool', default: 'false', help: 'create missing tables, then run' },
   sql: {
     type: 'string',
     choices: ['auto', 'native', 'pg'],
     default: 'auto',
-    help: 'what writes orders: native, libpq through pg-native; pg, JavaScript; auto, native where libpq loads, the address asks for no TLS and -native is not off',
+    help: 'driver that writes orders: native, libpq through pg-native; pg, JavaScript; auto, native if libpq loads, -postgres does not ask for TLS and -native is not off',
   },
   connections: {
     type: 'int',
     min: 1,
     max: 256,
-    help: 'transactions under way at once, one connection each (default 2; 32 with -batch=off, whose transactions share nothing)',
+    help: 'concurrent transactions, each on its own connection (default 2; 32 with -batch=off)',
   },
   batch: {
     type: 'string',
     default: 'adaptive',
-    help: 'orders that may share one transaction: adaptive follows the measured commit time and -budget, a number is a fixed most, off is the plain transaction of five statements an order',
+    help: 'orders that may share one transaction: adaptive adapts to the measured commit time and -budget, a number is a fixed maximum, off runs one transaction of five statements for each order',
   },
   budget: {
     type: 'duration',
@@ -48,19 +48,19 @@ export const ORDERS_SETTINGS = {
     type: 'duration',
     default: '10s',
     min: 100,
-    help: 'after this long without an outcome a request is answered 504; the same key finds out',
+    help: 'after this long without an outcome a request is answered 504; a repeat with the same key returns the outcome',
   },
   hash: {
     type: 'string',
     choices: ['canonical', 'raw'],
     default: 'canonical',
-    help: 'what of a request over HTTP its key guards: canonical, the values of its fields, so that gRPC and another way to write them replay too; raw, the bytes of its body',
+    help: 'what a repeat of a key must match: canonical, the field values, so that gRPC and differently formatted bodies replay too; raw, the bytes of the HTTP body',
   },
   'in-flight-max': {
     type: 'int',
     default: '4096',
     min: 1,
-    help: 'requests to create an order under way above which another one is answered 429',
+    help: 'create requests in flight above which another one is answered 429',
   },
   'queue-wait-max': {
     type: 'duration',
@@ -72,7 +72,7 @@ export const ORDERS_SETTINGS = {
     type: 'int',
     default: '256',
     min: 1,
-    help: 'reads of orders (GET /orders/{id}, Get) under way above which another one is answered 429',
+    help: 'reads of orders (GET /orders/{id}, Get) in flight above which another one is answered 429',
   },
   'inflight-wait': {
     type: 'duration',
@@ -84,46 +84,46 @@ export const ORDERS_SETTINGS = {
     type: 'size',
     default: '64MiB',
     min: 0,
-    help: 'memory for answers that may be asked again; 0 asks the database each time',
+    help: 'memory for answers to repeated keys; 0: query the database each time',
   },
   'key-ttl': {
     type: 'duration',
     min: 1000,
-    help: 'how long a key and its answer are kept, at least -deadline + -inflight-wait + 1m; afterwards the key is as good as unused. One for all processes on the database, which the first stores (default 30d); later ones may leave it out, and another one is refused',
+    help: 'how long a key and its answer are kept, at least -deadline + -inflight-wait + 1m; afterwards the key counts as unused. All processes on a database share one value: the first process stores it (default 30d), later ones may omit it, and a different value is refused',
   },
   'key-ttl-change': {
     type: 'bool',
     default: 'false',
-    help: 'store this -key-ttl in place of the one that the database has; processes that run follow within a -maintenance-interval',
+    help: 'replace the -key-ttl stored in the database; running processes adopt it within a -maintenance-interval',
   },
   'outbox-partition-rows': {
     type: 'int',
     default: '2000000',
     min: 10,
-    help: 'ids a partition of the outbox',
+    help: 'ids in a partition of the outbox',
   },
   'outbox-retention': {
     type: 'duration',
     default: '7d',
     min: 1,
-    help: 'how long rows of the outbox are kept after all of their partition are published',
+    help: 'how long a partition of the outbox is kept after all its rows are published',
   },
   'maintenance-interval': {
     type: 'duration',
     default: '10s',
     min: 10,
-    help: 'how often partitions and old keys are looked after',
+    help: 'interval of the maintenance of partitions and expired keys',
   },
   'crash-point': {
     type: 'string',
     choices: ['respond'],
-    help: 'end by SIGKILL there: respond, orders are committed and not yet answered',
+    help: 'where to end by SIGKILL: respond, when orders are committed and not yet answered',
   },
   'crash-after': {
     type: 'int',
     default: '0',
     min: 0,
     needs: ['crash-point'],
-    help: 'orders committed before -crash-point counts',
+    help: 'committed orders before -crash-point takes effect',
   },
 } as const satisfies SettingTable;

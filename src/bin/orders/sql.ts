@@ -1,5 +1,5 @@
-/** The connections of `millrace orders`: a pool for everything, and a narrow one for what writes
- *  orders. */
+/** Database connections of `millrace orders`: one pool for general use, and a small one for the
+ *  transactions that write orders. */
 import { findMillraceError } from '../../core/errors.ts';
 import type { SqlPool, TextDriver, TextPool } from '../../io/postgres/sql/port.ts';
 import { withSettings } from '../../outbox/database/connection.ts';
@@ -13,7 +13,7 @@ type Context = CommandContext<typeof ORDERS_SETTINGS>;
 const CONNECT_TIMEOUT_MS = 5000;
 /** Reads of orders, readiness, maintenance. */
 const PLAIN_CONNECTIONS = 4;
-/** The server's own limit comes first. */
+/** Grace so that the server's own timeout fires first. */
 const ANSWER_GRACE_MS = 1000;
 
 async function connect(context: Context, connectionsMax: number, answerTimeoutMs?: number): Promise<SqlPool> {
@@ -37,7 +37,7 @@ export async function openPlain(context: Context): Promise<SqlPool> {
   return pool;
 }
 
-/** A pool for what may take long. */
+/** Pool without an answer timeout, for long-running statements. */
 export async function withPatientPool<T>(context: Context, work: (pool: SqlPool) => Promise<T>): Promise<T> {
   const pool = await connect(context, 1);
   try {
@@ -57,9 +57,9 @@ async function textDriver(context: Context, url: string): Promise<TextDriver> {
   if (sql === 'pg') return note(pgTextDriver, 'asked for');
   const { pgNativeDriver, whyNotNative } = await import('../../io/postgres/sql/pg-native.ts');
   if (sql === 'native') return note(pgNativeDriver, 'asked for');
-  if (!runsNative(context)) return note(pgTextDriver, 'nothing native runs');
+  if (!runsNative(context)) return note(pgTextDriver, 'native code is off');
   const obstacle = whyNotNative(url);
-  if (obstacle === undefined) return note(pgNativeDriver, 'the fastest');
+  if (obstacle === undefined) return note(pgNativeDriver, 'fastest');
   return note(pgTextDriver, `not pg-native: ${obstacle}`, obstacle.startsWith('libpq') ? 'warn' : 'info');
 }
 
@@ -70,8 +70,8 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   const url = withSettings(settings.postgres, {
     schema: settings.schema,
     lockTimeoutMs: Math.min(BATCH_LOCK_MS, settings['inflight-wait']),
-    // Statements are few and their best plans do not depend on values: lookups by key, joins of one
-    // batch by hash.
+    // There are few statements, and their best plans do not depend on values: index lookups by key,
+    // hash joins for a batch.
     more: {
       statement_timeout: String(Math.ceil(settings.deadline)),
       idle_in_transaction_session_timeout: String(Math.ceil(settings.deadline)),
@@ -95,7 +95,7 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   return pool;
 }
 
-/** The database answers, and is none that only follows another. */
+/** True if the database answers and is not a read-only standby. */
 export async function canWrite(pool: SqlPool): Promise<boolean> {
   const { rows } = await pool.query<{ value: string }>(
     `SELECT current_setting('transaction_read_only') AS value`,
@@ -110,7 +110,8 @@ async function isDurable(pool: SqlPool): Promise<boolean> {
   return rows[0]?.value !== 'off';
 }
 
-/** Wakes the relays of this host; does nothing where the server does not say who it is. */
+/** Returns a function that wakes the relays of this host; a no-op if the server cannot be
+ *  identified. */
 export async function openWaker(context: Context, pool: SqlPool): Promise<() => void> {
   try {
     const { unixWake } = await import('../../io/wake/unix.ts');
@@ -124,7 +125,7 @@ export async function openWaker(context: Context, pool: SqlPool): Promise<() => 
     return () => waker.wake();
   } catch (thrown) {
     const error = findMillraceError(thrown);
-    context.log.warn({ error: error?.message ?? String(thrown) }, 'relays are not woken; they poll');
+    context.log.warn({ error: error?.message ?? String(thrown) }, 'cannot wake relays; they poll');
     return () => {};
   }
 }

@@ -1,4 +1,4 @@
-/** The write path of `millrace orders`, put together from its settings. */
+/** Builds the write path of `millrace orders` from its settings. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, TextPool } from '../../io/postgres/sql/port.ts';
@@ -20,25 +20,25 @@ import { openHot, openWaker } from './sql.ts';
 
 type Context = CommandContext<typeof ORDERS_SETTINGS>;
 
-/** Most orders of one transaction, whatever the control rule finds. */
+/** Largest number of orders in an adaptive batch. */
 const ADAPTIVE_ROWS_MAX = 512;
 const FIXED_ROWS_MAX = 1000;
-/** One flushes while the next gathers. */
+/** Two: one transaction commits while the next batch gathers. */
 const LANES = 2;
 const LANES_ONE_BY_ONE = 32;
 const TICK_MS = 100;
-/** Partitions that are there before the ids reach them. */
+/** Number of outbox partitions created before their ids are used. */
 const PARTITIONS_AHEAD = 2;
-/** More than a page of each table: on a full disk a row may still find room in one. */
+/** More rows than fit on one page of each table: on a full disk some rows may still find room. */
 const TRIAL_ROWS = 128;
-/** For clocks that differ, and a client's repeat. */
+/** Margin for clock differences and a client's retry. */
 const KEY_TTL_MARGIN_MS = 60_000;
 
 interface Batching {
   readonly rowsMax: number;
   readonly fixed: boolean;
   readonly oneByOne: boolean;
-  /** Where -connections does not say. */
+  /** Default if -connections is absent. */
   readonly lanes: number;
 }
 
@@ -60,7 +60,7 @@ export function batchingOf(batch: string): Batching {
   return { rowsMax: rows, fixed: true, oneByOne: false, lanes: LANES };
 }
 
-/** A key must outlive every request that may still bring it. @throws bad_value */
+/** A key must outlive every request that may still carry it. @throws bad_value */
 export function checkKeyTtl(settings: Context['settings'], ttlMs = settings['key-ttl']): void {
   if (settings['key-ttl-change'] && settings['key-ttl'] === undefined) {
     throw coreError('bad_value', '-key-ttl-change has no -key-ttl to change to', {
@@ -71,7 +71,7 @@ export function checkKeyTtl(settings: Context['settings'], ttlMs = settings['key
   if (ttlMs === undefined || ttlMs >= least) return;
   throw coreError(
     'bad_value',
-    `-key-ttl is ${ttlMs}ms, shorter than -deadline + -inflight-wait + 1m = ${least}ms: a key could end while a request with it is under way`,
+    `-key-ttl is ${ttlMs}ms, shorter than -deadline + -inflight-wait + 1m = ${least}ms: a key could expire while a request with it is in flight`,
     { next: `set -key-ttl to ${least}ms or more, or lower the others` },
   );
 }
@@ -89,7 +89,7 @@ function crashing(context: Context): (orders: number) => void {
   };
 }
 
-/** Orders that nobody made, under keys that nobody has. */
+/** Orders for a trial insert, with fresh keys. */
 const trialOrders = (ids: UuidV7): NewOrder[] =>
   Array.from({ length: TRIAL_ROWS }, () => ({
     key: ids.next(),
@@ -112,7 +112,7 @@ interface WriterParts {
   readonly wake: () => void;
 }
 
-/** The writer of orders, with the check of /ready that the database takes them. */
+/** Creates the writer of orders and the readiness check that the database accepts writes. */
 function openWriter(context: Context, parts: WriterParts): OrderWriter {
   const { settings, clock, log } = context;
   const { hot, lanes, control, oneByOne, ids, metrics, wake } = parts;

@@ -1,8 +1,9 @@
-/** `-crash-point`: where payments ends itself, for tests and chaos runs. */
+/** `-crash-point`: kills the process at a chosen point, for tests and chaos runs. */
 import type { PaymentsConsumerOptions } from '../../outbox/payments/consumer.ts';
 import type { PaymentsContext } from './settings.ts';
 
-/** Ends the process where -crash-point says; nothing behind it happens. */
+/** Kills the process at the point of -crash-point. The promise never settles then, so no later step
+ *  runs. */
 export function crashPoint(context: PaymentsContext): PaymentsConsumerOptions['crashPoint'] {
   const { settings, log } = context;
   return async (point, batches, unfinished) => {

@@ -1,5 +1,5 @@
-/** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry.
- */
+/** Runs the inbox keeper next to the consumer: creates partitions ahead, measures the live
+ *  redelivery horizon and drops expired keys. */
 import { sleep } from '../../core/clock.ts';
 import type { BrokerDriver } from '../../io/kafka/port.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
@@ -17,16 +17,16 @@ import { PRUNED_TABLES, prune } from '../../outbox/payments/store.ts';
 import { sqlDriver } from '../../shell/drivers.ts';
 import type { PaymentsContext } from './settings.ts';
 
-/** Partitions made ahead of the clock, in widths. */
+/** Number of partition widths that are created ahead of the clock. */
 const WIDTHS_AHEAD = 2;
 const ANSWER_TIMEOUT_MS = 10_000;
-/** Deleted by one statement. */
+/** Rows deleted by one statement. */
 const PRUNED_ROWS = 10_000;
-/** Longer than any COMMIT without an answer is asked about. */
+/** Minimum age of pruned records: longer than the outcome of an unanswered COMMIT is queried. */
 const RECORDS_KEPT_MS = 3_600_000;
 const CONNECT_TIMEOUT_MS = 5000;
 
-export interface Kept {
+export interface InboxOptions {
   readonly pool: SqlPool;
   readonly driver: BrokerDriver;
   readonly brokers: string;
@@ -34,8 +34,8 @@ export interface Kept {
   readonly ttl: DedupTtl;
 }
 
-/** Before the first batch, so that its rows need not be moved; where a reader holds the table, the
- *  keeper does it later.
+/** Creates partitions before the first batch, so that its rows need not be moved. If a reader locks
+ *  the table, the keeper creates them later.
  *  @throws too_many_partitions */
 export async function makeInboxPartitions(
   { settings, log }: PaymentsContext,
@@ -53,14 +53,15 @@ export async function makeInboxPartitions(
     });
   } catch (thrown) {
     if (!isBusy(thrown)) throw thrown;
-    log.warn({ error: (thrown as Error).message }, 'inbox partitions not made yet: the table is locked');
+    log.warn({ error: (thrown as Error).message }, 'cannot create inbox partitions yet: the table is locked');
   } finally {
-    // Those before the one that failed are there.
+    // Partitions before the failed one were created.
     if (partitions > 0) log.info({ partitions }, 'inbox partitions made');
   }
 }
 
-/** created_at of the oldest row without a mark, where that database may be asked. */
+/** Returns a function that reads the created_at of the oldest unmarked row; undefined without
+ *  -outbox-postgres. */
 async function outboxSource(
   context: PaymentsContext,
 ): Promise<(() => Promise<number | undefined>) | undefined> {
@@ -71,7 +72,7 @@ async function outboxSource(
   const driver = await sqlDriver(context);
   let pool: SqlPool | undefined;
   context.onClose(() => pool?.close());
-  // Its database may be away when payments starts: expiry waits for it, charging does not.
+  // The outbox database may be unavailable at start: expiry waits for it, charging does not.
   return async () => {
     pool ??= await driver.connect({
       url,
@@ -85,9 +86,9 @@ async function outboxSource(
   };
 }
 
-/** What payments writes of its batches and of absorbed duplicates is of use until a transaction's
- *  outcome is known, and for watching after that: it goes when its msg_ids may go. */
-async function keepRecords(
+/** Prunes the records of batches and absorbed duplicates. They are needed until the outcome of a
+ *  transaction is known, then only for monitoring, so they expire with their msg_ids. */
+async function pruneRecords(
   { settings, clock, log }: PaymentsContext,
   pool: SqlPool,
   ttl: DedupTtl,
@@ -99,7 +100,10 @@ async function keepRecords(
       for (let gone = PRUNED_ROWS; gone === PRUNED_ROWS && !drain.aborted; ) {
         gone = await prune(pool, table, Math.max(ttl.ttlMs, RECORDS_KEPT_MS), PRUNED_ROWS).catch(
           (thrown: unknown) => {
-            log.debug({ table, error: (thrown as Error).message }, 'not pruned; the next turn tries again');
+            log.debug(
+              { table, error: (thrown as Error).message },
+              'cannot prune; retrying at the next interval',
+            );
             return 0;
           },
         );
@@ -108,10 +112,10 @@ async function keepRecords(
   }
 }
 
-/** Keeps the inbox while `work` runs; a bug in either ends both. */
+/** Runs the keeper while `work` runs; a failure of either ends both. */
 export async function keepInbox(
   context: PaymentsContext,
-  { pool, driver, brokers, names, ttl }: Kept,
+  { pool, driver, brokers, names, ttl }: InboxOptions,
   work: () => Promise<void>,
 ): Promise<void> {
   const { settings, clock, metrics, log } = context;
@@ -151,5 +155,5 @@ export async function keepInbox(
     sleep: (ms) => sleep(clock, ms, drain),
   });
   const working = work().finally(() => over.abort());
-  await Promise.all([working, keeper.run(), keepRecords(context, pool, ttl, drain)]);
+  await Promise.all([working, keeper.run(), pruneRecords(context, pool, ttl, drain)]);
 }

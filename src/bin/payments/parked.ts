@@ -1,4 +1,5 @@
-/** `millrace payments -parked` and `-redrive`: what is set aside, and taking it again. */
+/** `millrace payments -parked` and `-redrive`: lists quarantined records and processes them
+ *  again. */
 import { coreError, EXIT } from '../../core/errors.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { UuidV7 } from '../../outbox/ids.ts';
@@ -15,14 +16,14 @@ import { systemRandom } from '../../shell/clock.ts';
 import { crashPoint } from './crash.ts';
 import type { PaymentsContext } from './settings.ts';
 
-/** Characters of a value that the list shows. */
+/** Characters of a value shown in the list. */
 const SHOWN_CHARACTERS_MAX = 120;
 
 function filterOf({ settings }: PaymentsContext): ParkedFilter {
   const reasons = settings['redrive-reason'];
   const unknown = reasons?.find((reason) => !(PARKED_REASONS as readonly string[]).includes(reason));
   if (unknown !== undefined) {
-    throw coreError('bad_value', `-redrive-reason=${unknown} is no reason why records are set aside`, {
+    throw coreError('bad_value', `-redrive-reason=${unknown} is not a reason for parking a record`, {
       next: `use ${PARKED_REASONS.join(', ')}`,
     });
   }
@@ -34,7 +35,7 @@ function filterOf({ settings }: PaymentsContext): ParkedFilter {
   };
 }
 
-/** Printable ASCII and no more than fits: whatever a record holds must not steer a terminal. */
+/** Shortens bytes to printable ASCII: the content of a record must not control the terminal. */
 function shown(bytes: Uint8Array | null): string {
   if (bytes === null) return 'null';
   const text = Buffer.from(bytes.subarray(0, SHOWN_CHARACTERS_MAX)).toString('latin1');
@@ -42,7 +43,8 @@ function shown(bytes: Uint8Array | null): string {
   return `${text.replace(/[^\x20-\x7e]/g, '.')}${rest}`;
 }
 
-/** Digits that tell records at one place apart, of a topic that was made again. */
+/** Hex digits of the digest that are shown. They distinguish records with the same position in a
+ *  recreated topic. */
 const SHOWN_DIGITS = 8;
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
@@ -119,7 +121,7 @@ export async function redriveParked(context: PaymentsContext, open: () => Promis
   const left = await countParked(pool, filter);
   const { taken, charged, suppressed, parked, ignored } = sums;
   context.print(
-    `took ${taken} parked records again: charged ${charged}, suppressed ${suppressed}, parked again ${parked}, ignored ${ignored}; left: ${countsText(left)}`,
+    `processed ${taken} parked records: charged ${charged}, suppressed ${suppressed}, parked again ${parked}, ignored ${ignored}; left: ${countsText(left)}`,
     { ...sums, left: Object.fromEntries(left) },
   );
   return EXIT.done;

@@ -1,9 +1,9 @@
-/** The flags of `millrace payments`. */
+/** Settings of `millrace payments`. */
 import { ORDER_EVENTS_TOPIC } from '../../outbox/relay/pipeline/event.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { REPLICATION_FACTOR } from '../../shell/topic-settings.ts';
 
-/** Both look at parked records alone and stop. */
+/** Modes that only work on parked records and then exit. */
 const MODES = ['parked', 'redrive'] as const;
 
 export const SETTINGS = {
@@ -18,10 +18,10 @@ export const SETTINGS = {
     help: 'database, postgres://user:password@host:port/name',
   },
   schema: { type: 'string', default: 'public', help: 'schema of the tables inbox, charges and payments_*' },
-  migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
+  migrate: { type: 'bool', default: 'false', help: 'create missing tables, then run' },
   topic: { type: 'string', default: ORDER_EVENTS_TOPIC, excludes: MODES, help: 'topic of the events' },
   group: { type: 'string', default: 'millrace-payments', excludes: MODES, help: 'consumer group' },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topic if it is missing' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,
   'batch-rows': {
@@ -36,7 +36,7 @@ export const SETTINGS = {
     default: '8MiB',
     min: 4096,
     max: 1_073_741_824,
-    help: 'bytes read at once; grows for a larger record',
+    help: 'bytes of a batch; grows for a larger record',
   },
   'batch-wait': {
     type: 'duration',
@@ -50,31 +50,31 @@ export const SETTINGS = {
     default: '20ms',
     min: 0,
     max: 10_000,
-    help: 'least time between two batches that are not full: longer, and payments takes less of the processors',
+    help: 'minimum time between two batches that are not full; a longer time needs less CPU',
   },
   'session-timeout': {
     type: 'duration',
     default: '10s',
     min: 6000,
-    help: 'how long the group waits for a member that died before others get its partitions, and the database for one amid a transaction',
+    help: 'how long the group waits for a dead member before it reassigns the partitions, and the database for its open transaction',
   },
   'max-poll-interval': {
     type: 'duration',
     default: '5m',
     min: 6000,
     max: 86_400_000,
-    help: 'how long a member that lives may read nothing before others get its partitions; at least -session-timeout',
+    help: 'how long a live member may read nothing before the group reassigns its partitions; at least -session-timeout',
   },
   'exit-at-end': {
     type: 'bool',
     default: 'false',
     excludes: MODES,
-    help: 'stop at the offsets that were the end at the start',
+    help: 'stop at the end offsets of the partitions at start',
   },
   'dedup-ttl': {
     type: 'duration',
     min: 1,
-    help: 'how long a msg_id is remembered at least (default: the redelivery horizon, the sum of the next four)',
+    help: 'minimum time for which a msg_id is kept (default: the redelivery horizon, the sum of the next four)',
   },
   'topic-retention': {
     type: 'duration',
@@ -84,39 +84,43 @@ export const SETTINGS = {
   },
   'max-relay-outage': { type: 'duration', default: '12h', help: 'longest time the relay may be down' },
   'max-consumer-outage': { type: 'duration', default: '12h', help: 'longest time payments may be down' },
-  'clock-skew': { type: 'duration', default: '5m', help: 'between the clocks of broker, relay and database' },
+  'clock-skew': {
+    type: 'duration',
+    default: '5m',
+    help: 'largest difference between the clocks of broker, relay and database',
+  },
   'unsafe-ttl': {
     type: 'bool',
     default: 'false',
-    help: 'go on with a -dedup-ttl below the redelivery horizon, and charge what the inbox has forgotten unless its order has a charge; with -redrive, too',
+    help: 'allow a -dedup-ttl below the redelivery horizon, and charge a message whose msg_id may have expired unless its order has a charge; also with -redrive',
   },
   'inbox-width': {
     type: 'duration',
     default: '1h',
     min: 60_000,
-    help: 'time in one partition of the inbox; what expires is dropped in such pieces',
+    help: 'time range of one inbox partition; expired keys are dropped by partition',
   },
   'inbox-every': {
     type: 'duration',
     default: '1m',
     min: 1000,
-    help: 'how often partitions are made ahead, the live redelivery horizon is read, and expired keys are dropped',
+    help: 'how often to create partitions ahead, read the live redelivery horizon and drop expired keys',
   },
   'outbox-postgres': {
     type: 'string',
     secret: true,
-    help: 'database of the outbox, for the live redelivery horizon; without it -max-relay-outage stands for its backlog',
+    help: 'database of the outbox, for the live redelivery horizon; without it -max-relay-outage is used as the age of its backlog',
   },
   'outbox-table': {
     type: 'string',
     default: 'public.outbox',
     needs: ['outbox-postgres'],
-    help: 'the outbox there, as schema.table',
+    help: 'outbox table in -outbox-postgres, as schema.table',
   },
   parked: {
     type: 'bool',
     default: 'false',
-    help: 'list the records that are set aside, those that -redrive- picks, and stop',
+    help: 'list the parked records that the -redrive-… filters select, and stop',
   },
   'parked-max': {
     type: 'int',
@@ -130,49 +134,49 @@ export const SETTINGS = {
     type: 'bool',
     default: 'false',
     excludes: ['parked'],
-    help: 'take the records that are set aside again, once each: charged, or set aside again with what is wrong now; then stop',
+    help: 'process the parked records again, once each: charge them, or park them again with the current error; then stop',
   },
   'redrive-reason': {
     type: 'list',
     needs: MODES,
-    help: 'only those set aside for these reasons: malformed_payload, refused, undecidable',
+    help: 'only records parked for these reasons: malformed_payload, refused, undecidable',
   },
-  'redrive-topic': { type: 'string', needs: MODES, help: 'only those of this topic' },
+  'redrive-topic': { type: 'string', needs: MODES, help: 'only records of this topic' },
   'redrive-partition': {
     type: 'int',
     min: 0,
     max: 2_147_483_647,
     needs: MODES,
-    help: 'only those of this partition',
+    help: 'only records of this partition',
   },
-  'redrive-offset': { type: 'int', min: 0, needs: MODES, help: 'only those at this offset' },
+  'redrive-offset': { type: 'int', min: 0, needs: MODES, help: 'only the record at this offset' },
   'dup-rate': {
     type: 'number',
     default: '0',
     min: 0,
     max: 1,
     excludes: MODES,
-    help: 'share of the records that are delivered a second time on purpose',
+    help: 'share of records that are deliberately delivered twice',
   },
   seed: {
     type: 'int',
     default: '1',
     min: 0,
     needs: ['dup-rate'],
-    help: 'which records those are',
+    help: 'seed that selects the records of -dup-rate',
   },
   'crash-point': {
     type: 'string',
     choices: ['effect', 'offset'],
     excludes: ['parked'],
-    help: 'end by SIGKILL there: effect, charges are inserted and not committed; offset, they are committed and their offsets are not',
+    help: 'where to end by SIGKILL: effect, when charges are inserted and not committed; offset, when they are committed and their offsets are not',
   },
   'crash-after': {
     type: 'int',
     default: '0',
     min: 0,
     needs: ['crash-point'],
-    help: 'batches committed before -crash-point counts',
+    help: 'committed batches before -crash-point takes effect',
   },
 } as const;
 

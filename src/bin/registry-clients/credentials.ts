@@ -1,4 +1,4 @@
-/** What a command shows the registry to be let in. */
+/** Credentials that a command sends to the registry. */
 import { readFileSync } from 'node:fs';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
@@ -7,7 +7,7 @@ export const CREDENTIAL_SETTINGS = {
   'registry-user': {
     type: 'string',
     secret: true,
-    help: 'USER:PASSWORD for the registry; better given in the environment, where other users do not see it',
+    help: 'USER:PASSWORD for the registry; set it in the environment, because other users can see arguments',
   },
   'registry-token-file': {
     type: 'string',
@@ -50,8 +50,8 @@ function decoded(text: string): string {
   }
 }
 
-/** The registry's address without the credentials in it, and what to send. @throws usage,
- *  bad_value, bad_file */
+/** Address of the registry without credentials, and a function that returns the Authorization
+ *  header. @throws usage, bad_value, bad_file */
 export function credentialsOf(settings: CredentialSettings): {
   readonly url: string;
   readonly authorization: () => string | undefined;
@@ -64,7 +64,7 @@ export function credentialsOf(settings: CredentialSettings): {
   const tokenFile = settings['registry-token-file'];
   const given = [username !== '', user !== undefined, tokenFile !== undefined].filter(Boolean).length;
   if (given > 1) {
-    throw coreError('usage', 'the registry is given more than one kind of credentials', {
+    throw coreError('usage', 'more than one kind of credentials is given for the registry', {
       next: 'give -registry-user, or -registry-token-file, or a user in -registry',
     });
   }

@@ -1,5 +1,4 @@
-/** What the producer and the consumer command share: their common settings, the registry client,
- *  topics. */
+/** Settings, registry client and topic creation that the producer and consumer commands share. */
 
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
@@ -32,7 +31,7 @@ export const CLIENT_SETTINGS = {
     max: 256,
     help: 'producers or group members in this process',
   },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topics that are missing' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create missing topics' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': REPLICATION_FACTOR,
   'connect-timeout': {
@@ -41,7 +40,7 @@ export const CLIENT_SETTINGS = {
     min: 100,
     help: 'how long to try to reach registry and broker',
   },
-  'batch-rows': { type: 'int', default: '1024', min: 1, max: 65_536, help: 'records moved at once' },
+  'batch-rows': { type: 'int', default: '1024', min: 1, max: 65_536, help: 'records in a batch' },
 } as const satisfies SettingTable;
 
 type Context = CommandContext<typeof CLIENT_SETTINGS>;
@@ -53,7 +52,7 @@ const RETRY_DELAY_MS = 100;
 export const formatOf = (context: Context): SchemaFormat =>
   context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF';
 
-/** What it takes to reach a registry. */
+/** Context of a command that calls a registry. */
 type ClientContext = Pick<Context, 'clock' | 'metrics'> & {
   readonly settings: Pick<
     Context['settings'],
@@ -61,7 +60,7 @@ type ClientContext = Pick<Context, 'clock' | 'metrics'> & {
   >;
 };
 
-/** @throws bad_value for what is no address */
+/** @throws bad_value if -registry is not an http address */
 export function registryClient(context: ClientContext): RegistryClient {
   const { registry } = context.settings;
   if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
@@ -102,7 +101,7 @@ export function topicOf(context: Context): string {
   return topicName('-topic', context.settings.topic ?? context.settings.subject.replace(/-value$/, ''));
 }
 
-/** A topic to create where it is missing; absent settings are those of the command. */
+/** Topic to create if it is missing; absent settings are those of the command. */
 export type WantedTopic = Pick<TopicSpec, 'topic' | 'config'> & Partial<Pick<TopicSpec, 'partitions'>>;
 
 export async function createTopics(
@@ -120,7 +119,7 @@ export async function createTopics(
   );
 }
 
-/** librdkafka waits for a broker for minutes by default; a command says so sooner. */
+/** By default librdkafka retries an unreachable broker for minutes; a command fails sooner. */
 export function connectOptions(context: Context): Pick<BrokerOptions, 'connectTimeoutMs' | 'properties'> {
   const connectTimeoutMs = context.settings['connect-timeout'];
   return {

@@ -1,4 +1,4 @@
-/** `millrace registry export`: a whole store as a file. */
+/** `millrace registry export`: writes a whole store to a file. */
 import { defineCommand } from '../../shell/command.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
@@ -7,7 +7,7 @@ export const command = defineCommand({
   name: 'registry export',
   summary: 'Write every record of a registry store to a file.',
   description:
-    'Example: millrace registry export -store=kafka:127.0.0.1:9092 -out=schemas.jsonl\nIds, versions, deletions and settings stay what they are; registry import reads the file into any store.',
+    'Example: millrace registry export -store=kafka:127.0.0.1:9092 -out=schemas.jsonl\nIds, versions, deletions and settings are preserved; registry import loads the file into any store.',
   settings: { ...STORE_SETTINGS, out: TRANSFER_SETTINGS.out },
   routes: (context) => {
     checkStore(context);

@@ -1,5 +1,5 @@
-/** `millrace registry hash-password USER`: a line for the file of -auth-basic. The password comes
- *  on stdin alone: what stands in an argument is seen by every user of the machine. */
+/** `millrace registry hash-password USER`: prints a line for the file of -auth-basic. The password
+ *  is read only from stdin, because arguments are visible to every user of the machine. */
 
 import { hashPassword, PASSWORD_BYTES_MAX, PASSWORD_USER } from '../../access/index.ts';
 import { coreError, EXIT } from '../../core/errors.ts';
@@ -50,7 +50,7 @@ export const command = defineCommand({
         next: 'give millrace registry hash-password USER',
       });
     }
-    if (process.stdin.isTTY) context.say('type the password, which is shown, then Enter and Ctrl-D');
+    if (process.stdin.isTTY) context.say('type the password (it is echoed), then Enter and Ctrl-D');
     const hash = await hashPassword(await readPassword(process.stdin));
     context.print(`${user}:${hash}`, { user, hash });
     return EXIT.done;

@@ -1,4 +1,4 @@
-/** `millrace registry import`: a file that export wrote, into a store. */
+/** `millrace registry import`: loads a file written by export into a store. */
 import { defineCommand } from '../../shell/command.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';

@@ -1,5 +1,4 @@
-/** The registry's store in Kafka: its settings, and what a run needs so that writes reach the
- *  leader. */
+/** The registry's store in Kafka: its settings, and the forwarding of writes to the leader. */
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
@@ -16,43 +15,43 @@ export const KAFKA_STORE_SETTINGS = {
   'schemas-topic': {
     type: 'string',
     default: '_schemas',
-    help: 'topic of -store=kafka:…; created with one partition, compacted, where it does not exist',
+    help: 'topic of -store=kafka:…; created with one partition, compacted, if it does not exist',
   },
   advertise: {
     type: 'string',
-    help: 'address that other instances on the same topic forward writes to; default: -listen, as https where it has a certificate',
+    help: 'address to which other instances on the same topic forward writes; default: -listen, with https if it has a certificate',
   },
   'forward-ca': {
     type: 'string',
-    help: 'PEM file of the authorities that vouch for the other instances, where they speak https; default: those of the system',
+    help: 'PEM file of the authorities that sign the certificates of the other instances; default: those of the system',
   },
   'forward-to': {
     type: 'list',
     default: '',
-    help: 'addresses of the other instances, http://host:port as they advertise them or http://host:* for any port: with -auth-rules writes are forwarded to these alone, and over https to those that -forward-ca vouches for',
+    help: 'addresses of the other instances, http://host:port as they advertise them or http://host:* for any port: with -auth-rules, writes are forwarded only to these, and over https to instances whose certificate -forward-ca verifies',
   },
   'stale-reads': {
     type: 'string',
     choices: ['allow', 'refuse'],
     default: 'allow',
-    help: 'while the brokers of -store=kafka:… do not answer: reads with what is known here and a Warning header, or 50002',
+    help: 'while the brokers of -store=kafka:… do not answer: allow, answer reads from the local state with a Warning header; refuse, answer 50002',
   },
   'broker-property': {
     type: 'properties',
     default: '',
     shown: SHOWN_PROPERTIES,
-    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one a flag, or one a line in the environment. Values are secret but for harmless names, and a secret value reaches to the end, commas and blanks included',
+    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one for each flag, or one for each line in the environment. Values are secret except for harmless names, and a secret value extends to the end, including commas and blanks',
   },
 } as const satisfies SettingTable;
 
-/** What a topic's name may have, with room for the name of the topic beside it. */
+/** Longest topic name; leaves room for the name of the companion topic. */
 const TOPIC_CHARS_MAX = 242;
 const TOPIC = new RegExp(`^[a-zA-Z0-9._-]{1,${TOPIC_CHARS_MAX}}$`);
 
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
 
-/** An address that others can reach: a server that listens everywhere is known by the name of its
- *  machine. */
+/** Address for the other instances. If the server listens on all interfaces, the host name is
+ *  used. */
 function urlOf({ settings, address }: Context): string | undefined {
   const given = settings.advertise;
   if (given !== undefined) {
@@ -84,8 +83,7 @@ function authorities(path: string | undefined): string | undefined {
 const trustOf = ({ settings }: Context): ForwardTrust =>
   new ForwardTrust(settings['forward-to'], settings['forward-ca'] !== undefined);
 
-/** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting
- *  stays wrong.
+/** Validates the settings before anything is opened, whichever store is chosen.
  *  @throws bad_value, bad_file */
 export function checkKafkaSettings(context: Context): void {
   const { settings } = context;
@@ -100,12 +98,13 @@ export function checkKafkaSettings(context: Context): void {
   }
 }
 
-/** What a run does with the store: `transfers` writes it and answers nobody. */
+/** Use of the store by a run: `serves` clients, only `reads`, or `transfers` data into it without
+ *  serving. */
 export type StoreUse = 'serves' | 'reads' | 'transfers';
 
-/** Settles with what opens the store, as often as it is called.
- *  @param brokers what follows `kafka:` in -store
- *  @param hasRules clients show credentials, which go with a forwarded write */
+/** Resolves to a function that opens a new store with each call.
+ *  @param brokers part of -store after `kafka:`
+ *  @param hasRules true if clients send credentials, which are forwarded with a write */
 export async function kafkaStores(
   context: Context,
   brokers: string,
@@ -119,7 +118,7 @@ export async function kafkaStores(
   const properties = settings['broker-property'];
   const stale = context.metrics.counter(
     'registry_stale_reads_total',
-    'Reads answered with what is known here, because the broker does not tell the end of the log.',
+    'Reads answered from the local state because the broker did not report the end of the log.',
   );
   const believed = authorities(settings['forward-ca']);
   return () => {

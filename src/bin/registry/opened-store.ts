@@ -1,16 +1,17 @@
-/** A store of the registry with what a run needs beside its log. */
+/** An open store of the registry: its log and its role among the instances. */
 import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
 import type { RegistryLog } from '../../registry/store/log.ts';
 
 export interface Store {
   readonly log: RegistryLog;
-  /** By which name other instances know this one, where there can be others. */
+  /** Name of this instance for the others; absent if there are no others. */
   readonly instance?: string;
-  /** Writes are decided by the leader: `here`, or the instance that is it. */
+  /** Decides a write on the leader: with `here` if this instance leads, else by forwarding the
+   *  request. */
   writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
-  /** Whether what is known here may be old, because the log is silent. */
+  /** True if the local state may be stale because the log does not answer. */
   stale?(): boolean;
-  /** Whether a write would be taken, here or by another instance. */
+  /** True if a write would be accepted, here or by another instance. */
   masterAvailable(): boolean;
   close(): void;
 }

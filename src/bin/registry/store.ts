@@ -1,9 +1,9 @@
-/** Where the registry's log is kept: -store, and what makes it. */
+/** Selects the store of the registry from -store. */
 import { coreError } from '../../core/errors.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import { FileLog } from '../../registry/store/file/log.ts';
 import type { RegistryLog } from '../../registry/store/log.ts';
-import { MemoryLog } from '../../registry/store/memory-log.ts';
+import { MemoryLog } from '../../registry/store/log.ts';
 import type { CommandContext } from '../../shell/command.ts';
 import { lockDriver } from '../../shell/drivers.ts';
 import { checkKafkaSettings, KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
@@ -13,7 +13,7 @@ export const STORE_SETTINGS = {
   store: {
     type: 'string',
     default: 'memory',
-    help: 'file:DIR keeps everything in a folder, each write on disk before its answer; kafka:HOST:PORT,… in a topic that several instances share; memory forgets at the end',
+    help: 'file:DIR, a folder, each write durable before its answer; kafka:HOST:PORT,…, a topic that several instances share; memory, lost at exit',
   },
   ...KAFKA_STORE_SETTINGS,
 } as const;
@@ -32,8 +32,8 @@ interface Place {
   readonly where: string;
 }
 
-/** What the settings of the store ask for. Call it before a port is opened, so that a wrong one is
- *  never served.
+/** Parses -store and validates its settings. Call it before a port is opened, so that a wrong
+ *  setting is never served.
  *  @throws bad_value, bad_file */
 export function checkStore(context: Context): Place {
   const { store } = context.settings;
@@ -48,7 +48,7 @@ export function checkStore(context: Context): Place {
   return { kind: kind === 'file' ? 'file' : 'kafka', where };
 }
 
-/** Settles with what opens the store of -store, as often as it is called. @throws bad_value,
+/** Resolves to a function that opens a new store of -store with each call. @throws bad_value,
  *  bad_file */
 export async function storesOf(
   context: Context,

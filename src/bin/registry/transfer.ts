@@ -1,4 +1,4 @@
-/** `millrace registry export` and `import`: a whole store as a file, and back. */
+/** `millrace registry export` and `import`: transfer a whole store to and from a file. */
 import { createReadStream, existsSync } from 'node:fs';
 import { type FileHandle, lstat, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,13 +11,13 @@ import { REGISTRY_LOG_FILE } from '../../registry/store/file/log.ts';
 import type { RegistryLog } from '../../registry/store/log.ts';
 import { exportStore, importStore } from '../../registry/store/transfer.ts';
 
-/** Settings that the two have beside the store. */
+/** Settings of the two commands in addition to the store. */
 export const TRANSFER_SETTINGS = {
   out: { type: 'string', default: '-', help: 'file that registry export writes; - is stdout' },
   in: { type: 'string', help: 'file that registry import reads; - is stdin' },
 } as const;
 
-/** Written at once. */
+/** Characters collected before a write. */
 const WRITE_CHARS = 1 << 20;
 
 export const TRANSFERS = ['export', 'import'] as const;
@@ -29,22 +29,22 @@ export interface TransferOptions {
   readonly in: string | undefined;
   readonly log: Logger;
   readonly clock: Timers;
-  /** The store of `store`, made anew with each call. */
+  /** Opens a new log of the store with each call. */
   readonly openLog: () => RegistryLog;
 }
 
 /** @returns the exit code */
 export async function transfer(action: Transfer, options: TransferOptions): Promise<number> {
   if (options.store === 'memory') {
-    throw coreError('bad_value', `registry ${action} has nothing to work on with -store=memory`, {
+    throw coreError('bad_value', `registry ${action} does not work with -store=memory`, {
       next: 'give -store=file:DIR or kafka:BROKERS',
     });
   }
   return action === 'export' ? exportTo(options) : importFrom(options);
 }
 
-/** A folder that holds no store is a wrong one, not an empty export. */
-function checkThere(store: string): void {
+/** A folder without a store is a mistake, not an empty export. */
+function checkExists(store: string): void {
   const dir = /^file:(.+)$/s.exec(store)?.[1];
   if (dir === undefined || existsSync(join(dir, REGISTRY_LOG_FILE))) return;
   throw coreError('bad_value', `-store=${store} holds no registry store`, {
@@ -52,7 +52,7 @@ function checkThere(store: string): void {
   });
 }
 
-/** What the system refuses is no bug of ours. */
+/** Turns an error of the operating system into a user error. */
 function readable(thrown: unknown, code: 'not_writable' | 'bad_file', what: string, next: string): unknown {
   const { code: why, syscall } = thrown as NodeJS.ErrnoException;
   if (thrown instanceof MillraceError || syscall === undefined) return thrown;
@@ -62,7 +62,7 @@ function readable(thrown: unknown, code: 'not_writable' | 'bad_file', what: stri
 const cannotWrite = (thrown: unknown, out: string): unknown =>
   readable(thrown, 'not_writable', `write ${out}`, 'give -out with a file that can be written');
 
-/** Lines are collected, so that not each one is a write. */
+/** Collects lines, so that a line is not a write of its own. */
 async function exportWith(from: RegistryLog, write: (text: string) => Promise<void>): Promise<number> {
   let held = '';
   const records = await exportStore(from, async (line) => {
@@ -76,11 +76,11 @@ async function exportWith(from: RegistryLog, write: (text: string) => Promise<vo
   return records;
 }
 
-/** @param stdout a stream that tells a failed write both as an event and to its callback */
+/** @param stdout stream that reports a failed write both as an event and to its callback */
 export async function exportToStream(stdout: Writable, from: RegistryLog): Promise<number> {
-  // An event that nobody hears would end the process without a line.
-  const heard = (): void => {};
-  stdout.on('error', heard);
+  // An 'error' event without a listener would end the process without a message.
+  const ignoreError = (): void => {};
+  stdout.on('error', ignoreError);
   try {
     return await exportWith(
       from,
@@ -92,20 +92,20 @@ export async function exportToStream(stdout: Writable, from: RegistryLog): Promi
   } catch (thrown) {
     throw cannotWrite(thrown, 'stdout');
   } finally {
-    stdout.off('error', heard);
+    stdout.off('error', ignoreError);
   }
 }
 
 async function exportTo({ store, out, log, openLog }: TransferOptions): Promise<number> {
-  checkThere(store);
+  checkExists(store);
   const records =
     out === '-' ? await exportToStream(process.stdout, openLog()) : await exportToFile(out, openLog());
   log.info({ store, out, records }, 'registry store exported');
   return EXIT.done;
 }
 
-/** The file that `out` names, behind any links, where a whole export may take its place. Undefined:
- *  what is there is a pipe, a device or a link to nothing, which is written into. */
+/** Path, with links resolved, of a regular or new file that the finished export can replace.
+ *  Undefined for a pipe, a device or a dangling link, which is written in place. */
 async function replaceable(out: string): Promise<string | undefined> {
   const found = await stat(out).catch((thrown: NodeJS.ErrnoException) => {
     if (thrown.code === 'ENOENT') return undefined;
@@ -122,7 +122,7 @@ async function exportToFile(out: string, from: RegistryLog): Promise<number> {
       const file = await open(out, 'w');
       return await exportInto(file, from);
     }
-    // A file under its own name is a whole export.
+    // Write to a temporary name: a file under the final name is always a complete export.
     const path = `${target}.unfinished`;
     const file = await open(path, 'w');
     try {

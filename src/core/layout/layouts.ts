@@ -1,5 +1,5 @@
-/** Every binary layout of Millrace. Change a row here, run `npm run generate`, and both languages
- *  follow. */
+/** All binary layouts of Millrace. After a change here, `npm run generate` updates both languages.
+ */
 import type { ConstantGroup, Layout } from './define.ts';
 
 export const LAYOUTS: readonly Layout[] = [

@@ -1,11 +1,7 @@
-/** A batch of broker records: columns and an arena in one ArrayBuffer, made once and filled again
- *  and again.
- *
- *  Invariants: (1) rowCount <= rowCapacity and arenaUsed <= arenaCapacity; (2) every span lies
- *  inside the arena;
- *  (3) views handed out borrow the batch: they are valid until it is filled or cleared. The class
- *      adds no field that is not in the buffer, so a batch may cross threads as its buffer alone.
- */
+/** Batch of broker records: columns and an arena in one ArrayBuffer, allocated once and reused.
+ *  Invariants: (1) rowCount <= rowCapacity and arenaUsed <= arenaCapacity. (2) Every span lies
+ *  inside the arena. (3) Views borrow the batch: they are valid until it is filled or cleared. The
+ *  class has no state outside the buffer, so a batch can cross threads as its buffer alone. */
 import { coreError } from '../errors.ts';
 import {
   BATCH,
@@ -47,8 +43,8 @@ export interface RecordInput {
 const utf8 = new TextEncoder();
 const utf8Decoder = new TextDecoder();
 
-/** Header names in the cache, and characters of one; a program has few, and other names are encoded
- *  each time. */
+/** Limits of the cache of header names, in names and characters. A program uses few names; other
+ *  names are encoded each time. */
 const NAMES_CACHED_MAX = 256;
 const NAME_CHARS_CACHED_MAX = 128;
 const encodedNames = new Map<string, Uint8Array>();
@@ -62,6 +58,9 @@ function encodedName(name: string): Uint8Array {
   return bytes;
 }
 
+/** Columns of Kafka records in one preallocated buffer: keys, values and headers lie in an arena,
+ *  and each row has their places. Views are valid until `clear`.
+ */
 export class RecordBatch {
   readonly buffer: ArrayBufferLike;
   readonly columns: RecordBatchViews;
@@ -77,7 +76,7 @@ export class RecordBatch {
     this.arenaCapacity = arenaCapacity;
   }
 
-  /** A new empty batch. `shared` puts it into a SharedArrayBuffer, for rings between threads.
+  /** Creates an empty batch. `shared` uses a SharedArrayBuffer, for rings between threads.
    *  @throws out_of_range */
   static create(rowCapacity: number, arenaBytes: number, shared = false): RecordBatch {
     if (!Number.isInteger(rowCapacity) || rowCapacity < 1 || rowCapacity > BATCH_ROWS_MAX) {
@@ -96,7 +95,7 @@ export class RecordBatch {
     return new RecordBatch(buffer, rowCapacity, arenaBytes);
   }
 
-  /** Views over a buffer that already is a record batch. @throws layout_mismatch */
+  /** Wraps a buffer that already is a record batch. @throws layout_mismatch */
   static over(buffer: ArrayBufferLike): RecordBatch {
     const header =
       buffer.byteLength >= BATCH_HEADER.BYTES
@@ -135,8 +134,8 @@ export class RecordBatch {
     this.words[ARENA_USED] = 0;
   }
 
-  /** Copies one record to the end. Returns false, and changes nothing, when a row or its bytes do
-   *  not fit. */
+  /** Appends a copy of one record. Returns false, and changes nothing, if a row or its bytes do not
+   *  fit. */
   append(record: RecordInput): boolean {
     const key = record.key ?? null;
     const value = record.value ?? null;
@@ -191,17 +190,17 @@ export class RecordBatch {
     return true;
   }
 
-  /** Key bytes, borrowed; null when the record has none. */
+  /** Returns the key bytes, borrowed; null if the record has no key. */
   key(row: number): Uint8Array | null {
     return this.span(this.columns.keyStart[row] as number, this.columns.keyLength[row] as number);
   }
 
-  /** Value bytes, borrowed; null for a tombstone. */
+  /** Returns the value bytes, borrowed; null for a tombstone. */
   value(row: number): Uint8Array | null {
     return this.span(this.columns.valueStart[row] as number, this.columns.valueLength[row] as number);
   }
 
-  /** Headers in order, names decoded, values borrowed. */
+  /** Returns the headers in order, with decoded names and borrowed values. */
   headers(row: number): RecordHeader[] {
     const length = this.columns.headersLength[row] as number;
     if (length <= 0) return [];

@@ -1,17 +1,14 @@
-/** Threefry-4x32-20: random words as a pure function of a key and a counter, so event n needs no
- *  event before it.
- *
- *  Additions, rotations and exclusive ors of 32-bit words only; the published vectors are in
- *  docs/reference/generator.md. Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as
- *  easy as 1, 2, 3 (SC 2011).
- */
+/** Threefry-4x32-20, a counter-based generator: random words as a pure function of a key and a
+ *  counter, so event n needs no earlier event.
+ *  Uses only additions, rotations and exclusive ors of 32-bit words. The published test vectors are
+ *  in docs/reference/generator.md. Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as
+ *  easy as 1, 2, 3 (SC 2011). */
 import { GEN } from '../layout/layouts.gen.ts';
 
 const PARITY = 0x1bd11bda;
 const TWO_32 = 4_294_967_296;
 
-/** Four random words of a key (k0..k3) and a counter (c0..c3), written to `out`. @shape out u32[4]
- */
+/** Writes four random words of a key (k0..k3) and a counter (c0..c3) to `out`. @shape out u32[4] */
 export function threefry4x32(
   k0: number,
   k1: number,
@@ -23,7 +20,7 @@ export function threefry4x32(
   c3: number,
   out: Uint32Array,
 ): void {
-  // The five key words turn by one place with every injection.
+  // The five key words rotate by one position with every key injection.
   let a = k0 | 0;
   let b = k1 | 0;
   let c = k2 | 0;
@@ -86,23 +83,24 @@ export function threefry4x32(
   out[3] = x3;
 }
 
-/** A seed as two 32-bit words. */
+/** Seed as two 32-bit words. */
 export interface Seed {
   readonly low: number;
   readonly high: number;
 }
 
-/** Any whole number as a seed, modulo 2^64. */
+/** Converts any whole number to a seed, modulo 2^64. */
 export function seedOf(value: bigint | number): Seed {
   const wide = BigInt.asUintN(64, BigInt(value));
   return { low: Number(wide & 0xffff_ffffn), high: Number(wide >> 32n) };
 }
 
-/** Words of one stream of a seed: key (seed, stream, GEN.KEY), counter (index, part, block). */
+/** Random words of one stream of a seed: key (seed, stream, GEN.KEY), counter (index, part, block).
+ */
 export class RandomStream {
   private readonly seed: Seed;
   private readonly stream: number;
-  /** The words of the last call. @shape u32[4] */
+  /** Words of the last call. @shape u32[4] */
   readonly words = new Uint32Array(4);
 
   constructor(seed: Seed, stream: number) {
@@ -110,8 +108,8 @@ export class RandomStream {
     this.stream = stream;
   }
 
-  /** Fills `words` for entry `index` (a whole number below 2^53); `part` and `block` name further
-   *  fours of it. */
+  /** Fills `words` for entry `index` (a whole number below 2^53); `part` and `block` select further
+   *  groups of four words. */
   at(index: number, part = 0, block = 0): Uint32Array {
     const { low, high } = this.seed;
     threefry4x32(
@@ -128,7 +126,7 @@ export class RandomStream {
     return this.words;
   }
 
-  /** A fraction in [0, 1) of 32 bits from one of the last words. */
+  /** Returns a fraction in [0, 1) from 32 bits of one of the last words. */
   fraction(word: number): number {
     return (this.words[word] as number) / TWO_32;
   }
@@ -136,7 +134,7 @@ export class RandomStream {
 
 const HEX = Array.from({ length: 256 }, (_, i) => i.toString(16).padStart(2, '0'));
 
-/** Four words as a UUID of version 4 (RFC 9562), lower case. */
+/** Formats four words as a lower-case UUID of version 4 (RFC 9562). */
 export function uuidOf(words: Uint32Array): string {
   let text = '';
   for (let i = 0; i < 16; i++) {

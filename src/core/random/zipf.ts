@@ -1,13 +1,11 @@
-/** Zipf ranks, exact to the rounding of a double: rank k of 1..ranks has a probability in
- *  proportion to k^-s.
- *
- *  Ranks form runs whose length is a 64th of their first rank, so the table has about 64 ln(ranks)
- *  rows at any size. A draw takes a run from an alias table (Walker 1977, Vose 1991) as if all its
- *  ranks weighed as much as the first, takes a rank of the run evenly, and keeps it with
- *  probability (first / rank)^s; else it draws again. Only + - * / and sqrt are used: k^s is a
- *  product of whole powers and repeated square roots, s in units of 2^-30, because pow, log and exp
- *  differ between mathematics libraries.
- */
+/** Zipf-distributed ranks: rank k of 1..ranks has a probability proportional to k^-s, exact to the
+ *  rounding of a double.
+ *  Rejection sampling over an alias table (Walker 1977, Vose 1991). Ranks form runs whose length is
+ *  1/64 of their first rank, so the table has about 64 ln(ranks) rows. A draw selects a run as if
+ *  all its ranks had the weight of the first one, then a rank of the run uniformly, and accepts it
+ *  with probability (first / rank)^s. Only + - * / and sqrt are used, because pow, log and exp
+ *  differ between mathematics libraries: k^s is a product of whole powers and repeated square
+ *  roots, with s in units of 2^-30. */
 import { coreError } from '../errors.ts';
 import {
   BATCH,
@@ -24,7 +22,7 @@ const FRACTION_BITS = 30;
 const RUN_SHARE = 64;
 const TWO_32 = 4_294_967_296;
 
-/** base^s with s = whole + fraction / 2^30, in an order of operations that is part of the
+/** Computes base^s for s = whole + fraction / 2^30. The order of operations is part of the
  *  definition. */
 export function powerOf(base: number, whole: number, fraction: number): number {
   let power = 1;
@@ -40,7 +38,7 @@ export function powerOf(base: number, whole: number, fraction: number): number {
 export class ZipfTable {
   readonly buffer: ArrayBuffer;
   readonly columns: ZipfTableViews;
-  /** Runs in the table. */
+  /** Number of runs in the table. */
   readonly rowCount: number;
   readonly ranks: number;
   readonly powerWhole: number;
@@ -113,7 +111,7 @@ export class ZipfTable {
     }
   }
 
-  /** Rank of four random words, or 0: rejection sampling refused the words, and the caller draws
+  /** Returns the rank for four random words; 0: the sample was rejected, and the caller draws
    *  again. */
   rankOf(words: Uint32Array): number {
     const { cut, alias, first, size, sure, top } = this.columns;

@@ -1,6 +1,5 @@
 /** Judges the contracts slice from the registry's answers, the topics and the decoded files; the
- *  generator is the oracle. Nothing here trusts a counter, but for the one claim that is about a
- *  counter. */
+ *  generator is the oracle. Only the claim about a counter reads a counter. */
 import { createReadStream, existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
@@ -22,23 +21,24 @@ const BROKEN_FIELD = 'amount_cents';
 const HEADER_BYTES = 5;
 const EXAMPLES_MAX = 3;
 
-/** One flow as its stores show it. */
-interface FlowSight {
+/** State of a flow as found in its topics and files. */
+interface FlowState {
   readonly flow: FlowRun;
-  /** Lines whose order differs from the generator's, in words. */
+  /** Descriptions of the lines whose order differs from the generator's. */
   readonly wrong: readonly string[];
-  /** Places decoded, and how many lines repeat one. */
+  /** Positions decoded, and the number of lines that repeat a position. */
   readonly decoded: ReadonlySet<string>;
   readonly repeated: number;
   /** Numbers of the generated orders that were decoded. */
   readonly orders: ReadonlySet<number>;
-  /** Records in the topic, and those of them that hold a frame of the writer's schema. */
+  /** Number of records in the topic, and number of decoded records that are frames with the
+   *  writer's schema id. */
   readonly inTopic: number;
   readonly framed: number;
-  /** Records of the topic that are neither decoded nor in quarantine, or are both. */
+  /** Records of the topic that are neither decoded nor in quarantine, or both. */
   readonly astray: readonly string[];
   readonly quarantined: readonly QuarantinedRecord[];
-  /** What differs between the quarantine and the injected records, in words. */
+  /** Differences between the quarantine and the injected records. */
   readonly quarantineFaults: readonly string[];
 }
 
@@ -53,7 +53,7 @@ const hex = (bytes: Uint8Array | null): string =>
   bytes === null ? 'null' : Buffer.from(bytes).toString('hex');
 const placeOf = (partition: number | string, offset: bigint | string): string => `${partition}/${offset}`;
 
-/** Key order says nothing about equality. */
+/** Sorts keys, because key order does not affect equality. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== 'object' || value === null) return value;
@@ -76,7 +76,7 @@ interface DecodedLine {
 
 async function readDecoded(
   flow: FlowRun,
-): Promise<Pick<FlowSight, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
+): Promise<Pick<FlowState, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
   const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(flow.seed) });
   const wrong: string[] = [];
   const decoded = new Set<string>();
@@ -92,13 +92,13 @@ async function readDecoded(
     try {
       line = JSON.parse(text) as DecodedLine;
     } catch {
-      wrong.push(`a line that is no JSON: ${text.slice(0, 80)}`);
+      wrong.push(`a line that is not JSON: ${text.slice(0, 80)}`);
       continue;
     }
     const place = placeOf(line.partition, line.offset);
     if (decoded.has(place)) repeated++;
     decoded.add(place);
-    // Orders are one millisecond apart, so the time says which one it should be.
+    // Orders are one millisecond apart, so the timestamp determines the expected order.
     const index = Number(line.value['ts']) - DEFAULT_ORDERS.baseMs;
     if (!Number.isInteger(index) || index < 0 || index >= flow.orders) {
       wrong.push(`${place} holds no order of this run`);
@@ -115,7 +115,7 @@ async function readDecoded(
   return { wrong, decoded, repeated, orders };
 }
 
-/** Everything in the quarantine topics, by flow. */
+/** All records of the quarantine topics, by flow. */
 async function readQuarantines(
   reader: TopicReader,
   flows: readonly FlowRun[],
@@ -127,13 +127,13 @@ async function readQuarantines(
     ]),
   );
   await reader.read([...byTopic.keys()], (topic, record) => {
-    const sight = byTopic.get(topic);
-    if (sight === undefined) return;
+    const state = byTopic.get(topic);
+    if (state === undefined) return;
     const headers = record.headers();
-    if (headers.get('millrace.source_topic') !== sight.flow.topic)
-      sight.faults.push(`a record of ${headers.get('millrace.source_topic')}`);
-    if (headers.get('origin') !== 'demo') sight.faults.push('a record without its own headers');
-    sight.records.push({
+    if (headers.get('millrace.source_topic') !== state.flow.topic)
+      state.faults.push(`a record of ${headers.get('millrace.source_topic')}`);
+    if (headers.get('origin') !== 'demo') state.faults.push('a record without its own headers');
+    state.records.push({
       place: placeOf(
         headers.get('millrace.source_partition') ?? '?',
         headers.get('millrace.source_offset') ?? '?',
@@ -146,14 +146,14 @@ async function readQuarantines(
   return new Map([...byTopic.values()].map(({ flow, records, faults }) => [flow, { records, faults }]));
 }
 
-async function look(reader: TopicReader, flows: readonly FlowRun[]): Promise<FlowSight[]> {
+async function readStates(reader: TopicReader, flows: readonly FlowRun[]): Promise<FlowState[]> {
   const quarantines = await readQuarantines(reader, flows);
-  const sights: Array<FlowSight & { framed: number; inTopic: number; astray: string[] }> = [];
+  const states: Array<FlowState & { framed: number; inTopic: number; astray: string[] }> = [];
   for (const flow of flows) {
     const { records, faults } = quarantines.get(flow) as { records: QuarantinedRecord[]; faults: string[] };
     const lines = await readDecoded(flow);
     const quarantineFaults = [...faults, ...compareQuarantine(flow.bad, records)];
-    sights.push({
+    states.push({
       flow,
       ...lines,
       inTopic: 0,
@@ -164,35 +164,39 @@ async function look(reader: TopicReader, flows: readonly FlowRun[]): Promise<Flo
     });
   }
   const byTopic = new Map(
-    sights.map((sight) => [
-      sight.flow.topic,
-      { sight, parked: new Set(sight.quarantined.map(({ place }) => place)) },
+    states.map((state) => [
+      state.flow.topic,
+      { state, quarantinedPlaces: new Set(state.quarantined.map(({ place }) => place)) },
     ]),
   );
   await reader.read([...byTopic.keys()], (topic, record) => {
-    const { sight, parked } = byTopic.get(topic) as { sight: (typeof sights)[number]; parked: Set<string> };
+    const { state, quarantinedPlaces } = byTopic.get(topic) as {
+      state: (typeof states)[number];
+      quarantinedPlaces: Set<string>;
+    };
     const place = placeOf(record.partition, record.offset);
     const bytes = record.value === null ? Buffer.alloc(0) : Buffer.from(record.value);
-    const isDecoded = sight.decoded.has(place);
-    sight.inTopic++;
-    if (isDecoded === parked.has(place)) {
-      sight.astray.push(
+    const isDecoded = state.decoded.has(place);
+    state.inTopic++;
+    if (isDecoded === quarantinedPlaces.has(place)) {
+      state.astray.push(
         `${place} is ${isDecoded ? 'decoded and in quarantine' : 'neither decoded nor in quarantine'}`,
       );
     }
     const isFrame =
-      bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === sight.flow.writerId;
-    if (isDecoded && isFrame) sight.framed++;
+      bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === state.flow.writerId;
+    if (isDecoded && isFrame) state.framed++;
   });
-  return sights;
+  return states;
 }
 
-/** Exactly the injected records, untouched, each once and with its reason. */
+/** Checks that the quarantine holds exactly the injected records, unchanged, each once and with its
+ *  reason. */
 function compareQuarantine(bad: readonly BadRecord[], quarantined: readonly QuarantinedRecord[]): string[] {
   const faults: string[] = [];
   const byPlace = new Map(quarantined.map((record) => [record.place, record]));
   if (byPlace.size !== quarantined.length)
-    faults.push(`${quarantined.length - byPlace.size} records stand twice`);
+    faults.push(`${quarantined.length - byPlace.size} records are there twice`);
   for (const record of bad) {
     const place = placeOf(record.partition, record.offset);
     const found = byPlace.get(place);
@@ -201,9 +205,9 @@ function compareQuarantine(bad: readonly BadRecord[], quarantined: readonly Quar
     else if (found.keyHex !== record.keyHex || found.valueHex !== record.valueHex)
       faults.push(`the record of ${place} was changed`);
     else if (found.reason !== record.reason)
-      faults.push(`${place} is there for ${found.reason}, not ${record.reason}`);
+      faults.push(`${place} has the reason ${found.reason}, not ${record.reason}`);
   }
-  for (const place of byPlace.keys()) faults.push(`${place} was put there and is none of the bad records`);
+  for (const place of byPlace.keys()) faults.push(`${place} is in quarantine, but is not an injected record`);
   return faults;
 }
 
@@ -212,8 +216,8 @@ const examples = (faults: readonly string[]): string =>
     ? ''
     : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
 
-/** What the registry holds now: the two versions, under the ids given before it was killed, and
- *  nothing else. */
+/** Checks that the registry holds exactly the two versions, under the ids assigned before it was
+ *  killed. */
 async function judgeAccepted(run: ContractsRun): Promise<Fact> {
   const faults: string[] = [];
   const seen: string[] = [];
@@ -237,13 +241,14 @@ async function judgeAccepted(run: ContractsRun): Promise<Fact> {
   }
   return {
     slice: 'contracts',
-    claim: 'Order v1 and v2 are registered in Avro and in Protobuf, and outlive a SIGKILL of the registry',
+    claim: 'Order v1 and v2 are registered in Avro and in Protobuf, and survive a SIGKILL of the registry',
     seen: `${seen.join('; ')}; read back from the restarted process${examples(faults)}`,
     holds: faults.length === 0,
   };
 }
 
-/** Refused when it was posted, and still judged incompatible; both name the field. */
+/** Checks that the breaking version was refused and is still incompatible; both messages name the
+ *  field. */
 async function judgeRefused(run: ContractsRun): Promise<Fact> {
   const faults: string[] = [];
   for (const refusal of run.refusals) {
@@ -261,12 +266,12 @@ async function judgeRefused(run: ContractsRun): Promise<Fact> {
       verdict.is_compatible !== false ||
       !(verdict.messages ?? []).some((message) => message.includes(BROKEN_FIELD))
     ) {
-      faults.push(`${refusal.format}: the registry calls the breaking version compatible`);
+      faults.push(`${refusal.format}: the registry reports the breaking version as compatible`);
     }
   }
   const reason = ({ message }: Refusal): string => {
     const about = message.split('{errorType:').find((part) => part.includes(BROKEN_FIELD)) ?? message;
-    // The sentence without its wrapping, which is for programs.
+    // The description without its machine-readable wrapping.
     return /description:['"](.*?)['"](?:, additionalInfo|\}|$)/s.exec(about)?.[1] ?? about;
   };
   return {
@@ -277,72 +282,72 @@ async function judgeRefused(run: ContractsRun): Promise<Fact> {
   };
 }
 
-const sumOf = (sights: readonly FlowSight[], count: (sight: FlowSight) => number): number =>
-  sights.reduce((sum, sight) => sum + count(sight), 0);
+const sumOf = (states: readonly FlowState[], count: (state: FlowState) => number): number =>
+  states.reduce((sum, state) => sum + count(state), 0);
 
-function judgeEqual(run: ContractsRun, sights: readonly FlowSight[]): Fact {
-  const wrong = sights.flatMap((sight) => sight.wrong.map((fault) => `${sight.flow.name}: ${fault}`));
-  const right = sumOf(sights, (sight) => sight.orders.size);
+function judgeEqual(run: ContractsRun, states: readonly FlowState[]): Fact {
+  const wrong = states.flatMap((state) => state.wrong.map((fault) => `${state.flow.name}: ${fault}`));
+  const right = sumOf(states, (state) => state.orders.size);
   return {
     slice: 'contracts',
     claim:
       "Every decoded order equals the generator's order as the reader's version must see it, both ways and in both formats",
-    seen: `${right} orders compared field by field, ${wrong.length} wrong (${sights.map(({ flow, orders }) => `${flow.format} v${flow.writer} to v${flow.reader}: ${orders.size}`).join(', ')}); ${run.producedPerSecond} a second from generator to decoded file${examples(wrong)}`,
+    seen: `${right} orders compared field by field, ${wrong.length} wrong (${states.map(({ flow, orders }) => `${flow.format} v${flow.writer} to v${flow.reader}: ${orders.size}`).join(', ')}); ${run.producedPerSecond} a second from generator to decoded file${examples(wrong)}`,
     holds: wrong.length === 0 && right > 0,
   };
 }
 
-function judgeComplete(sights: readonly FlowSight[]): Fact {
-  const faults = sights.flatMap((sight) => {
-    const { flow } = sight;
-    const found = sight.astray.map((fault) => `${flow.name}: ${fault}`);
-    if (sight.orders.size !== flow.orders)
-      found.push(`${flow.name}: ${sight.orders.size} of ${flow.orders} orders were decoded`);
-    if (sight.inTopic !== flow.orders + flow.bad.length)
+function judgeComplete(states: readonly FlowState[]): Fact {
+  const faults = states.flatMap((state) => {
+    const { flow } = state;
+    const found = state.astray.map((fault) => `${flow.name}: ${fault}`);
+    if (state.orders.size !== flow.orders)
+      found.push(`${flow.name}: ${state.orders.size} of ${flow.orders} orders were decoded`);
+    if (state.inTopic !== flow.orders + flow.bad.length)
       found.push(
-        `${flow.name}: the topic holds ${sight.inTopic} records, not ${flow.orders + flow.bad.length}`,
+        `${flow.name}: the topic holds ${state.inTopic} records, not ${flow.orders + flow.bad.length}`,
       );
-    if (sight.framed !== flow.orders)
-      found.push(`${flow.name}: ${sight.framed} decoded records are frames of id ${flow.writerId}`);
+    if (state.framed !== flow.orders)
+      found.push(`${flow.name}: ${state.framed} decoded records are frames of id ${flow.writerId}`);
     return found;
   });
-  const repeated = sumOf(sights, (sight) => sight.repeated);
+  const repeated = sumOf(states, (state) => state.repeated);
   return {
     slice: 'contracts',
     claim: 'Nothing is lost: every record of the topics is decoded or in quarantine, and never both',
-    seen: `${sumOf(sights, (sight) => sight.inTopic)} records in the topics, ${sumOf(sights, (sight) => sight.decoded.size)} decoded (${repeated} of them repeated), ${sumOf(sights, (sight) => sight.quarantined.length)} in quarantine${examples(faults)}`,
+    seen: `${sumOf(states, (state) => state.inTopic)} records in the topics, ${sumOf(states, (state) => state.decoded.size)} decoded (${repeated} of them repeated), ${sumOf(states, (state) => state.quarantined.length)} in quarantine${examples(faults)}`,
     holds: faults.length === 0,
   };
 }
 
-function judgeQuarantine(sights: readonly FlowSight[]): Fact {
-  const faults = sights.flatMap((sight) =>
-    sight.quarantineFaults.map((fault) => `${sight.flow.name}: ${fault}`),
+function judgeQuarantine(states: readonly FlowState[]): Fact {
+  const faults = states.flatMap((state) =>
+    state.quarantineFaults.map((fault) => `${state.flow.name}: ${fault}`),
   );
-  const reasons = new Set(sights.flatMap((sight) => sight.quarantined.map(({ reason }) => reason)));
+  const reasons = new Set(states.flatMap((state) => state.quarantined.map(({ reason }) => reason)));
   return {
     slice: 'contracts',
     claim:
       'Truncated frames, unknown ids and garbage are in quarantine, untouched and with their reason, and nothing else is',
-    seen: `${sumOf(sights, (sight) => sight.quarantined.length)} records, byte for byte the ${sumOf(sights, (sight) => sight.flow.bad.length)} injected ones: ${[...reasons].sort().join(', ')}${examples(faults)}`,
-    holds: faults.length === 0 && sumOf(sights, (sight) => sight.quarantined.length) > 0,
+    seen: `${sumOf(states, (state) => state.quarantined.length)} records, byte for byte the ${sumOf(states, (state) => state.flow.bad.length)} injected ones: ${[...reasons].sort().join(', ')}${examples(faults)}`,
+    holds: faults.length === 0 && sumOf(states, (state) => state.quarantined.length) > 0,
   };
 }
 
-function judgeCounter(sights: readonly FlowSight[]): Fact {
+function judgeCounter(states: readonly FlowState[]): Fact {
   const faults: string[] = [];
-  for (const { flow, quarantined } of sights) {
+  for (const { flow, quarantined } of states) {
     const inTopic: Record<string, number> = {};
     for (const { reason } of quarantined) inTopic[reason] = (inTopic[reason] ?? 0) + 1;
     if (asText(sorted(inTopic)) !== asText(sorted(flow.counted)))
       faults.push(`${flow.name}: counted ${asText(flow.counted)}, in quarantine ${asText(inTopic)}`);
   }
-  const counted = sumOf(sights, ({ flow }) =>
+  const counted = sumOf(states, ({ flow }) =>
     Object.values(flow.counted).reduce((sum, count) => sum + count, 0),
   );
   return {
     slice: 'contracts',
-    claim: 'deserialize_errors_total says, reason by reason, what the quarantine topics hold',
+    claim: 'deserialize_errors_total equals the content of the quarantine topics, reason by reason',
     seen: `${counted} counted by four consumers${examples(faults)}`,
     holds: faults.length === 0 && counted > 0,
   };
@@ -351,13 +356,13 @@ function judgeCounter(sights: readonly FlowSight[]): Fact {
 export async function judgeContracts(context: SliceContext, run: ContractsRun): Promise<readonly Fact[]> {
   context.say('contracts: reading topics and decoded files back');
   const reader = await TopicReader.open(context.stack.brokers);
-  const sights = await look(reader, run.flows).finally(() => reader.close());
+  const states = await readStates(reader, run.flows).finally(() => reader.close());
   return [
     await judgeAccepted(run),
     await judgeRefused(run),
-    judgeEqual(run, sights),
-    judgeComplete(sights),
-    judgeQuarantine(sights),
-    judgeCounter(sights),
+    judgeEqual(run, states),
+    judgeComplete(states),
+    judgeQuarantine(states),
+    judgeCounter(states),
   ];
 }

@@ -1,4 +1,4 @@
-/** What the contracts slice hands to its judge, and how both talk to the registry. */
+/** Data that the contracts slice passes to its judge, and their access to the registry. */
 import type { OrderVersion } from '../../gen/order.ts';
 import type { OrderFormat } from '../../gen/order-versions.ts';
 import type { QuarantineReason } from '../../serde/errors.ts';
@@ -12,7 +12,7 @@ export interface FlowPlan {
   readonly quarantine: string;
   readonly seed: number;
   readonly orders: number;
-  /** The consumer's output: a decoded record a line. */
+  /** Output file of the consumer: one decoded record a line. */
   readonly decodedPath: string;
 }
 
@@ -27,7 +27,7 @@ export interface BadRecord {
 export interface FlowRun extends FlowPlan {
   readonly writerId: number;
   readonly bad: readonly BadRecord[];
-  /** deserialize_errors_total by reason, as the consumer's /metrics said at its end. */
+  /** deserialize_errors_total by reason, from the consumer's last /metrics. */
   readonly counted: Readonly<Record<string, number>>;
 }
 
@@ -38,9 +38,9 @@ export interface Refusal {
 }
 
 export interface ContractsRun {
-  /** `http://host:port` of the registry, which runs on until the demo ends. */
+  /** `http://host:port` of the registry, which runs until the demo ends. */
   readonly registry: string;
-  /** Ids by subject, in version order, as given before the registry was killed. */
+  /** Ids by subject, in version order, as assigned before the registry was killed. */
   readonly ids: Readonly<Record<string, readonly number[]>>;
   readonly refusals: readonly Refusal[];
   readonly flows: readonly FlowRun[];
@@ -50,17 +50,12 @@ export interface ContractsRun {
 export const subjectOf = (format: OrderFormat): string => `orders-${format}-value`;
 export const formatName = (format: OrderFormat): string => (format === 'avro' ? 'AVRO' : 'PROTOBUF');
 
-export interface RegistryAnswer {
+export interface DemoAnswer {
   readonly status: number;
   readonly body: unknown;
 }
 
-export async function ask(
-  url: string,
-  method: string,
-  path: string,
-  body?: unknown,
-): Promise<RegistryAnswer> {
+export async function ask(url: string, method: string, path: string, body?: unknown): Promise<DemoAnswer> {
   const response = await fetch(`${url}${path}`, {
     method,
     ...(body === undefined

@@ -1,9 +1,8 @@
-/** The contracts slice: a registry, four flows of framed orders with readers on another version
- *  than the writers, and records that nobody can read among them.
+/** The contracts slice: a registry, four flows of framed orders whose readers use another version
+ *  than the writers, and unreadable records among them.
  *
- *  The registry is killed and started again on its files before anything is produced, so the ids
- *  that the flows use are ones that were on disk.
- */
+ *  The registry is killed and restarted on its files before anything is produced, so that the flows
+ *  use ids that were on disk. */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,11 +18,11 @@ import {
   ask,
   type BadRecord,
   type ContractsRun,
+  type DemoAnswer,
   type FlowPlan,
   type FlowRun,
   formatName,
   type Refusal,
-  type RegistryAnswer,
   subjectOf,
 } from './model.ts';
 import { append, createTopics } from './topic.ts';
@@ -31,16 +30,16 @@ import { append, createTopics } from './topic.ts';
 /** Orders of each flow at scale 1. */
 const FLOW_ORDERS = 50_000;
 const PARTITIONS = 4;
-/** Copies of each kind of bad record, half before the orders and half behind them. */
+/** Copies of each kind of bad record, half before the orders and half after them. */
 const BAD_COPIES = 4;
-/** An id that no registry of this demo has given out. */
+/** An id that the registry of this demo never assigns. */
 const UNKNOWN_ID = 0x7fff_ff01;
 const POLL_MS = 100;
 const CONSUME_MS_MAX = 120_000;
 const VERSIONS = [1, 2] as const;
 const FORMATS = ['avro', 'protobuf'] as const;
 
-function demand(what: string, answer: RegistryAnswer): Record<string, unknown> {
+function requireOk(what: string, answer: DemoAnswer): Record<string, unknown> {
   if (answer.status !== 200)
     throw coreError(
       'internal',
@@ -75,11 +74,11 @@ async function register(context: SliceContext): Promise<Registered> {
   for (const format of FORMATS) {
     const subject = subjectOf(format);
     const schemaType = formatName(format);
-    demand('level', await ask(first.url, 'PUT', `/config/${subject}`, { compatibility: 'FULL' }));
+    requireOk('level', await ask(first.url, 'PUT', `/config/${subject}`, { compatibility: 'FULL' }));
     ids[subject] = [];
     for (const version of VERSIONS) {
       const body = { schema: orderSchema(version, format), schemaType };
-      const answer = demand(
+      const answer = requireOk(
         `${subject} version ${version}`,
         await ask(first.url, 'POST', `/subjects/${subject}/versions`, body),
       );
@@ -99,7 +98,7 @@ async function register(context: SliceContext): Promise<Registered> {
   return { registry: second.url, ids, refusals };
 }
 
-/** What nobody can read, spread over the partitions. */
+/** Unreadable records, spread over the partitions. */
 function badRecords(
   context: SliceContext,
   flow: FlowPlan,
@@ -116,9 +115,12 @@ function badRecords(
   noise[0] = 0xa5;
   const kinds: ReadonlyArray<readonly [QuarantineReason, Buffer]> = [
     ['truncated_frame', Buffer.from([0, 0, 0])],
-    ['unknown_schema_id', Buffer.concat([zero, id(UNKNOWN_ID), zero, Buffer.from('an order of nobody')])],
+    [
+      'unknown_schema_id',
+      Buffer.concat([zero, id(UNKNOWN_ID), zero, Buffer.from('an order without a schema')]),
+    ],
     ['bad_magic', noise],
-    // A good header, and behind it nothing that its schema could have written.
+    // A valid header, followed by bytes that the schema cannot have written.
     ['malformed_payload', Buffer.concat([zero, id(writerId), zero, Buffer.alloc(40, 0xff)])],
   ];
   return kinds.flatMap(([reason, value], kind) =>
@@ -282,7 +284,7 @@ async function run(context: SliceContext): Promise<ContractsRun> {
   );
   const flows: FlowRun[] = [];
   const startMs = Date.now();
-  // Two at a time: a writer and a reader of both formats keep two cores busy.
+  // Two at a time: a writer and a reader of both formats saturate two cores.
   for (let i = 0; i < 2; i++) {
     const pair = plans.filter((_, index) => index % 2 === i);
     context.say(

@@ -1,4 +1,4 @@
-/** Topics as the contracts slice needs them: written by hand, and read from the first record to the
+/** Topic access of the demo: appends records, and reads whole topics from the first record to the
  *  last. */
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
@@ -9,7 +9,7 @@ const WAIT_MS = 500;
 const OFFSETS_MS_MAX = 10_000;
 const BATCH_ROWS = 2000;
 const BATCH_BYTES = 16 << 20;
-/** A topic that does not give its records within this time is a fact of its own. */
+/** A topic that does not deliver its records within this time fails the read. */
 const READ_MS_MAX = 120_000;
 
 export interface TopicRecord {
@@ -20,7 +20,7 @@ export interface TopicRecord {
   readonly headers: () => ReadonlyMap<string, string>;
 }
 
-/** Patient: the broker is known to be there. */
+/** Long connect timeout: the broker is known to run. */
 const clientOf = (brokers: string) => ({ brokers, clientId: 'millrace-demo', connectTimeoutMs: 60_000 });
 
 export async function createTopics(brokers: string, specs: readonly TopicSpec[]): Promise<void> {
@@ -32,7 +32,7 @@ export async function createTopics(brokers: string, specs: readonly TopicSpec[])
   }
 }
 
-/** Appends records and returns where each of them is. @throws unreachable */
+/** Appends records and returns the position of each. @throws unreachable */
 export async function append(
   brokers: string,
   topic: string,
@@ -48,7 +48,7 @@ export async function append(
     for (const record of records) batch.append(record);
     const report = await producer.produce(batch, [topic]);
     if (report.failed > 0)
-      throw coreError('unreachable', `${report.failed} records were not taken by ${topic}`);
+      throw coreError('unreachable', `${report.failed} records were not accepted by ${topic}`);
     return records.map((record, row) => ({
       partition: record.partition ?? -1,
       offset: report.offset[row] as bigint,
@@ -69,7 +69,7 @@ export class TopicReader {
     this.partitions = partitions;
   }
 
-  /** Sees the topics that exist now. */
+  /** Opens a reader of the topics that exist now. */
   static async open(brokers: string): Promise<TopicReader> {
     const admin = await nodeRdkafkaDriver.admin(clientOf(brokers));
     const topics = await admin.listTopics().finally(() => admin.close());
@@ -104,7 +104,7 @@ export class TopicReader {
     const deadline = Date.now() + READ_MS_MAX;
     while (open.size > 0) {
       if (Date.now() > deadline)
-        throw coreError('timeout', `${[...open.keys()].join(', ')} did not give all their records`);
+        throw coreError('timeout', `${[...open.keys()].join(', ')} did not deliver all their records`);
       const { rowCount } = await this.consumer.consume(batch, WAIT_MS);
       const { topicIndex, partition, offset } = batch.columns;
       for (let row = 0; row < rowCount; row++) {

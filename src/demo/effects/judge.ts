@@ -1,6 +1,6 @@
-/** Judges the effects slice from the tables, the topic and the client's ledger; no process is asked
- *  about itself. The sets are compared by queries of this file, and once more by the reconciler
- *  that users have. */
+/** Judges the effects slice from the tables, the topic and the client's ledger; no process reports
+ *  about itself. Sets are compared by queries of this file, and again by the reconciler that users
+ *  have. */
 import { createReadStream } from 'node:fs';
 import { pgDriver } from '../../io/postgres/sql/pg.ts';
 import type { SqlPool, SqlRow, SqlValue } from '../../io/postgres/sql/port.ts';
@@ -10,12 +10,12 @@ import { reconcile } from '../../outbox/reconcile/run.ts';
 import { TopicReader } from '../contracts/topic.ts';
 import type { Fact, SliceContext } from '../fact.ts';
 
-/** What the database said right after a relay died. */
+/** State of the database right after a relay died. */
 export interface RelayKill {
   readonly signal: string | null;
-  /** Rows not marked then. */
+  /** Rows not yet marked. */
   readonly pending: number;
-  /** The database's clock, as it writes it. */
+  /** Database clock, in its text form. */
   readonly at: string;
 }
 
@@ -27,8 +27,7 @@ export interface EffectsRun {
   readonly kills: readonly RelayKill[];
 }
 
-/** Part of the charges that must have had a duplicate delivery, and part of the intents that must
- *  have been repeated. */
+/** Smallest fraction of charges with a duplicate delivery, and of intents with a repeat. */
 const SUPPRESSED_LEAST = 0.04;
 const REPEATED_LEAST = 0.2;
 const KILLED_FROM = 0.1;
@@ -46,7 +45,7 @@ export function connect(context: SliceContext, schema: string): Promise<SqlPool>
   });
 }
 
-/** One row of counts. */
+/** Runs a query that returns one row of counts. */
 async function counts<Name extends string>(
   pool: SqlPool,
   sql: string,
@@ -60,7 +59,7 @@ async function counts<Name extends string>(
   >;
 }
 
-/** The client's intents as a table of SQL. */
+/** The client's intents as a SQL table. */
 const INTENDED = `intended AS (
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS i(key, account_id, amount_cents))`;
 
@@ -123,7 +122,7 @@ async function reconcilerFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
   const deltas = result.deltas.map((delta) => `${delta.class} ${n(delta.count)} (${delta.ids[0]})`);
   return {
     slice: 'effects',
-    claim: 'the reconciler says that the invariant holds',
+    claim: 'the reconciler reports that the invariant holds',
     seen: `produced_intents ${n(result.produced_intents)}, distinct_orders ${n(result.distinct_orders)}, distinct_charges ${n(result.distinct_charges)}; ${deltas.length === 0 ? `no delta in ${result.classes.length} classes` : deltas.join(', ')}`,
     holds: result.holds && result.produced_intents > 0,
   };
@@ -140,16 +139,16 @@ async function repliesFact(pool: SqlPool, ledger: LedgerSummary): Promise<Fact> 
   const repeats = answered.reduce((sum, one) => sum + one.acknowledged - 1, 0);
   const keys = answered.filter((one) => one.acknowledged > 1).length;
   const different = answered.reduce((sum, one) => sum + one.different, 0);
-  const strangers = answered.length - stored;
+  const unstored = answered.length - stored;
   return {
     slice: 'effects',
     claim: 'every repeated request got the first answer byte for byte, and it is the stored one',
-    seen: `${n(repeats)} repeats (${percent(repeats, ledger.intents.size)} of the intents) of ${n(keys)} keys; ${n(different)} replies differ from the first one, ${n(strangers)} keys were answered something that is not stored`,
-    holds: different === 0 && strangers === 0 && repeats >= REPEATED_LEAST * ledger.intents.size,
+    seen: `${n(repeats)} repeats (${percent(repeats, ledger.intents.size)} of the intents) of ${n(keys)} keys; ${n(different)} replies differ from the first one, ${n(unstored)} keys got an answer that is not stored`,
+    holds: different === 0 && unstored === 0 && repeats >= REPEATED_LEAST * ledger.intents.size,
   };
 }
 
-/** The tables tell by themselves which rows were there and unpublished when the relay died. */
+/** The tables alone show which rows existed and were unpublished when the relay died. */
 async function killFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
   const seen: string[] = [];
   let holds = run.kills.length > 0;
@@ -180,24 +179,24 @@ async function killFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
   };
 }
 
-/** One message as the topic has it. */
-interface Sighting {
+/** A message as found in the topic. */
+interface TopicMessage {
   readonly key: string;
   readonly partition: number;
   readonly first: bigint;
   times: number;
 }
 
-interface TopicSight {
+interface TopicContents {
   readonly records: number;
-  /** By msg_id; undefined stands for records that have none. */
-  readonly messages: ReadonlyMap<string | undefined, Sighting>;
-  /** Records under another key or in another partition than the first of their msg_id. */
+  /** By msg_id; the key undefined holds records without a msg_id. */
+  readonly messages: ReadonlyMap<string | undefined, TopicMessage>;
+  /** Records with another key or partition than the first record of their msg_id. */
   readonly strays: number;
 }
 
-async function readTopic(context: SliceContext, topic: string): Promise<TopicSight> {
-  const messages = new Map<string | undefined, Sighting>();
+async function readTopic(context: SliceContext, topic: string): Promise<TopicContents> {
+  const messages = new Map<string | undefined, TopicMessage>();
   let records = 0;
   let strays = 0;
   const reader = await TopicReader.open(context.stack.brokers);
@@ -235,18 +234,18 @@ interface SentRow extends SqlRow {
   readonly is_pending: boolean;
 }
 
-function topicFacts(rows: readonly SentRow[], sight: TopicSight): readonly Fact[] {
+function topicFacts(rows: readonly SentRow[], contents: TopicContents): readonly Fact[] {
   const pending = rows.filter((row) => row.is_pending).length;
-  const absent = rows.filter((row) => sight.messages.get(row.msg_id)?.key !== row.aggregate_id).length;
+  const absent = rows.filter((row) => contents.messages.get(row.msg_id)?.key !== row.aggregate_id).length;
   const sent = new Set<string | undefined>(rows.map((row) => row.msg_id));
-  const ghosts = [...sight.messages.keys()].filter((msgId) => !sent.has(msgId)).length;
-  const repeated = [...sight.messages.values()].filter((one) => one.times > 1).length;
+  const ghosts = [...contents.messages.keys()].filter((msgId) => !sent.has(msgId)).length;
+  const repeated = [...contents.messages.values()].filter((one) => one.times > 1).length;
 
   let several = 0;
   let swapped = 0;
-  const last = new Map<string, Sighting>();
+  const last = new Map<string, TopicMessage>();
   for (const row of rows) {
-    const message = sight.messages.get(row.msg_id);
+    const message = contents.messages.get(row.msg_id);
     if (message === undefined) continue;
     const ahead = last.get(row.aggregate_id);
     if (ahead !== undefined) {
@@ -259,20 +258,20 @@ function topicFacts(rows: readonly SentRow[], sight: TopicSight): readonly Fact[
     {
       slice: 'effects',
       claim: 'a crash between publish and mark put some msg_id at two offsets of the topic',
-      seen: `${n(sight.records)} records of ${n(sight.messages.size)} messages; ${n(repeated)} of them stand at more than one offset`,
+      seen: `${n(contents.records)} records of ${n(contents.messages.size)} messages; ${n(repeated)} of them have more than one offset`,
       holds: repeated > 0,
     },
     {
       slice: 'effects',
       claim: 'nothing is pending, every outbox row is in the topic under its order, and nothing else is',
-      seen: `${n(rows.length)} rows; ${n(pending)} pending, ${n(absent)} not in the topic, ${n(ghosts)} messages without a row, ${n(sight.strays)} repeats elsewhere`,
-      holds: rows.length > 0 && pending === 0 && absent === 0 && ghosts === 0 && sight.strays === 0,
+      seen: `${n(rows.length)} rows; ${n(pending)} pending, ${n(absent)} not in the topic, ${n(ghosts)} messages without a row, ${n(contents.strays)} repeats elsewhere`,
+      holds: rows.length > 0 && pending === 0 && absent === 0 && ghosts === 0 && contents.strays === 0,
     },
     {
       slice: 'effects',
       claim:
-        "one order's events stand in the topic in the order they were written, by their first occurrence",
-      seen: `${n(several)} events behind another of the same order, ${n(swapped)} out of order`,
+        'the events of an order are in the topic in the order they were written, by their first occurrence',
+      seen: `${n(several)} events after another event of the same order, ${n(swapped)} out of order`,
       holds: several > 0 && swapped === 0,
     },
   ];
@@ -304,7 +303,7 @@ export async function judgeEffects(context: SliceContext, run: EffectsRun): Prom
   const pool = await connect(context, run.schema);
   try {
     const ledger = await summarizeLedger(readLedger(createReadStream(run.ledgerPath)));
-    const sight = await readTopic(context, run.topic);
+    const contents = await readTopic(context, run.topic);
     const { rows } = await pool.query<SentRow>(
       'SELECT msg_id, aggregate_id, published_at IS NULL AS is_pending FROM outbox ORDER BY id',
     );
@@ -314,7 +313,7 @@ export async function judgeEffects(context: SliceContext, run: EffectsRun): Prom
       await reconcilerFact(pool, run),
       await repliesFact(pool, ledger),
       await killFact(pool, run),
-      ...topicFacts(rows, sight),
+      ...topicFacts(rows, contents),
       await suppressedFact(pool),
     ];
   } finally {

@@ -1,57 +1,56 @@
-/** The effects slice: orders over HTTP with repeats, their outbox through Kafka to payments, the
- *  relay killed on the way.
+/** The effects slice: orders over HTTP with repeats, then outbox, Kafka and payments; the relay is
+ *  killed during the load.
  *
- *  The relay dies twice: first by its own crash point, between the broker's acknowledgement and the
- *  mark, so that rows are published again; then by a SIGKILL from outside while rows are pending.
- *  Beside the orders a writer appends further events of a few orders, each in a transaction of its
- *  own, so that order per key can be seen at all.
- */
+ *  The relay dies twice: first at its own crash point between the broker's acknowledgement and the
+ *  mark, so that rows are published again; then by an external SIGKILL while rows are pending. A
+ *  separate writer appends further events for a few orders, each in its own transaction, so that
+ *  order per key is observable. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/postgres/sql/port.ts';
-import type { Service, Slice, SliceContext, SliceProcess } from '../fact.ts';
+import type { DemoService, Slice, SliceContext, SliceProcess } from '../fact.ts';
 import { ready } from '../ready.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './judge.ts';
 
 const REQUESTS_PER_SECOND = 400;
-/** What a slow machine has not answered yet is still ordered after the load's end, and would move
- *  the kills towards its beginning. */
-const UNDER_WAY_MAX = 200;
+/** Bound of requests in flight. Requests that a slow machine has not answered are ordered after the
+ *  load's end and would shift the kills towards its beginning. */
+const IN_FLIGHT_MAX = 200;
 const RETRY_RATE = 0.15;
-/** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to
- *  kill in. */
+/** Duration of the load at scale 1, in s. The load runs longer on a slow machine, so that the kills
+ *  happen in its middle. */
 const LOAD_S = 15;
 const LOAD_S_MIN = 4;
 const LOAD_S_MAX = 120;
-/** Times the expected intents: more, sent by a load that catches up with its schedule, would make
- *  the first death one at the beginning. */
+/** Bound of intents, as a multiple of the expected intents. A load that catches up with its
+ *  schedule sends more, which would shift the first kill towards its beginning. */
 const INTENTS_MAX = 3;
 const DUPLICATE_RATE = 0.05;
 const PARTITIONS = 4;
-/** Parts of the expected intents at which the relay dies: the first time by itself, the second time
- *  by us. */
+/** Fractions of the expected intents at which the relay dies: first at its crash point, then by
+ *  SIGKILL. */
 const CRASH_AT = 0.35;
 const KILL_AT = 0.65;
-/** Part of all orders that there may be at the last kill. */
+/** Largest fraction of all orders that may exist at the last kill. */
 const KILLED_BY = 0.8;
-/** Wait between two looks of the relay that crashes: its last batch has then some rows. */
+/** Poll interval of the relay that crashes: long enough that its last batch has several rows. */
 const CRASH_POLL_MS = 150;
-/** Rows that must be pending at the kill from outside. */
+/** Rows that must be pending at the external kill. */
 const PENDING_LEAST = 10;
-/** How long the dead relay stays dead. */
+/** Time between the kill and the restart of the relay. */
 const OUTAGE_MS = 300;
-/** Orders that get further events, how often each of them gets one, and from which part of the
- *  expected intents on: rows that are no order count for the crash, too, and where orders come
- *  slowly they alone would bring it about before the middle. */
+/** Orders that get further events, how often each gets an event, and from which fraction of the
+ *  expected intents on. These rows count towards the crash, too. If orders came slowly, they alone
+ *  would trigger it before the middle. */
 const FOLLOWED_ORDERS = 20;
 const FOLLOW_AT = 0.25;
 const FOLLOW_EVERY_MS = 200;
 const POLL_MS = 20;
 const MOMENT_MS = 60_000;
-/** The end: nothing is pending, every order is charged, and no row was added for the first time; or
- *  none for the second. */
+/** Quiet time that ends the drain: the first if nothing is pending and every order is charged, else
+ *  the second. */
 const QUIET_MS = 1000;
 const STUCK_MS = 15_000;
 const DRAIN_MS = 60_000;
@@ -102,7 +101,7 @@ async function number(pool: SqlPool, sql: string, params: readonly SqlValue[] = 
   return Number(rows[0]?.n ?? 0n);
 }
 
-/** Appends an event for each followed order, again and again, until the signal. */
+/** Appends an event for each followed order, repeatedly, until the signal. */
 async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
   for (let step = 1; !over.aborted; step++) {
     await pool.query(
@@ -115,10 +114,10 @@ async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
   }
 }
 
-/** What the database says right after a relay died, when what it had asked for last is done or
- *  undone: a mark whose server process is slow would else come between this look and the rows it
- *  tells of. */
-async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+/** State of the database right after a relay died. The table lock waits for statements of the dead
+ *  relay that the server still executes: otherwise a late mark could commit between this query and
+ *  the rows that it reports. */
+async function stateAfterDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   const { signal } = await relay.ended;
   return pool.transaction(async (session) => {
     await session.query('LOCK TABLE outbox IN SHARE MODE');
@@ -129,35 +128,34 @@ async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   });
 }
 
-/** Orders at a death as the judge counts them: more came until it was dead, and some of those are
- *  committed after the look. */
+/** Orders before a kill, counted as the judge counts them. Orders that arrived before the process
+ *  was dead may commit after the query. */
 const orderedBefore = (pool: SqlPool, { at }: RelayKill): Promise<number> =>
   number(pool, 'SELECT count(*) AS n FROM orders WHERE created_at < $1::timestamptz', [at]);
 
-async function moment(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
+async function waitUntil(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + MOMENT_MS;
   while (!(await holds())) {
     if (Date.now() > deadline)
-      throw coreError('timeout', `effects: ${what} did not come`, { next: `see ${child.logPath}` });
+      throw coreError('timeout', `effects: timed out waiting for ${what}`, { next: `see ${child.logPath}` });
     await sleep(POLL_MS);
   }
 }
 
-/** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the
- *  look and the kill. */
+/** Stops the relay, lets rows accumulate, and kills it. A stopped process cannot mark rows between
+ *  the check and the kill. */
 async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   relay.kill('SIGSTOP');
-  await moment('a pending row', relay, async () => {
+  await waitUntil('a pending row', relay, async () => {
     const pending = await number(pool, 'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL');
     return pending >= PENDING_LEAST;
   });
   relay.kill('SIGKILL');
-  return sightOf(pool, relay);
+  return stateAfterDeath(pool, relay);
 }
 
-/** Waits until there is nothing left to do, or nothing is done any more. What is missing then is
- *  for the judge to say. */
-async function drained(pool: SqlPool): Promise<void> {
+/** Waits until all work is done or no more progress is made. The judge reports what is missing. */
+async function waitUntilDrained(pool: SqlPool): Promise<void> {
   const deadline = Date.now() + DRAIN_MS;
   let seen = '';
   let since = Date.now();
@@ -194,7 +192,7 @@ function loadArgs(
     'load',
     `-target=http://${target}`,
     `-rate=${REQUESTS_PER_SECOND}`,
-    `-under-way-max=${UNDER_WAY_MAX}`,
+    `-under-way-max=${IN_FLIGHT_MAX}`,
     `-duration=${LOAD_S_MAX}s`,
     `-count=${INTENTS_MAX * intents}`,
     `-retry-rate=${RETRY_RATE}`,
@@ -207,9 +205,9 @@ function loadArgs(
   ];
 }
 
-/** Starts another relay while the load is held: orders that came meanwhile would move the first
- *  death towards their beginning. */
-async function startBesideHeld(
+/** Starts another relay while the load is stopped: orders that arrived meanwhile would shift the
+ *  first kill towards their beginning. */
+async function startWhileLoadStopped(
   context: SliceContext,
   names: Names,
   load: SliceProcess,
@@ -259,7 +257,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     const end = Date.now() + durationMs;
     const load = context.spawn('load', loadArgs(context, { target, intents, ledgerPath }));
     const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
-    const following = moment(
+    const following = waitUntil(
       'orders to follow',
       load,
       async () => (await ordered()) >= FOLLOW_AT * intents,
@@ -267,14 +265,14 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     following.catch(() => {});
     const kills = [await firstDeath(pool, doomed)];
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
-    const second = await startBesideHeld(context, names, load);
-    await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
+    const second = await startWhileLoadStopped(context, names, load);
+    await waitUntil('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
     const killed = await killWithPending(pool, second);
     kills.push(killed);
     say(`effects: relay killed with ${killed.pending} rows pending; restarted`);
     await sleep(OUTAGE_MS);
     const relay = context.spawn('relay', relayArgs(context, names));
-    await moment('the end of the load', load, async () => {
+    await waitUntil('the end of the load', load, async () => {
       const now = await ordered();
       if (now >= INTENTS_MAX * intents) return true;
       return Date.now() >= end && now * KILLED_BY >= (await orderedBefore(pool, killed));
@@ -283,7 +281,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     await succeed('load', load);
     loaded.abort();
     await following;
-    await drained(pool);
+    await waitUntilDrained(pool);
     say('effects: drained');
     for (const [name, child] of [
       ['relay', relay],
@@ -300,7 +298,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
   }
 }
 
-/** The relay ends by itself at its crash point. */
+/** Waits for the relay to end at its crash point. */
 async function firstDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   const late = sleep(MOMENT_MS, undefined, { ref: false }).then((): never => {
     throw coreError('timeout', 'effects: the relay did not reach its crash point', {
@@ -309,14 +307,14 @@ async function firstDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill
   });
   await Promise.race([relay.ended, late]);
   late.catch(() => {});
-  return sightOf(pool, relay);
+  return stateAfterDeath(pool, relay);
 }
 
 export const effectsSlice: Slice<EffectsRun> = {
   name: 'effects',
   run,
   judge: judgeEffects,
-  services: (context, names): readonly Service[] => [
+  services: (context, names): readonly DemoService[] => [
     { name: 'orders', args: ordersArgs(context, names) },
     { name: 'relay', args: relayArgs(context, names) },
     { name: 'payments', args: paymentsArgs(context, names) },

@@ -1,36 +1,35 @@
-/** The cases of the windows slice, one table: what is computed, over which delays, with which
- *  state, and what proves it. */
+/** Table of the cases of the windows slice: window kind, delays, state and expected result. */
 
-/** Of every case. */
+/** Skew and lateness of all cases. */
 export const SKEW_MS = 5_000;
 export const LATENESS_MS = 10_000;
 
 export interface WindowCase {
   readonly name: string;
   readonly window: 'tumbling' | 'sliding' | 'session';
-  /** Flags of the window and their ms. */
+  /** Window flags with their values in ms. */
   readonly times: Readonly<Record<string, number>>;
-  /** An event may be in several windows. */
+  /** True if an event may be in several windows. */
   readonly overlaps: boolean;
   /** Flags of the engine's state. */
   readonly state: readonly string[];
-  /** Flags of the generator: which accounts there are … */
+  /** Generator flags for the set of accounts. */
   readonly keys: readonly string[];
-  /** … and how late events arrive. */
+  /** Generator flags for the lateness of events. */
   readonly delays: readonly string[];
-  /** What the sink must equal: the batch result of the true order, where nothing may be late, or
-   *  the rules applied to the arrival log by an independent program. */
+  /** Expected content of the sink: the batch result of the true order if no event may be late, or
+   *  the result of an independent program on the arrival log. */
   readonly expects: 'truth' | 'arrival';
-  /** Where events are late: say what they cost against the true order, too. */
+  /** True if the error against the true order is reported as well. */
   readonly hasTruth: boolean;
-  /** At scale 1, and at least. */
+  /** Number of events at scale 1, and the minimum at any scale. */
   readonly events: number;
   readonly eventsMin: number;
-  /** Events that must lie between the checkpoint and the kill, at scale 1. */
+  /** Events required between the checkpoint and the kill, at scale 1. */
   readonly pastCheckpoint: number;
 }
 
-/** As the engine takes them; the oracle's times are ms without a unit. */
+/** Window flags in the engine's form; the oracle's times are ms without a unit. */
 export const windowFlags = (
   { window, times }: Pick<WindowCase, 'window' | 'times'>,
   unit: 'ms' | '',
@@ -40,7 +39,7 @@ export const windowFlags = (
 ];
 
 const HOT = ['-accounts=50000', '-zipf=1.1'];
-/** Few events have an account in common. */
+/** Few events share an account. */
 const COLD = ['-accounts=1000000', '-zipf=0.5'];
 /** Every delay is within skew + lateness. */
 const ON_TIME = ['-typical-max=3s', '-tail=0.05', '-tail-max=15s', '-stragglers=0'];
@@ -53,10 +52,10 @@ const STRAGGLERS = [
 ];
 const TUMBLING = { window: 'tumbling', times: { size: 20_000 }, overlaps: false } as const;
 const MEMORY = ['-state=mem'];
-/** About the least budget there is: of long windows not all that is open fits. */
+/** About the smallest valid budget: the open state of long windows exceeds it. */
 const DISK = ['-state=disk', '-mem-budget=110MiB'];
 
-/** The cases of an inner list run side by side. */
+/** The cases of an inner list run concurrently. */
 export const CASES: readonly (readonly WindowCase[])[] = [
   [
     {

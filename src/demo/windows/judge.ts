@@ -1,6 +1,6 @@
-/** Judges the windows slice: the sink against the oracle's tables by SQL, the drops that the engine
- *  recorded in its checkpoint against the oracle's count, and the crash against what stood on disk
- *  and in the topic. */
+/** Judges the windows slice: the sink against the oracle's tables by SQL, the drops recorded in the
+ *  engine's checkpoint against the oracle's count, and the crash against the files and the
+ *  topic. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
@@ -8,17 +8,17 @@ import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import type { Fact } from '../fact.ts';
 import type { OracleCounts } from './oracle.ts';
 
-/** What stood outside of the engine at the moment of its SIGKILL. */
+/** State outside the engine at the moment of its SIGKILL. */
 export interface Kill {
-  /** Events consumed, as its /metrics said last. */
+  /** Events consumed, from its last /metrics. */
   readonly consumed: number;
-  /** Events the topic held right after: it cannot have consumed more. */
+  /** Events in the topic right after the kill: an upper bound of what the engine consumed. */
   readonly held: number;
-  /** Events behind the newest checkpoint that the dead process left. */
+  /** Events before the newest checkpoint that the dead process left. */
   readonly checkpointed: number;
-  /** Pieces of state on disk that this checkpoint names. */
+  /** Sorted runs of spilled state that this checkpoint refers to. */
   readonly pieces: number;
-  /** How the process ended. */
+  /** Signal that ended the process. */
   readonly signal: string | null;
 }
 
@@ -26,25 +26,25 @@ export interface RunRecord {
   readonly name: string;
   readonly topic: string;
   readonly events: number;
-  /** An event may be in several windows. */
+  /** True if an event may be in several windows. */
   readonly overlaps: boolean;
   /** Flags of the engine's state. */
   readonly state: readonly string[];
-  /** Events that must lie between checkpoint and kill. */
+  /** Events required between checkpoint and kill. */
   readonly pastCheckpoint: number;
   readonly stateDir: string;
   readonly sinkTable: string;
-  /** The oracle's reading of the arrival log; absent where no event may be late. */
+  /** The oracle's result for the arrival log; undefined if no event may be late. */
   readonly arrivalTable: string | undefined;
   readonly arrival: OracleCounts;
-  /** The batch result of the true order, where it is asked for. */
+  /** Batch result of the true order; undefined if it is not required. */
   readonly trueTable: string | undefined;
   readonly kill: Kill;
 }
 
-interface Recorded {
+interface RecordedCheckpoint {
   readonly partitions: readonly { readonly consumed: number; readonly dropped_late: number }[];
-  /** `spill` where state goes to disk: number of the last piece, and the pieces that are state. */
+  /** `spill` if state is spilled to disk: id of the last sorted run, and the live sorted runs. */
   readonly state_snapshot_ptr?: {
     readonly spill?: { readonly last_id: number; readonly pieces: readonly unknown[] } | null;
   };
@@ -55,11 +55,10 @@ export const sum = (numbers: readonly (number | string)[]): number =>
 const n = (value: number): string => value.toLocaleString('en-US');
 const percent = (part: number, whole: number): string => `${((100 * part) / Math.max(1, whole)).toFixed(3)}%`;
 
-/** The newest manifest in a state folder, read as text: what the engine recorded, whatever its
- *  checksum says. */
+/** Newest manifest in a state folder, parsed from its text without checking its checksum. */
 export async function newestManifest(
   stateDir: string,
-): Promise<{ readonly path: string; readonly recorded: Recorded } | undefined> {
+): Promise<{ readonly path: string; readonly recorded: RecordedCheckpoint } | undefined> {
   const names = (await readdir(stateDir).catch(() => []))
     .filter((name) => /^checkpoint-\d+\.manifest$/.test(name))
     .sort();
@@ -68,13 +67,15 @@ export async function newestManifest(
   const path = join(stateDir, name);
   const text = await readFile(path, 'utf8').catch(() => '');
   const end = text.lastIndexOf('\ncrc32 ');
-  return end < 0 ? undefined : { path, recorded: JSON.parse(text.slice(0, end)) as Recorded };
+  return end < 0 ? undefined : { path, recorded: JSON.parse(text.slice(0, end)) as RecordedCheckpoint };
 }
 
-export const consumedOf = (recorded: Recorded): number => sum(recorded.partitions.map((one) => one.consumed));
+export const consumedOf = (recorded: RecordedCheckpoint): number =>
+  sum(recorded.partitions.map((one) => one.consumed));
 
-const spillOf = (recorded: Recorded | undefined) => recorded?.state_snapshot_ptr?.spill;
-export const piecesOf = (recorded: Recorded | undefined): number => spillOf(recorded)?.pieces.length ?? 0;
+const spillOf = (recorded: RecordedCheckpoint | undefined) => recorded?.state_snapshot_ptr?.spill;
+export const piecesOf = (recorded: RecordedCheckpoint | undefined): number =>
+  spillOf(recorded)?.pieces.length ?? 0;
 export const isOnDisk = (state: readonly string[]): boolean => state.includes('-state=disk');
 
 const VALUES = ['count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'];
@@ -85,12 +86,12 @@ interface Comparison {
   readonly missing: number;
   readonly extra: number;
   readonly different: number;
-  /** Events folded into the sink's rows, and into the expected ones. */
+  /** Events accumulated in the sink's rows, and in the expected rows. */
   readonly events: number;
   readonly expectedEvents: number;
   /** Sum of the absolute differences in count. */
   readonly countError: number;
-  /** Of all rows in order, of the sink and of what is expected. */
+  /** Digests of all rows in order: of the sink and of the expected rows. */
   readonly digests: readonly [string, string];
 }
 
@@ -103,7 +104,7 @@ async function digestOf(pool: SqlPool, table: string): Promise<string> {
   return String(rows[0]?.['digest']);
 }
 
-/** Every row of the sink against every expected row. */
+/** Compares every row of the sink with every expected row. */
 async function compare(pool: SqlPool, sink: string, expected: string): Promise<Comparison> {
   const tuple = (prefix: string): string => VALUES.map((column) => `${prefix}.${column}`).join(', ');
   const { rows } =
@@ -124,10 +125,10 @@ async function compare(pool: SqlPool, sink: string, expected: string): Promise<C
 const isEqual = (c: Comparison): boolean =>
   c.expected > 0 && c.missing === 0 && c.extra === 0 && c.different === 0 && c.digests[0] === c.digests[1];
 const short = (digest: string): string => digest.slice(0, 12);
-const told = (c: Comparison): string =>
+const describe = (c: Comparison): string =>
   `${n(c.rows)} rows, ${n(c.expected)} expected: ${n(c.missing)} missing, ${n(c.extra)} too many, ${n(c.different)} different; digest ${short(c.digests[0])}, expected ${short(c.digests[1])}`;
 
-/** Whether the kill came in the middle, behind a checkpoint and far enough from it. */
+/** True if the kill was in the middle, after a checkpoint and far enough from it. */
 export const isTimely = ({
   kill,
   events,
@@ -154,8 +155,8 @@ async function spillFact(run: RunRecord): Promise<Fact> {
   const written = spillOf((await newestManifest(run.stateDir))?.recorded)?.last_id ?? 0;
   return {
     slice: 'windows',
-    claim: `${run.name}: state went to disk, and was taken up from there (${run.state.join(' ')})`,
-    seen: `${n(written)} tables taken out of memory; the checkpoint that the dead process left names ${n(run.kill.pieces)} on disk`,
+    claim: `${run.name}: state was spilled to disk and restored from there (${run.state.join(' ')})`,
+    seen: `${n(written)} sorted runs were written; the last checkpoint of the dead process refers to ${n(run.kill.pieces)}`,
     holds: written >= run.kill.pieces && run.kill.pieces > 0,
   };
 }
@@ -177,7 +178,7 @@ export async function judgeRun(pool: SqlPool, run: RunRecord): Promise<readonly 
   return [...results, ...cost, ...spilled, killFact(run)];
 }
 
-/** Delays within skew + lateness: nothing may be dropped, and the result is the batch result. */
+/** Delays within skew + lateness: no event may be dropped, and the result is the batch result. */
 async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Promise<readonly Fact[]> {
   const comparison = await compare(pool, run.sinkTable, trueTable);
   const drops = await recordedDrops(run);
@@ -185,7 +186,7 @@ async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Pr
     {
       slice: 'windows',
       claim: `${run.name}: the sink equals the batch result of the true order, row for row`,
-      seen: `${n(run.events)} events; ${told(comparison)}`,
+      seen: `${n(run.events)} events; ${describe(comparison)}`,
       holds: isEqual(comparison) && comparison.events === run.events,
     },
     {
@@ -197,7 +198,7 @@ async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Pr
   ];
 }
 
-/** With stragglers: the result and the drops are what the rules make of the arrival log. */
+/** With stragglers: result and drops follow from the rules applied to the arrival log. */
 async function judgeLate(pool: SqlPool, run: RunRecord, arrivalTable: string): Promise<readonly Fact[]> {
   const arrival = await compare(pool, run.sinkTable, arrivalTable);
   const drops = await recordedDrops(run);
@@ -208,7 +209,7 @@ async function judgeLate(pool: SqlPool, run: RunRecord, arrivalTable: string): P
     {
       slice: 'windows',
       claim: `${run.name}: the sink equals an independent reading of the arrival log, row for row`,
-      seen: `${n(run.events)} events; ${told(arrival)}`,
+      seen: `${n(run.events)} events; ${describe(arrival)}`,
       holds: isEqual(arrival) && sum(run.arrival.consumed) === run.events && isWhole,
     },
     {
@@ -223,7 +224,8 @@ async function judgeLate(pool: SqlPool, run: RunRecord, arrivalTable: string): P
   ];
 }
 
-/** What lateness costs where an event is in one window: each that was dropped is missing once. */
+/** Cost of lateness if an event is in one window only: each dropped event is missing exactly
+ *  once. */
 async function costFact(pool: SqlPool, run: RunRecord, trueTable: string): Promise<Fact> {
   const truth = await compare(pool, run.sinkTable, trueTable);
   const dropped = sum(run.arrival.dropped_late);

@@ -1,5 +1,5 @@
-/** The kill in the middle of a run of the windows slice. The generator is held (SIGSTOP) at a part
- *  of the stream until the engine has been killed: the topic itself then bounds what the dead
+/** Kills the engine in the middle of a run of the windows slice. The generator is stopped (SIGSTOP)
+ *  at a fraction of the stream until the engine is dead, so that the topic bounds what the dead
  *  process can have consumed. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TopicReader } from '../../../bench/peers/oracle/kafka.ts';
@@ -8,16 +8,16 @@ import type { SliceProcess } from '../fact.ts';
 import type { WindowCase } from './cases.ts';
 import { consumedOf, isOnDisk, isTimely, type Kill, newestManifest, piecesOf, sum } from './judge.ts';
 
-/** Part of the stream that the topic holds until there is a checkpoint, and until the engine has
- *  been killed. */
+/** Fractions of the stream at which the generator is stopped: until there is a checkpoint, and
+ *  until the engine is killed. */
 const HOLD_FIRST = 0.5;
 const HOLD_LAST = 0.7;
 const KILL_FROM = 0.22;
 const POLL_MS = 10;
-/** How long a run may wait for its kill before the slice gives up. */
+/** Time limit of a run until its kill. */
 const WAIT_MS = 240_000;
 
-export interface Hunt {
+export interface KillPlan {
   readonly plan: WindowCase;
   readonly brokers: string;
   readonly topic: string;
@@ -28,26 +28,30 @@ export interface Hunt {
   readonly pastCheckpoint: number;
 }
 
-/** Kills the engine once it is far enough past a checkpoint; the generator goes on afterwards.
- *  undefined: the moment was missed, and the engine is dead all the same. */
-export async function killInTheMiddle(hunt: Hunt): Promise<Kill | undefined> {
-  const { plan, pastCheckpoint } = hunt;
+/** Kills the engine once it is far enough past a checkpoint; the generator continues afterwards.
+ *  Undefined if the moment was missed; the engine is dead in that case, too. */
+export async function killInTheMiddle(target: KillPlan): Promise<Kill | undefined> {
+  const { plan, pastCheckpoint } = target;
   const { events } = plan;
-  const reader = await TopicReader.open(hunt.brokers, hunt.topic);
-  const tap = new Tap(hunt.gen, await TopicReader.open(hunt.brokers, hunt.topic), HOLD_FIRST * events);
+  const reader = await TopicReader.open(target.brokers, target.topic);
+  const valve = new GeneratorValve(
+    target.gen,
+    await TopicReader.open(target.brokers, target.topic),
+    HOLD_FIRST * events,
+  );
   try {
-    for (let engine = hunt.engine; ; engine = hunt.startEngine()) {
-      const kill = await killOnce(hunt, engine, tap, reader);
+    for (let engine = target.engine; ; engine = target.startEngine()) {
+      const kill = await killOnce(target, engine, valve, reader);
       if (kill === undefined) return undefined;
       const isTaken = !isOnDisk(plan.state) || kill.pieces > 0;
       if (isTaken && isTimely({ kill, events, pastCheckpoint })) return kill;
-      // A checkpoint may have completed between the last look and the kill; then there is another
-      // try if there is room.
+      // A checkpoint may have completed between the last check and the kill. Retry if enough of the
+      // stream is left.
       if (kill.held >= HOLD_LAST * events) return undefined;
     }
   } finally {
     reader.close();
-    await tap.end();
+    await valve.end();
   }
 }
 
@@ -57,9 +61,9 @@ async function heldIn(reader: TopicReader): Promise<number> {
   return sum(ends);
 }
 
-/** The generator as a tap that closes by itself once the topic holds enough. It looks apart from
- *  whoever asks the engine, whose answers may take seconds. */
-class Tap {
+/** Valve on the generator: stops it once the topic holds enough. It polls independently of the
+ *  requests to the engine, whose answers may take seconds. */
+class GeneratorValve {
   private readonly gen: SliceProcess;
   private readonly reader: TopicReader;
   private limit: number;
@@ -78,7 +82,7 @@ class Tap {
     });
   }
 
-  /** Events that the topic holds, about. */
+  /** Approximate number of events in the topic. */
   get held(): number {
     if (this.failure !== undefined) throw this.failure;
     return this.seen;
@@ -93,7 +97,7 @@ class Tap {
     this.turn(true);
   }
 
-  /** Open for good. */
+  /** Opens the valve for good. */
   async end(): Promise<void> {
     this.isOver = true;
     await this.watching;
@@ -109,15 +113,15 @@ class Tap {
     }
   }
 
-  /** Each signal is sent once. */
+  /** Sends a signal only on a change. */
   private turn(closes: boolean): void {
     if (closes !== this.isClosed) this.gen.kill(closes ? 'SIGSTOP' : 'SIGCONT');
     this.isClosed = closes;
   }
 }
 
-/** engine_events_total as /metrics shows it, what has been consumed in all lives together; 0 where
- *  nobody answers. */
+/** engine_events_total from /metrics, the events consumed over all restarts; 0 if there is no
+ *  answer. */
 export async function consumedNow(address: string): Promise<number> {
   try {
     const text = await (await fetch(`http://${address}/metrics`)).text();
@@ -128,30 +132,30 @@ export async function consumedNow(address: string): Promise<number> {
 }
 
 async function killOnce(
-  hunt: Hunt,
+  target: KillPlan,
   engine: SliceProcess,
-  tap: Tap,
+  valve: GeneratorValve,
   reader: TopicReader,
 ): Promise<Kill | undefined> {
-  const { plan, stateDir, pastCheckpoint } = hunt;
+  const { plan, stateDir, pastCheckpoint } = target;
   const { events } = plan;
   const address = await engine.address();
   const deadline = Date.now() + WAIT_MS;
   for (;;) {
-    const { held } = tap;
+    const { held } = valve;
     const consumed = await consumedNow(address);
     const newest = await newestManifest(stateDir);
     const checkpointed = newest === undefined ? 0 : consumedOf(newest.recorded);
     const past = consumed - checkpointed;
-    // State on disk is to be there to be taken up.
+    // Spilled state must exist, so that the restart restores it.
     const hasState = !isOnDisk(plan.state) || piecesOf(newest?.recorded) > 0;
     const mayKill = checkpointed > 0 && hasState;
-    tap.hold((mayKill ? HOLD_LAST : HOLD_FIRST) * events);
+    valve.hold((mayKill ? HOLD_LAST : HOLD_FIRST) * events);
     const isMissed = held >= HOLD_LAST * events && consumed >= held && past < pastCheckpoint;
     if (isMissed || (mayKill && consumed >= KILL_FROM * events && past >= pastCheckpoint)) {
-      // Closed first, so that the topic's ends after the kill still bound what was consumed before
-      // it.
-      tap.close();
+      // Stop the generator first, so that the topic's ends after the kill still bound what was
+      // consumed before it.
+      valve.close();
       engine.kill('SIGKILL');
       const { signal } = await engine.ended;
       if (isMissed) return undefined;
@@ -165,7 +169,7 @@ async function killOnce(
       };
     }
     if (Date.now() > deadline) {
-      throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
+      throw coreError('timeout', `${plan.name}: no moment to kill the engine occurred`, {
         next: `see ${engine.logPath}`,
       });
     }

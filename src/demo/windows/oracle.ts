@@ -1,5 +1,5 @@
-/** Brings in the independent program: starts it, and puts what it says into tables beside the sink,
- *  so that SQL can compare them. */
+/** Runs the oracle, an independent program, and loads its output into tables next to the sink for
+ *  comparison by SQL. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
@@ -23,11 +23,11 @@ const COLUMNS = [
   'last_update_ts',
   'overflow',
 ];
-const ROWS_AT_ONCE = 50_000;
+const COPY_ROWS = 50_000;
 
 export interface OracleCounts {
   readonly rows: number;
-  /** By partition, decimal. */
+  /** Counts by partition, as decimal text. */
   readonly consumed: readonly string[];
   readonly dropped_late: readonly string[];
   readonly invalid: readonly string[];
@@ -45,14 +45,13 @@ async function codeOf(child: ChildProcess): Promise<number | null> {
   return child.exitCode;
 }
 
-/** account_id goes into an int8 bit for bit, as the sink keeps it. */
+/** Maps account_id to an int8 bit for bit, as the sink stores it. */
 function cells(line: string): readonly SqlValue[] {
   const [accountId, ...rest] = line.split(',');
   return [BigInt.asIntN(64, BigInt(accountId as string)), ...rest];
 }
 
-/** Copies the program's rows, if they are wanted, into a table of their own and returns its counts.
- */
+/** Copies the oracle's rows into a new table, if `table` is given, and returns its counts. */
 async function load(
   pool: SqlPool,
   table: string | undefined,
@@ -63,10 +62,10 @@ async function load(
     await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
     sum int8, min int8, max int8, last_update_ts int8, overflow bool,
     PRIMARY KEY (account_id, window_start, window_end))`);
-  let waiting: (readonly SqlValue[])[] = [];
+  let pending: (readonly SqlValue[])[] = [];
   const copy = async (): Promise<void> => {
-    if (table !== undefined && waiting.length > 0) await pool.copyIn(table, COLUMNS, waiting);
-    waiting = [];
+    if (table !== undefined && pending.length > 0) await pool.copyIn(table, COLUMNS, pending);
+    pending = [];
   };
   let last = '';
   for await (const line of createInterface({ input: oracle.stdout as NodeJS.ReadableStream })) {
@@ -74,8 +73,8 @@ async function load(
       last = line;
       continue;
     }
-    waiting.push(cells(line));
-    if (waiting.length >= ROWS_AT_ONCE) await copy();
+    pending.push(cells(line));
+    if (pending.length >= COPY_ROWS) await copy();
   }
   await copy();
   const code = await codeOf(oracle);
@@ -88,8 +87,8 @@ async function load(
   return JSON.parse(last) as OracleCounts;
 }
 
-/** The topic as it arrived, read over a connection of the oracle's own. Without a table it is only
- *  counted. */
+/** Loads the result for the topic in arrival order, which the oracle reads over its own connection.
+ *  Without a table it only counts. */
 export function loadArrival(
   pool: SqlPool,
   table: string | undefined,
@@ -111,7 +110,8 @@ export function loadArrival(
   return load(pool, table, start(args, 'ignore', logPath), logPath);
 }
 
-/** The generator's events in their true order, by a pipe from its process to the oracle's. */
+/** Loads the result for the generator's events in true order, piped from the generator to the
+ *  oracle. */
 export async function loadTrueOrder(
   pool: SqlPool,
   table: string,
@@ -126,7 +126,7 @@ export async function loadTrueOrder(
   );
   const oracle = start([ORACLE, 'batch', ...windows], 'pipe', logPath);
   const input = oracle.stdin as NodeJS.WritableStream;
-  // An oracle that ended early is reported by its exit code.
+  // The exit code reports an oracle that ended early.
   input.on('error', () => gen.kill());
   gen.stdout?.pipe(input);
   const [counts, code] = await Promise.all([load(pool, table, oracle, logPath), codeOf(gen)]);

@@ -1,5 +1,5 @@
-/** The windows slice: events in delayed order through Kafka into windows of each kind, the engine
- *  killed on the way, while it reads what the generator writes. */
+/** The windows slice: events in delayed order through Kafka into windows of each kind. The engine
+ *  is killed while it reads what the generator writes. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
@@ -13,14 +13,14 @@ import { killInTheMiddle } from './kill.ts';
 import { loadArrival, loadTrueOrder } from './oracle.ts';
 
 const PARTITIONS = 4;
-/** Long enough that the engine gets well past a checkpoint before the next: the twins are slower,
- *  and the full demo asks for more events past it. */
+/** Checkpoint interval: long enough that the engine gets well past a checkpoint before the next.
+ *  The TypeScript kernels are slower, and the full demo requires more events past the
+ *  checkpoint. */
 const checkpointMs = (scale: number): number =>
   1200 + (process.env['MILLRACE_NATIVE'] === 'off' ? 2800 * Math.min(1, scale) : 0);
-/** Least time that the generator takes, so that there is a middle to kill in at any scale. */
+/** Minimum generation time in s, so that there is a middle to kill in at any scale. */
 const GENERATE_S = 4;
-/** On a busy machine the moment of the kill can be missed; then the run starts over, with a topic
- *  of its own. */
+/** A busy machine can miss the moment of the kill; then the run restarts with a new topic. */
 const TRIES_MAX = 3;
 
 export interface WindowsRun {
@@ -28,9 +28,9 @@ export interface WindowsRun {
   readonly runs: readonly RunRecord[];
 }
 
-/** A case of one run of the demo. */
+/** Case of one run of the demo. */
 interface Plan extends WindowCase {
-  /** Names its topic, tables and folders. */
+  /** Suffix of its topic, tables and folders. */
   readonly id: string;
 }
 
@@ -48,7 +48,7 @@ const genArgs = (context: SliceContext, plan: Plan): readonly string[] => [
   `-seed=${context.seed}`,
   `-count=${plan.events}`,
   ...plan.keys,
-  // 400 s of event time, whatever the scale, so that windows fire all along.
+  // 400 s of event time at any scale, so that windows fire throughout.
   `-per-ms=${plan.events / 400_000}`,
 ];
 
@@ -58,7 +58,7 @@ async function succeed(what: string, child: SliceProcess): Promise<void> {
     throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
 }
 
-/** What every engine of a case is started with. */
+/** Arguments shared by all engines of a case. */
 function engineArgs(
   context: SliceContext,
   plan: WindowCase,
@@ -75,7 +75,7 @@ function engineArgs(
     '-shards=2',
     `-state-dir=${run.stateDir}`,
     `-checkpoint-interval=${checkpointMs(context.scale)}ms`,
-    // Results are to depend on the log alone, however long the generator is held.
+    // The result must depend on the log alone, however long the generator is stopped.
     '-idle-timeout=0',
     `-sink=postgres:${context.stack.postgres}`,
     `-sink-table=${run.sinkTable}`,
@@ -92,12 +92,12 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
     if (run !== undefined) return run;
     say('the moment of the kill was missed: starting over');
   }
-  throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
-    next: 'try again on a machine with less to do',
+  throw coreError('timeout', `${plan.name}: no moment to kill the engine occurred`, {
+    next: 'try again on a less busy machine',
   });
 }
 
-/** undefined: the engine was not killed where that proves anything. */
+/** Undefined if the engine was not killed at a valid moment. */
 async function tryOne(
   context: SliceContext,
   pool: SqlPool,
@@ -124,8 +124,8 @@ async function tryOne(
       ...engineArgs(context, plan, { topic, stateDir, sinkTable }),
       ...more,
     ]);
-  // The engine reads before there is anything to read, so that its first checkpoint does not wait
-  // for its start.
+  // The engine starts before there is anything to read, so that its startup does not delay its
+  // first checkpoint.
   const engine = startEngine('killed');
   await ready('engine', engine);
   const gen = context.spawn(`gen-${plan.id}`, [

@@ -1,8 +1,8 @@
-/** The broker's jars, brought by Maven from the pinned pom.xml into
+/** The broker's jars, downloaded by Maven from the pinned pom.xml into
  *  `.millrace/kafka-jars/<version>-<hash of the pom>`.
  *
- *  Invariant: the folder exists whole or not at all; what exists is never fetched again.
- */
+ *  Invariant: the folder exists completely or not at all; an existing folder is never downloaded
+ *  again. */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -21,14 +21,14 @@ import { stackError } from '../errors.ts';
 import { packageRoot, randomName } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 
-/** What a shell, or a program that starts another, answers where that does not exist. */
+/** Exit status of a shell, or of a wrapper such as setpriv, if the program does not exist. */
 const NOT_FOUND_STATUS = 127;
 const MAIN_JAR = /^kafka_2\.13-(.+)\.jar$/;
 
 export interface KafkaJars {
   readonly folder: string;
   readonly version: string;
-  /** True when this call brought them. */
+  /** True if this call downloaded the jars. */
   readonly fetched: boolean;
 }
 
@@ -36,7 +36,7 @@ function pomPath(): string {
   return join(packageRoot(), 'src', 'devstack', 'kafka', 'pom.xml');
 }
 
-/** Where the jars are, or would be. An installed package that cannot be written to keeps them in
+/** Folder of the jars, existing or not. If the package folder is read-only, the jars are kept in
  *  the working folder. */
 function kafkaJarsFolder(): { readonly folder: string; readonly version: string } {
   const pom = readFileSync(pomPath(), 'utf8');
@@ -54,7 +54,7 @@ function kafkaJarsFolder(): { readonly folder: string; readonly version: string 
   }
 }
 
-/** The jars if they are here already. */
+/** The jars if they are already downloaded. */
 export function presentKafka(): KafkaJars | undefined {
   const { folder, version } = kafkaJarsFolder();
   return existsSync(folder) ? { folder, version, fetched: false } : undefined;
@@ -63,7 +63,7 @@ export function presentKafka(): KafkaJars | undefined {
 function mavenMissing(): Error {
   return stackError(
     'missing_tool',
-    'mvn (Apache Maven) is not installed; it fetches the jars of Apache Kafka',
+    'mvn (Apache Maven) is not installed; it downloads the jars of Apache Kafka',
     { next: 'run bin/bootstrap, or install Maven (Debian: apt-get install maven)' },
   );
 }
@@ -79,7 +79,7 @@ function runMaven(into: string): Promise<{ readonly code: number | null; readonl
     `-DoutputDirectory=${into}`,
   ];
   return new Promise((resolve, reject) => {
-    // `up` killed while it fetches leaves no Maven behind.
+    // Maven must not outlive a killed `up`.
     const words = [...deathSignalWords(), 'mvn', ...args];
     const child = spawn(words[0] as string, words.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
@@ -96,7 +96,7 @@ function runMaven(into: string): Promise<{ readonly code: number | null; readonl
   });
 }
 
-/** Brings the jars if they are missing.
+/** Downloads the jars if they are missing.
  *  @throws missing_tool, fetch_failed, not_writable */
 export async function fetchKafka(): Promise<KafkaJars> {
   const { folder, version } = kafkaJarsFolder();
@@ -114,19 +114,19 @@ export async function fetchKafka(): Promise<KafkaJars> {
     const { code, output } = await runMaven(part);
     const line = output.split('\n').find((one) => one.includes('ERROR')) ?? output.split('\n')[0] ?? '';
     if (code !== 0) {
-      throw stackError('fetch_failed', `Maven could not fetch the jars of Apache Kafka: ${line.trim()}`, {
+      throw stackError('fetch_failed', `Maven could not download the jars of Apache Kafka: ${line.trim()}`, {
         next: 'check the network and the mirror settings of Maven, then run it again',
       });
     }
     if (!readdirSync(part).some((name) => MAIN_JAR.exec(name)?.[1] === version)) {
-      throw stackError('fetch_failed', `Maven fetched no jar of Apache Kafka ${version}`, {
+      throw stackError('fetch_failed', `Maven downloaded no jar of Apache Kafka ${version}`, {
         next: 'run it again',
       });
     }
     try {
       renameSync(part, folder);
     } catch (thrown) {
-      // Another process was first; its jars are the same.
+      // Another process was faster; its jars are the same.
       if (!existsSync(folder)) throw thrown;
     }
     return { folder, version, fetched: true };

@@ -1,9 +1,8 @@
-/** Apache Kafka in KRaft mode, every node broker and controller in one: format, configuration,
+/** Apache Kafka in KRaft mode, each node both broker and controller: formatting, configuration and
  *  start script.
  *
- *  Paths inside the configuration are relative to the stack's folder, which is the working folder
- *  of the JVM: Kafka splits its log.dirs at commas, and a clone may stand in a folder of any name.
- */
+ *  Paths in the configuration are relative to the stack's folder, which is the working folder of
+ *  the JVM: Kafka splits log.dirs at commas, and the path of a clone may contain commas. */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, renameSync, rmSync } from 'node:fs';
@@ -15,7 +14,7 @@ import { shellWord, writeWhole } from '../files.ts';
 import { deathSignalWords } from '../guard.ts';
 import { LOOPBACK } from '../ports.ts';
 
-/** One node of the cluster. `name` is its data folder, its log and its script. */
+/** A node of the cluster. `name` names its data folder, log and script. */
 export interface KafkaNode {
   readonly id: number;
   readonly name: string;
@@ -24,25 +23,25 @@ export interface KafkaNode {
 }
 
 export interface KafkaOptions {
-  /** The stack's folder. */
+  /** Folder of the stack. */
   readonly folder: string;
   readonly jars: string;
   readonly java: string;
   readonly heapBytes: number;
   readonly clusterId: string;
   readonly nodes: readonly KafkaNode[];
-  /** How long a broker is missed before it counts as away. */
+  /** Session timeout of the broker: how long it may miss heartbeats before it is fenced. */
   readonly sessionMs: number;
 }
 
-/** Largest batch that a broker takes, stated so that no default of another version changes it. */
+/** Largest batch that a broker accepts; stated so that no version's default changes it. */
 const MESSAGE_BYTES_MAX = 1_048_588;
 const FORMAT_TIMEOUT_MS = 60_000;
 const JAVA_MAJOR_MIN = 17;
 const REPLICATION_MAX = 3;
 
-/** A cluster id in Kafka's form: 16 random bytes in unpadded base64url, not starting with a dash.
- */
+/** New cluster id in Kafka's form: 16 random bytes in unpadded base64url, not starting with a
+ *  dash. */
 export function newClusterId(): string {
   for (;;) {
     const id = randomBytes(16).toString('base64url');
@@ -50,14 +49,15 @@ export function newClusterId(): string {
   }
 }
 
-/** After a crash the controller takes a broker back when the session of its last life is over:
- *  short enough to restart quickly, long enough for a machine that is busy with the tests. */
+/** Session timeout of a broker. After a crash the controller re-admits a broker when its previous
+ *  session has expired: short enough for a quick restart, long enough for a machine busy with
+ *  tests. */
 export const BROKER_SESSION_MS = 5000;
-/** Of a broker that is alone and never started again: its controller, in the same process, would
- *  put it out of service after each moment in which that process stood still. */
+/** Session timeout of a single broker that is never restarted. Its controller runs in the same
+ *  process and would fence it after every pause of that process. */
 export const LONE_BROKER_SESSION_MS = 60_000;
 
-/** The text of server.properties for one node; `logDir` is relative to the stack's folder. */
+/** Text of server.properties for a node; `logDir` is relative to the stack's folder. */
 export function serverProperties(
   node: KafkaNode,
   nodes: readonly KafkaNode[],
@@ -91,8 +91,7 @@ export function serverProperties(
     'share.coordinator.state.topic.num.partitions': 4,
     'share.coordinator.state.topic.replication.factor': replication,
     'share.coordinator.state.topic.min.isr': inSync,
-    // What retention or a deletion gives up leaves the disk of a developer soon: five minutes of a
-    // load are many gigabytes.
+    // Deleted segments leave the disk soon: five minutes of load are many gigabytes.
     'log.retention.check.interval.ms': 15_000,
     'broker.heartbeat.interval.ms': 1000,
     'broker.session.timeout.ms': sessionMs,
@@ -115,15 +114,15 @@ logger.server.level=INFO
 
 const run = promisify(execFile);
 
-/** The java to use: JAVA_HOME's, else the one on the path. */
+/** Path of java: from JAVA_HOME, else `java` of the search path. */
 export function javaProgram(environment: NodeJS.ProcessEnv): string {
   const home = environment['JAVA_HOME'];
   const own = home === undefined || home === '' ? undefined : join(home, 'bin', 'java');
   return own !== undefined && existsSync(own) ? own : 'java';
 }
 
-/** The version text of a java.
- *  @throws missing_tool when it does not start or is too old */
+/** Version of a java program.
+ *  @throws missing_tool if it does not start or is too old */
 export async function checkJava(java: string): Promise<string> {
   const next = 'run bin/bootstrap, or install it (Debian: apt-get install openjdk-17-jre-headless)';
   let text: string;
@@ -144,8 +143,8 @@ export async function checkJava(java: string): Promise<string> {
   return version[0].slice('version '.length).replaceAll('"', '');
 }
 
-/** Formats the storage of every node that has none, into a folder beside, then renames it: what
- *  stands is whole. */
+/** Formats the storage of every node that has none: in a temporary folder that is renamed, so that
+ *  an existing data folder is complete. */
 export async function formatKafka(options: KafkaOptions): Promise<void> {
   const format = async (node: KafkaNode) => {
     const data = join(options.folder, node.name);
@@ -179,7 +178,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
         'server_failed',
         `the storage of Kafka could not be formatted: ${(stderr || message).trim().split('\n')[0]}`,
         {
-          next: `check the space and the rights of ${options.folder}`,
+          next: `check the free space and the permissions of ${options.folder}`,
           cause: thrown,
         },
       );
@@ -191,7 +190,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
 
 const logConfigUrl = (folder: string): string => pathToFileURL(join(folder, 'run', 'log4j2.properties')).href;
 
-/** Writes the logging configuration that format and servers share. */
+/** Writes the logging configuration that formatting and servers share. */
 export function writeKafkaLogging(folder: string): void {
   writeWhole(join(folder, 'run', 'log4j2.properties'), LOG_CONFIG);
 }

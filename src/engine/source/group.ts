@@ -25,7 +25,7 @@ const UNREAD_ROWS = 16;
 const UNREAD_BYTES = 65_536;
 
 /** The part of a lease that the source needs. */
-export interface Lease {
+export interface PartitionLease {
   /** True if all of the first `partitions` are held. */
   holds(partitions: number): boolean;
   has(partition: number): boolean;
@@ -44,7 +44,10 @@ export interface GroupLeaseParts {
   readonly random: () => number;
 }
 
-export class GroupLease implements Lease {
+/** Lease on all partitions of a topic through a consumer group, so that two engines of one group
+ *  never read at the same time.
+ */
+export class GroupLease implements PartitionLease {
   private readonly parts: GroupLeaseParts;
   private readonly held = new Set<number>();
   private readonly unpaused = new Set<number>();

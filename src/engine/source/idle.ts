@@ -16,7 +16,7 @@ const RECORD_SHARE = 0.5;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 interface Quiet {
-  /** Valid events of the partition so far. */
+  /** Number of valid events of the partition so far. */
   readonly valid: number;
   /** Monotonic ms at which the quiet time began, shifted by time that does not count. */
   since: number;

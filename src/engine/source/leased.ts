@@ -2,16 +2,19 @@
  *  were read ahead are kept until the lease is complete again. */
 
 import type { Bounds, EventRows, EventSource, Receipt } from './events.ts';
-import type { Lease } from './group.ts';
+import type { PartitionLease } from './group.ts';
 
+/** Source that returns rows only while the lease on its partitions is complete. Rows that were
+ *  read ahead wait until then.
+ */
 export class LeasedSource implements EventSource {
   private readonly source: EventSource;
-  private readonly lease: Lease;
+  private readonly lease: PartitionLease;
   private readonly sleep: (ms: number) => Promise<void>;
   /** Rows that arrived while the lease was being lost. */
   private kept: EventRows | undefined;
 
-  constructor(source: EventSource, lease: Lease, sleep: (ms: number) => Promise<void>) {
+  constructor(source: EventSource, lease: PartitionLease, sleep: (ms: number) => Promise<void>) {
     this.source = source;
     this.lease = lease;
     this.sleep = sleep;

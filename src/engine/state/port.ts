@@ -1,5 +1,9 @@
-/** Keyed state: what is open, and what a frontier makes of it. Two kinds: slices (tumbling and
- *  sliding windows) and sessions. Nothing in here reads a single event.
+/** Keyed state: open windows, and their firing as the frontier advances. Two kinds: slices
+ *  (tumbling and sliding windows) and sessions. Every operation takes a batch, never a single
+ *  event.
+ *
+ *  The frontier is the least watermark of the partitions, less the lateness. It never falls;
+ *  windows that end at or before it are final.
  */
 
 import type { SortedRun } from '../../addon/window-surface.ts';
@@ -11,59 +15,62 @@ import type { Spillable } from '../durability/spill/port.ts';
 import type { WindowResult } from '../window/accumulator.ts';
 import type { Firing } from '../window/firing.ts';
 
-/** Windows of one key that are answered at once, those that end first. */
+/** Greatest number of windows of one key in an answer; the windows that end first are returned. */
 export const OPEN_RESULTS_MAX = 1000;
 
-/** A firing that can be asked for one key until it is let go. */
+/** Firing that answers look-ups of one key until it is closed. */
 export interface StateFiring extends Firing {
   readonly isClosed: boolean;
-  /** What it has of the key, ascending by end; nothing once it was let go. */
+  /** Results of the key, ascending by end; none after close. */
   find(accountId: bigint): Promise<readonly WindowResult[]>;
 }
 
-/** Is told of what leaves the live tables, in the moment in which it does. */
+/** Receives each removal from the live tables, in the turn of the event loop in which it happens.
+ */
 export interface StateJournal {
-  /** A slice, because a window that holds it ended by the frontier. */
+  /** A slice was sealed, because a window that contains it ended by the frontier. */
   sealed(slice: number, frontier: number, run: Promise<SortedRun>): void;
-  /** All sessions that ended by the frontier. */
+  /** All sessions that ended by the frontier were taken out. */
   tookOut(frontier: number): void;
-  /** A sweep over sessions on disk begins: the first of so many ids, for the pieces that will have
-   *  what is left. */
+  /** A sweep of sessions on disk starts. Returns the first of `pieces` consecutive ids for the
+   *  remaining rows. */
   sweeping(pieces: number): number;
-  /** It is done; what ended is about to leave. */
+  /** A sweep is complete: its remaining rows are durable, and its ended sessions are about to
+   *  leave. */
   swept(sweep: SweepEntry): void;
 }
 
 export interface StateBackend {
   readonly shards: number;
-  /** Folds admitted rows in; borrows them until return. */
+  /** Folds admitted rows into the accumulators. It borrows both batches until it returns. */
   accumulate(events: EventBatch, admitted: AdmittedBatch): void;
-  /** Takes out, at once, what ends at or before the frontier, in the order of the ends; whatever
-   *  has no rows does not fire. Rows are sorted beside. Infinity fires everything; after it nothing
-   *  may come. */
+  /** Takes out, atomically, all windows that end at or before the frontier, in the order of their
+   *  ends. Windows without rows do not fire. Sorting runs off this thread. Infinity fires
+   *  everything; no rows may follow it. */
   fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[];
-  /** Whether `fire` would give something though the frontier stands still. `atMs`: monotonic. */
+  /** True if `fire` would return a firing although the frontier has not advanced. `atMs`:
+   *  monotonic. */
   isDue(atMs: number): boolean;
-  /** Everything that ends at or before it has fired; -Infinity before the first. */
+  /** Frontier up to which all windows have fired; -Infinity before the first firing. */
   readonly firedTo: number;
-  /** Where admission has to stop next: least end of an open window, known since the last `fire`;
-   *  Infinity where it need not stop. */
+  /** Next frontier at which admission must stop: the least end of an open window, as of the last
+   *  `fire`; Infinity if it need not stop. */
   readonly nextEnd: number;
-  /** The live tables, for whoever saves and loads them. */
+  /** Live tables, for saving and loading. */
   readonly live: LiveState;
-  /** Where it may go to disk; undefined for state that stays in memory. */
+  /** Interface for spilling; undefined for a state that stays in memory. */
   readonly spillable: Spillable | undefined;
-  /** Goes on with tables that were loaded: what ended at or before `fired` is gone. Once, before
-   *  the first event. */
+  /** Resumes with loaded tables: windows that end at or before `fired` have left the state. Call it
+   *  once, before the first event. */
   resume(fired: number): void;
-  /** What is open of a key and ends behind `after`, as it would fire now: ascending by end, at most
-   *  OPEN_RESULTS_MAX. */
+  /** Returns the open windows of a key that end after `after`, with their present results:
+   *  ascending by end, at most OPEN_RESULTS_MAX. */
   open(accountId: bigint, after?: number): Promise<readonly WindowResult[]>;
-  /** Slices or sessions that are open. */
+  /** Number of open slices or sessions. */
   openCount(): number;
-  /** Accumulators held. */
+  /** Number of accumulators. */
   keyCount(): number;
   bytes(): number;
-  /** Gives the memory back; firings that are not closed keep theirs. */
+  /** Frees the memory. Firings that are not closed keep theirs. */
   close(): void;
 }

@@ -1,45 +1,45 @@
-/** Rows in order that several hold: they go when the last one has let go. */
+/** Sorted rows with reference counts: they are freed when the last holder releases them. */
 
 import type { RowRun, SortedRun } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { type RowStream, rowsOfRun } from './rows.ts';
 
-/** Rows that a firing reads, wherever they stand. */
+/** Rows that a firing reads, in memory or on disk. */
 export interface HeldStream {
   readonly rowCount: number;
   release(): void;
-  /** From the first on. */
+  /** Streams the rows from the first one on. */
   rows(): Promise<RowStream>;
 }
 
-/** Rows of a slice, ascending by account_id (unsigned), no key twice. */
+/** Rows of a slice, ascending by account_id (unsigned), each key once. */
 export interface HeldRows extends HeldStream {
-  /** Memory held. */
+  /** Bytes of memory. */
   readonly bytes: number;
   hold(): this;
-  /** Copies the row of a key; whether there is one. */
+  /** Copies the row of a key. Returns true if the key has a row. */
   find(accountId: bigint, into: Uint8Array): Promise<boolean>;
 }
 
 const nothing = (): void => {};
 
-/** A sorted run in memory. */
+/** Sorted run in memory. */
 export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
   readonly rowCount: number;
-  /** Settles when the rows are in order. */
+  /** Settles when the rows are sorted. */
   readonly run: Promise<R>;
-  private readonly onGone: () => void;
+  private readonly onFreed: () => void;
   private holds = 1;
   private size: number;
 
-  /** `bytes`: what it takes until its rows are in order. */
-  constructor(run: Promise<R>, rowCount: number, bytes = rowCount * ROW_BYTES, onGone = nothing) {
+  /** @param bytes memory that the run uses until its rows are sorted */
+  constructor(run: Promise<R>, rowCount: number, bytes = rowCount * ROW_BYTES, onFreed = nothing) {
     this.run = run;
     this.rowCount = rowCount;
     this.size = bytes;
-    this.onGone = onGone;
-    // A failure is met by whoever reads the run; until then it is nobody's.
+    this.onFreed = onFreed;
+    // Readers of the run report its failure; this handler prevents an unhandled rejection.
     run.then((sorted) => {
       this.size = sorted.bytes;
     }, nothing);
@@ -50,7 +50,7 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
   }
 
   hold(): this {
-    invariant(this.holds > 0, 'a run that was let go is not held again');
+    invariant(this.holds > 0, 'a released run is not held again');
     this.holds++;
     return this;
   }
@@ -59,7 +59,7 @@ export class HeldRun<R extends RowRun = RowRun> implements HeldStream {
     this.holds--;
     if (this.holds > 0) return;
     this.run.then((run) => run.close(), nothing);
-    this.onGone();
+    this.onFreed();
   }
 
   async rows(): Promise<RowStream> {

@@ -1,23 +1,23 @@
-/** Open sessions beside the live table: runs in memory and pieces on disk, in which a session may
- *  lie in parts. */
+/** Open sessions outside the live table: runs in memory and pieces on disk. A session may be
+ *  divided among them. */
 
 import type { RowRun } from '../../addon/window-surface.ts';
 import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
-import { type Piece, type PieceStore, StandingPiece } from '../durability/spill/pieces.ts';
+import { type PieceStore, type SpilledRun, StoredPiece } from '../durability/spill/pieces.ts';
 import { ROW_BYTES } from '../window/accumulator.ts';
 import { HeldRun, type HeldStream } from './run.ts';
 
 /** Sessions ascending by account_id (unsigned) and start. */
 export interface SessionPart extends HeldStream {
-  /** Memory held. */
+  /** Bytes of memory. */
   readonly bytes: number;
-  /** No session that has a part in it ends before. */
+  /** Least end of a session with a row in this part. */
   readonly leastEnd: number;
-  /** What is not in it, nor in what was taken out of the table before it, came at this frontier or
-   *  behind it. */
+  /** Frontier at or after which all rows arrived that are neither in this part nor in an earlier
+   *  part. */
   readonly cut: number;
   hold(): this;
-  /** Those of a key, in their order. */
+  /** Returns the rows of a key, in their order. */
   ofKey(accountId: bigint): Promise<Uint8Array>;
 }
 
@@ -30,9 +30,9 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
     rowCount: number,
     bytes: number,
     { leastEnd, cut }: Pick<SessionPart, 'leastEnd' | 'cut'>,
-    onGone: () => void,
+    onFreed: () => void,
   ) {
-    super(run, rowCount, bytes, onGone);
+    super(run, rowCount, bytes, onFreed);
     this.leastEnd = leastEnd;
     this.cut = cut;
   }
@@ -64,19 +64,19 @@ export class SessionRun extends HeldRun<RowRun> implements SessionPart {
   }
 }
 
-/** Of sessions. */
-export class SessionPiece extends StandingPiece implements SessionPart {
+/** Part on disk. */
+export class SessionPiece extends StoredPiece implements SessionPart {
   readonly leastEnd: number;
   readonly cut: number;
 
-  /** `leastEnd`: where more is known of it than the piece itself tells. */
-  constructor(store: PieceStore, piece: Piece, gapMs: number, cut: number, leastEnd?: number) {
+  /** @param leastEnd tighter bound than the piece itself gives, if known */
+  constructor(store: PieceStore, piece: SpilledRun, gapMs: number, cut: number, leastEnd?: number) {
     super(store, piece);
     this.leastEnd = leastEnd ?? piece.leastLast + gapMs;
     this.cut = cut;
   }
 
-  /** No session of it begins before. */
+  /** Least start of a session with a row in this part. */
   get leastStart(): number {
     return this.piece.leastFirst;
   }

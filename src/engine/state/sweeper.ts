@@ -1,10 +1,10 @@
-/** Sweeps of the sessions on disk, one after the other, beside the loop; and what ended of one as a
- *  firing. */
+/** Runs sweeps of the sessions on disk, one after the other, beside the loop. The ended sessions of
+ *  a sweep become a firing. */
 
 import type { WindowKernels } from '../../addon/window-surface.ts';
 import { invariant } from '../../core/errors.ts';
 import { floorTo } from '../../core/time.ts';
-import type { Piece, PieceStore, PieceWriter } from '../durability/spill/pieces.ts';
+import type { PieceStore, PieceWriter, SpilledRun } from '../durability/spill/pieces.ts';
 import { ROW_BYTES, type WindowResult } from '../window/accumulator.ts';
 import type { FiredBounds } from '../window/firing.ts';
 import { EndOrderSorter } from './end-order-sorter.ts';
@@ -12,7 +12,7 @@ import type { StateFiring } from './port.ts';
 import type { ReachedTimes } from './reached.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import type { SessionPart } from './session-parts.ts';
-import { type RowsTaker, sweep } from './sweep.ts';
+import { type RowSink, sweep } from './sweep.ts';
 
 export interface SweeperParts {
   readonly kernels: Pick<WindowKernels, 'mergeSessions'>;
@@ -20,43 +20,42 @@ export interface SweeperParts {
   readonly pieces: PieceStore;
 }
 
-export interface SweepOrder {
-  /** What is swept; asked for once the sweep before is done. Whoever gives them holds them until
-   *  the end. */
+export interface SweepRequest {
+  /** Returns the parts to rewrite. Called after the previous sweep has ended. The caller holds the
+   *  parts until the sweep ends. */
   readonly inputs: () => readonly SessionPart[];
-  /** What may go on in there, while nothing in there ends by the frontier. */
-  readonly standing: readonly SessionPart[];
+  /** Parts in which swept sessions may continue; all their sessions end after the frontier. */
+  readonly unswept: readonly SessionPart[];
   readonly frontier: number;
-  /** First of the LEFT_PIECES_MAX ids under which the rest is written; undefined where there is
-   *  none. */
+  /** First of REMAINING_PIECES_MAX ids of the pieces to write; undefined if no rows can remain. */
   readonly ids: number | undefined;
-  /** What is left is durable; called before what ended can be read. */
-  readonly onDone: (left: readonly LeftPiece[]) => void;
+  /** Called when the remaining rows are durable, before the ended rows can be read. */
+  readonly onDone: (left: readonly RemainingPiece[]) => void;
 }
 
-export interface LeftPiece {
-  readonly piece: Piece;
-  /** No session that has a part in it ends before. */
+export interface RemainingPiece {
+  readonly piece: SpilledRun;
+  /** Least end of a session with a row in the piece. */
   readonly leastEnd: number;
 }
 
-/** What is left is cut by the ends, so that a sweep need not read and write what ends much later:
- *  at these steps of a part of a gap, about as long as sessions are open, and coarser behind them.
- */
-const WAYS_A_GAP = 4;
-const WAYS = [1, 2, 3, 4, 8];
-/** What goes one way: a page that is gathered, one that is written and its copy with keys. */
-const LEAVING_BYTES = 3 * 256 * 1024;
-export const LEFT_PIECES_MAX = WAYS.length + 1;
+/** Bounds of the ends of the pieces to write, so that a later sweep need not rewrite sessions that
+ *  end much later. They are these multiples of a fraction of a gap. Most sessions stay open for
+ *  about a gap; the last step is coarser. */
+const STEPS_PER_GAP = 4;
+const BOUND_STEPS = [1, 2, 3, 4, 8];
+/** Bytes of one receiver: a page being filled, a page being written, and its copy with keys. */
+const SINK_BYTES = 3 * 256 * 1024;
+export const REMAINING_PIECES_MAX = BOUND_STEPS.length + 1;
 
-function waysOf(frontier: number, gapMs: number): readonly number[] {
-  const step = Math.max(1, Math.floor(gapMs / WAYS_A_GAP));
+function endBoundsAfter(frontier: number, gapMs: number): readonly number[] {
+  const step = Math.max(1, Math.floor(gapMs / STEPS_PER_GAP));
   const from = floorTo(frontier, step);
-  return WAYS.map((steps) => from + steps * step);
+  return BOUND_STEPS.map((steps) => from + steps * step);
 }
 
-/** A piece that is written when there is something for it. */
-class Left implements RowsTaker {
+/** Piece that is created by its first row. */
+class LazyPiece implements RowSink {
   private readonly pieces: PieceStore;
   private readonly id: number;
   private writer: PieceWriter | undefined;
@@ -71,7 +70,7 @@ class Left implements RowsTaker {
     return this.writer.append(rows);
   }
 
-  async finish(): Promise<Piece | undefined> {
+  async finish(): Promise<SpilledRun | undefined> {
     return this.writer?.finish();
   }
 
@@ -91,61 +90,61 @@ export class Sweeper {
     this.parts = parts;
   }
 
-  /** Memory of a sweep under way, and of what ended and is not let go. */
+  /** Bytes of a sweep in progress, and of ended sessions that are not released. */
   get bytes(): number {
     let bytes = this.pageBytes;
-    for (const one of this.ended) bytes += one.bytes;
+    for (const sorter of this.ended) bytes += sorter.bytes;
     return bytes;
   }
 
-  /** Begins a sweep, behind those that have begun; what ended of it, once it is done. Whoever takes
-   *  it closes it. */
-  begin(order: SweepOrder): Promise<EndOrderSorter> {
-    const done = this.last.then(() => this.run(order));
-    // A failure is met by whoever reads the firing.
+  /** Starts a sweep after all earlier sweeps. The result settles when the sweep is complete; the
+   *  caller closes the ended sessions. */
+  begin(request: SweepRequest): Promise<EndOrderSorter> {
+    const done = this.last.then(() => this.run(request));
+    // The reader of the firing receives a failure.
     this.last = done.catch(() => {});
     return done;
   }
 
-  /** Gives up what is under way. */
+  /** Aborts the sweep in progress. */
   close(): void {
     this.stop.abort(new Error('the state was closed'));
   }
 
   private async run({
     inputs: inputsOf,
-    standing,
+    unswept,
     frontier,
     ids,
     onDone,
-  }: SweepOrder): Promise<EndOrderSorter> {
+  }: SweepRequest): Promise<EndOrderSorter> {
     const { kernels, gapMs, pieces } = this.parts;
     const { signal } = this.stop;
     signal.throwIfAborted();
     const inputs = inputsOf();
     const ended = new EndOrderSorter({ spill: () => pieces.endedWriter(), chunksInMemory: 1 });
     this.ended.add(ended);
-    const ways = ids === undefined ? [] : waysOf(frontier, gapMs);
-    const rest = ids === undefined ? [] : [...ways, 0].map((_, i) => new Left(pieces, ids + i));
+    const endBounds = ids === undefined ? [] : endBoundsAfter(frontier, gapMs);
+    const remaining =
+      ids === undefined ? [] : [...endBounds, 0].map((_, i) => new LazyPiece(pieces, ids + i));
     let isDone = false;
     const readRows =
-      inputs.length * pageRowsOf(inputs.length) +
-      standing.length * pageRowsOf(inputs.length + standing.length);
-    this.pageBytes = readRows * ROW_BYTES + (1 + rest.length) * LEAVING_BYTES;
+      inputs.length * pageRowsOf(inputs.length) + unswept.length * pageRowsOf(inputs.length + unswept.length);
+    this.pageBytes = readRows * ROW_BYTES + (1 + remaining.length) * SINK_BYTES;
     const streams: RowStream[] = [];
     try {
-      for (const part of [...inputs, ...standing]) streams.push(await part.rows());
+      for (const part of [...inputs, ...unswept]) streams.push(await part.rows());
       const swept = await sweep({
-        ...{ kernels, gapMs, frontier, ended, rest, ways, signal },
+        ...{ kernels, gapMs, frontier, ended, remaining, endBounds, signal },
         inputs: streams.slice(0, inputs.length),
-        standing: standing.map(({ leastEnd }, i) => ({
+        unswept: unswept.map(({ leastEnd }, i) => ({
           rows: streams[inputs.length + i] as RowStream,
           leastEnd,
         })),
       });
-      const left: LeftPiece[] = [];
-      for (const [i, { leastEnd }] of swept.rest.entries()) {
-        const piece = await rest[i]?.finish();
+      const left: RemainingPiece[] = [];
+      for (const [i, { leastEnd }] of swept.remaining.entries()) {
+        const piece = await remaining[i]?.finish();
         if (piece !== undefined) left.push({ piece, leastEnd });
       }
       signal.throwIfAborted();
@@ -154,13 +153,13 @@ export class Sweeper {
       return ended;
     } finally {
       for (const stream of streams) stream.close();
-      for (const one of rest) one.close();
+      for (const piece of remaining) piece.close();
       this.pageBytes = 0;
-      if (!isDone) this.letGo(ended);
+      if (!isDone) this.release(ended);
     }
   }
 
-  letGo(ended: EndOrderSorter): void {
+  release(ended: EndOrderSorter): void {
     this.ended.delete(ended);
     ended.close();
   }
@@ -172,12 +171,12 @@ interface SweptParts {
   readonly firedAtMs: number;
   readonly reached: ReachedTimes;
   readonly ended: Promise<EndOrderSorter>;
-  /** Once; without rows where the sweep failed. */
-  readonly letGo: (ended: EndOrderSorter | undefined) => void;
+  /** Called once; with undefined if the sweep failed. */
+  readonly release: (ended: EndOrderSorter | undefined) => void;
   readonly find: (accountId: bigint) => Promise<readonly WindowResult[]>;
 }
 
-/** Sessions that a sweep took out, ascending by end. It may turn out to have no rows. */
+/** Firing of the sessions that a sweep took out, ascending by end. It may have no rows. */
 export class SweptFiring implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
@@ -197,7 +196,7 @@ export class SweptFiring implements StateFiring {
   }
 
   async read(into: Uint8Array): Promise<number> {
-    invariant(!this.isClosed, 'a firing that was let go is not read');
+    invariant(!this.isClosed, 'a closed firing is not read');
     this.rows ??= this.parts.ended.then((ended) => ended.rows());
     return (await this.rows).next(into);
   }
@@ -213,6 +212,6 @@ export class SweptFiring implements StateFiring {
     this.isClosed = true;
     const nothing = (): void => {};
     this.rows?.then((rows) => rows.close(), nothing);
-    this.parts.ended.then(this.parts.letGo, () => this.parts.letGo(undefined));
+    this.parts.ended.then(this.parts.release, () => this.parts.release(undefined));
   }
 }

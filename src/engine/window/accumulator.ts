@@ -16,6 +16,6 @@ export interface WindowResult {
   readonly min: bigint;
   readonly max: bigint;
   readonly lastUpdateTs: bigint;
-  /** The exact sum does not fit 64 bits. */
+  /** True when the exact sum does not fit into 64 bits. */
   readonly overflow: boolean;
 }

@@ -16,12 +16,12 @@ export type FiredBounds =
  *  firing. */
 export interface FiredPage {
   readonly bounds: FiredBounds;
-  /** Begins at a multiple of 8; at least `rowCount` rows. */
+  /** Starts at a multiple of 8; at least `rowCount` rows. */
   readonly rows: Uint8Array;
   readonly rowCount: number;
 }
 
-/** One window, or the sessions that ended up to a frontier. */
+/** One window, or the sessions that ended up to a watermark. */
 export interface Firing {
   readonly bounds: FiredBounds;
   /** Upper bound of the number of rows. */

@@ -45,14 +45,14 @@ const JSON_DEPTH_MAX = 1_000;
 /** Greatest number of characters of one number. */
 const JSON_NUMBER_CHARS_MAX = 1_000;
 
-export interface Position {
+export interface TextPosition {
   readonly line: number;
   /** In UTF-16 units, from 1. */
   readonly column: number;
 }
 
 /** Line and column of an offset of a text. @cost O(offset) */
-export function positionOf(text: string, at: number): Position {
+export function positionOf(text: string, at: number): TextPosition {
   let line = 1;
   let start = 0;
   for (let end = text.indexOf('\n'); end >= 0 && end < at; end = text.indexOf('\n', start)) {

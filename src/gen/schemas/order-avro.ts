@@ -1,5 +1,5 @@
-/** Avro texts of Order by version, and one that breaks every reader. Versions 1, 2 and 3 are
- *  compatible in both directions, each with each. */
+/** Avro schemas of Order by version, and one that breaks every reader. Versions 1, 2 and 3 are
+ *  mutually compatible in both directions. */
 
 const item = `{
         "type": "record",
@@ -53,7 +53,7 @@ export const ORDER_AVRO: Readonly<Record<1 | 2 | 3, string>> = {
   3: `${head + amount + middle + trace},${discount},${gift}${end}`,
 };
 
-/** A version 3 that no reader of 1 or 2 can read, nor the other way: amount_cents changes its type
+/** Version 3 that is incompatible with 1 and 2 in both directions: amount_cents changes its type,
  *  and region has no default. */
 export const ORDER_AVRO_BREAKING = `${head}
     { "name": "amount_cents", "type": "string" },${middle}${note}${trace},${discount},

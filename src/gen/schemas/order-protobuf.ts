@@ -1,6 +1,6 @@
-/** Protobuf texts of Order by version, and one that breaks every reader. Versions 1, 2 and 3 are
- *  compatible in both directions, each with each; version 3 reserves the number that it gives up.
- */
+/** Protobuf schemas of Order by version, and one that breaks every reader. Versions 1, 2 and 3 are
+ *  mutually compatible in both directions; version 3 reserves the number of the field that it
+ *  removes. */
 
 const head = `syntax = "proto3";
 
@@ -55,7 +55,7 @@ export const ORDER_PROTOBUF: Readonly<Record<1 | 2 | 3, string>> = {
   3: head + amount + middle + noteGone + trace + discount + gift + end,
 };
 
-/** A version 3 that reads old amounts as text: field number 4 changes to a type of another wire
+/** Version 3 that reads old amounts as text: field number 4 changes to a type with another wire
  *  format. */
 export const ORDER_PROTOBUF_BREAKING = `${head}
   string amount_cents = 4;${middle}${note}${trace}${discount}${end}`;

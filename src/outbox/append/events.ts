@@ -15,13 +15,13 @@ import { isJsonText } from '../json-text.ts';
 import { systemIds } from '../system.ts';
 
 /** Value that JSON.stringify writes without loss. */
-export type Json =
+export type JsonValue =
   | null
   | boolean
   | number
   | string
-  | readonly Json[]
-  | { readonly [name: string]: Json | undefined };
+  | readonly JsonValue[]
+  | { readonly [name: string]: JsonValue | undefined };
 
 export interface OutboxEvent {
   /** UUID of the aggregate: the key of the record, and the unit of ordering. */
@@ -31,7 +31,7 @@ export interface OutboxEvent {
   /** JSON value, or JSON as UTF-8 bytes; it is copied unchanged into the value of the record. The
    *  type `object` admits types declared as `interface`, which have no index signature. `append`
    *  refuses what JSON cannot hold. */
-  readonly payload: Uint8Array | Json | object;
+  readonly payload: Uint8Array | JsonValue | object;
   /** W3C trace context of the cause of the event. */
   readonly traceparent?: string;
 }
@@ -41,24 +41,33 @@ export interface MessageIds {
   next(): string;
 }
 
-/** Number of rows of one call. */
+/** Maximum number of events in one call. */
 export const EVENTS_MAX = 10_000;
 /** Largest payload. The record with its headers must fit into one megabyte, the default limit of a
  *  broker. */
 export const PAYLOAD_BYTES_MAX = 900_000;
-/** Sum of the payloads of one call. */
+/** Maximum sum of the payloads in one call. */
 export const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 const LOCKS_MAX = 1000;
 
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
-/** Inserts one row for each event, in their order, in one statement. Returns their msg_ids.
+/** Inserts one row for each event, in their order, in one statement.
  *  @param tx an open transaction: our SqlSession or a `pg` client
  *  @param table `name` or `schema.name`
  *  @param ids default: UUIDv7 from this machine's clock and random generator
- *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; errors of
- *  the client */
+ *  @returns the msg_ids, in the order of the events
+ *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; errors
+ *    of the client
+ *  @example
+ *  await client.query('BEGIN');
+ *  await client.query('UPDATE parcels SET state = $1 WHERE id = $2', ['sent', parcelId]);
+ *  const payload = { state: 'sent' };
+ *  const event = { aggregateId: parcelId, eventType: 'parcel.sent.v1', payload };
+ *  await append(client, 'outbox', [event]);
+ *  await client.query('COMMIT');
+ */
 export async function append(
   tx: OpenTransaction,
   table: string,
@@ -88,7 +97,11 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
 
 /** Locks aggregates that have no row to lock: waits until every other transaction that locked one
  *  of them here has ended. The ids are sorted, so that no deadlock occurs. All names of a table
- *  mean the same locks. @throws bad_table_name, bad_event */
+ *  mean the same locks.
+ *  @throws bad_table_name, bad_event, not_in_transaction
+ *  @example
+ *  await lockAggregates(client, 'outbox', [parcelId]);
+ */
 export async function lockAggregates(
   tx: OpenTransaction,
   table: string,
@@ -134,7 +147,7 @@ function columnsOf(events: readonly OutboxEvent[], ids: MessageIds): Columns {
     columns.payloads.push(payload);
     columns.traceparents.push(traceparentOf(event.traceparent, index));
   }
-  // Mints ids only after all events have passed: an id of a refused event would be wasted.
+  // Generates ids only after all events have passed: an id of a refused event would be wasted.
   for (const _ of columns.aggregateIds) columns.msgIds.push(ids.next());
   return columns;
 }

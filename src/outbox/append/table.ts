@@ -6,7 +6,13 @@ import { plainTableName } from '../inbox/names.ts';
 /** Longest name that leaves room for its suffixes within PostgreSQL's 63 bytes. */
 const OUTBOX_NAME_CHARS_MAX = 50;
 
-/** DDL that a service's migration runs for its own outbox. @throws bad_table_name */
+/** Returns the DDL that a service's migration runs for its own outbox: table, sequence and the
+ *  index of pending rows.
+ *  @param table `name` or `schema.name`
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(outboxTableSql('outbox'));
+ */
 export function outboxTableSql(table: string): string {
   const name = plainTableName(table, 'a plain name of an outbox table');
   const local = name.slice(name.indexOf('.') + 1);
@@ -37,11 +43,15 @@ CREATE INDEX ${local}_pending ON ${name} (id) WHERE published_at IS NULL;
 `;
 }
 
-/** Adds a constraint that refuses payloads that are not JSON, for every writer; changes nothing
- *  where it exists. Existing rows are not checked (NOT VALID): the relay moves such rows to its
- *  dead letters. A database with another encoding than UTF-8 gets no constraint, because it could
- *  not read every payload. This is a separate script because outboxTableSql was released before.
- *  @throws bad_table_name */
+/** Returns the script of a constraint that refuses payloads that are not JSON, for every writer;
+ *  it changes nothing where the constraint exists. Existing rows are not checked (NOT VALID): the
+ *  relay moves such rows to its dead letters. A database with another encoding than UTF-8 gets no
+ *  constraint, because it could not read every payload. This is a separate script because
+ *  outboxTableSql was released before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(outboxJsonSql('outbox'));
+ */
 export function outboxJsonSql(table: string): string {
   const name = plainTableName(table, 'a plain name of an outbox table');
   const constraint = `${name.slice(name.indexOf('.') + 1)}_json`;

@@ -14,10 +14,14 @@ export interface Migration {
 /** Time that a migration waits for a table lock; it blocks all migrations after it. */
 const TABLE_LOCK_MS = 10_000;
 
-/** Applies those of `migrations` that `owner` has not applied; returns the names applied now. The
- *  pool's connections must have `schema` first in their search_path (withSettings in
- *  connection.ts).
- *  @throws migration_changed, bad_value */
+/** Applies those of `migrations` that `owner` has not applied, in one transaction. The pool's
+ *  connections must have `schema` first in their search_path (withSettings in connection.ts).
+ *  @returns the names applied now
+ *  @throws migration_changed, bad_value
+ *  @example
+ *  const first = { number: 1, name: 'outbox', sql: outboxTableSql('outbox') };
+ *  await migrate(pool, 'public', 'shipping', [first]);
+ */
 export async function migrate(
   pool: SqlPool,
   schema: string,

@@ -1,9 +1,9 @@
-/** Health check: does the database accept writes? A read does not show it: on a full disk the
+/** Health check: tests if the database accepts writes. A read is no test: on a full disk the
  *  database answers every query and refuses every new row.
  *
  *  The writes of the service are the check, at no extra cost. After a refusal that every write
- *  would meet, /ready says no and clients send nothing more. From then on the checks run a trial
- *  write, at most every TRIAL_EVERY_MS, until a trial or a write succeeds.
+ *  would meet, /ready fails and clients stop sending. From then on, each check runs a trial write,
+ *  at most every TRIAL_EVERY_MS, until a trial or a write succeeds.
  */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';

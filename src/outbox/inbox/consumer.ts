@@ -1,9 +1,9 @@
-/** A member of a consumer group whose every message has its effect once: wraps a handler per record
- *  in an inbox.
+/** Consumer that applies the effect of each message once: runs a handler for each record behind an
+ *  inbox.
  *
- *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows,
- *  effects and parked records; (2) no offset is committed at or behind a record that waits for
- *  another attempt (retries.ts), so a crash loses none.
+ *  Invariants: those of member.ts, and: (1) one transaction holds the inbox rows, effects and
+ *  parked records of a batch; (2) no offset is committed at or behind a record that awaits a retry
+ *  (retries.ts), so a crash loses no record.
  */
 import type { Random, Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
@@ -21,51 +21,53 @@ import type { InboxPort, InboxRecord, Parked, UnreadRecord } from './port.ts';
 import { Retries, type RetryQueue, type RetrySettings } from './retries.ts';
 
 export interface InboxConsumerOptions {
-  /** Makes the broker client of a group with this rebalance handler; closed when the run ends. */
+  /** Creates the broker client of a group with this rebalance handler. The consumer closes it when
+   *  the run ends. */
   readonly connect: MemberOptions['connect'];
   readonly topics: readonly string[];
-  /** The service's own database; the inbox, the parked table and the effects live in it. */
+  /** Pool of the service's database, which contains the inbox, the parked table and the tables of
+   *  the effects. */
   readonly pool: SqlPool;
   readonly inbox: InboxPort;
-  /** Made with parkedTableSql. */
+  /** Table of the records that are parked (quarantined); parkedTableSql creates it. */
   readonly parkedTable: string;
-  /** The effect of one record, through this session alone; records of a key come in their order.
-   *  What it throws rolls the batch back. A record that the database refuses `attempts` times is
-   *  parked; one whose effect throws an error of its own is tried again as `retry` says, and then
-   *  parked; with poison_record it is parked immediately. What is `unavailable` is waited for. */
+  /** Applies the effect of one record, through this session alone. Records of a key come in offset
+   *  order. An error rolls the batch back. A record that the database refuses `attempts` times is
+   *  parked. An error of the handler's own is retried as `retry` says, then the record is parked.
+   *  poison_record parks it immediately. Errors of kind `unavailable` are retried without limit. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
-  /** A record's id; undefined: it has none and is parked. Default: the header ce_id. */
+  /** Returns the id of a record; undefined parks it. Default: the header ce_id. */
   readonly messageId?: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly clock: Timers;
-  /** Ends the run: what is in flight is finished, offsets are committed. */
+  /** Ends the run: the batch in flight is finished and its offsets are committed. */
   readonly drain: AbortSignal;
   readonly batchRows: number;
   readonly batchBytes: number;
-  /** How long a batch waits for its first record. */
+  /** Longest wait for the first record of a batch, ms. */
   readonly batchWaitMs: number;
   readonly attempts: number;
   readonly retry: RetrySettings;
-  /** Jitter of retries. */
+  /** Source of the jitter of retries. */
   readonly random: Random;
 }
 
-type Aside = Parked<UnreadRecord>;
+type ParkedRecord = Parked<UnreadRecord>;
 
-/** What one transaction did. */
-interface Settled {
+/** Counts and parked records of one transaction. */
+interface BatchResult {
   readonly done: number;
   readonly seen: number;
-  readonly parked: readonly Aside[];
+  readonly parked: readonly ParkedRecord[];
 }
 
-/** Time spent on waiting records before the next read, so that the member stays in its group. */
+/** Longest time for retries before the next read, so that the member stays in its group. */
 const RETRY_TURN_MS = 1000;
-/** After this long since the first failure in a batch, what is left of it is postponed: the member
- *  has to read again. */
+/** After this time since the first failing effect of a batch, its remaining records are postponed,
+ *  because the member has to poll again. */
 const FAILING_BATCH_MS = 10_000;
-/** Interval at which a full consumer checks for records that are due. */
+/** Interval at which a consumer that is full checks for due retries. */
 const FULL_WAIT_MS = 100;
 
 const utf8 = new TextDecoder();
@@ -75,24 +77,27 @@ function idOfHeader(record: Omit<InboxRecord, 'msgId'>): string | undefined {
   return value === undefined || value === null || value.length > 64 ? undefined : utf8.decode(value);
 }
 
+/** Consumer that applies each message once: the effect of a record and its inbox row commit in one
+ *  transaction. A record that cannot be applied is parked, and its partition continues.
+ */
 export class InboxConsumer {
   private readonly options: InboxConsumerOptions;
-  private readonly settler: BatchCommitter<InboxRecord, Aside, Settled>;
+  private readonly committer: BatchCommitter<InboxRecord, ParkedRecord, BatchResult>;
   private readonly messageId: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   private readonly counters;
   private readonly member: Member;
   private readonly intake: RecordIntake;
-  /** Partitions that left while the batch in flight was not finished. */
-  private readonly left = new Set<string>();
+  /** Partitions that were revoked while a batch was in flight. */
+  private readonly revoked = new Set<string>();
   private processing: Promise<boolean> | undefined;
   private readonly retries: Retries;
-  /** Next offset behind what was settled or waits, by partition. */
-  private readonly reached = new Map<string, TopicPartitionOffset>();
-  /** Time of the first failure of an effect in the batch that is being settled. */
+  /** Next offset behind the settled and the deferred records, by partition. */
+  private readonly nextOffsets = new Map<string, TopicPartitionOffset>();
+  /** Time of the first failing effect in the batch in flight. */
   private failingSinceMs: number | undefined;
   private isDatabaseAway = false;
-  /** Reads nothing, because too many records wait for another attempt. */
-  private isHalted = false;
+  /** True while reading is paused because too many records await a retry. */
+  private isReadPaused = false;
 
   /** @throws bad_table_name */
   constructor(options: InboxConsumerOptions) {
@@ -103,11 +108,11 @@ export class InboxConsumer {
     this.retries = new Retries(options.retry, options.random);
     this.member = new Member({
       ...options,
-      underWay: () => this.processing,
+      inFlight: () => this.processing,
       onMoved: (kind, partitions) => {
         for (const at of partitions) {
-          if (kind !== 'assigned') this.left.add(placeKey(at));
-          this.reached.delete(placeKey(at));
+          if (kind !== 'assigned') this.revoked.add(placeKey(at));
+          this.nextOffsets.delete(placeKey(at));
           this.retries.forget(at);
         }
       },
@@ -115,24 +120,27 @@ export class InboxConsumer {
     const { metrics } = options;
     this.counters = {
       done: metrics.counter('inbox_effects_total', 'Messages whose effect was committed.'),
-      seen: metrics.counter('inbox_duplicates_total', 'Deliveries of messages that had their effect.'),
-      parked: metrics.counter('inbox_parked_total', 'Records set aside without an effect.', ['reason']),
+      seen: metrics.counter(
+        'inbox_duplicates_total',
+        'Redeliveries of messages whose effect was committed before.',
+      ),
+      parked: metrics.counter('inbox_parked_total', 'Records parked without an effect.', ['reason']),
       batchSeconds: metrics.histogram(
         'inbox_batch_seconds',
         'Time of one batch transaction, commit included.',
       ),
       retries: metrics.counter(
         'inbox_retries_total',
-        'Effects that failed by themselves and are tried again.',
+        'Effects that failed outside the database and are retried.',
       ),
       waitingRecords: metrics.gauge(
         'inbox_waiting_records',
-        'Records that wait for another attempt, or behind one of their key.',
+        'Records that await a retry, or wait behind one of the same key.',
       ),
-      waitingKeys: metrics.gauge('inbox_waiting_keys', 'Keys of which a record waits for another attempt.'),
+      waitingKeys: metrics.gauge('inbox_waiting_keys', 'Keys with a record that awaits a retry.'),
       waiting: metrics.gauge('inbox_database_waiting', '1 while the consumer waits for its database.'),
     };
-    this.settler = new BatchCommitter({
+    this.committer = new BatchCommitter({
       commit: (work) => options.pool.transaction((session) => this.apply(session, work)),
       faultOf: faultOfEffect,
       park: (delivery, detail) => ({ delivery, reason: 'refused', detail }),
@@ -141,25 +149,25 @@ export class InboxConsumer {
       log: options.log,
       attempts: options.attempts,
       idle: async (ms) => void (await this.member.idle(ms)),
-      givenUp: () => options.drain.aborted,
-      isOurs: (one) => !this.left.has(placeKey('delivery' in one ? one.delivery : one)),
+      shouldStop: () => options.drain.aborted,
+      isOurs: (one) => !this.revoked.has(placeKey('delivery' in one ? one.delivery : one)),
       onWait: async (waiting) => {
         this.counters.waiting.set(waiting ? 1 : 0);
         this.isDatabaseAway = waiting;
-        await this.member.wait(waiting || this.isHalted);
+        await this.member.wait(waiting || this.isReadPaused);
       },
       onCommitted: (settled, seconds) => this.count(settled, seconds),
       monotonicMs: () => options.clock.monotonicMs(),
     });
   }
 
-  /** The database answered the last time it was asked. */
+  /** False while the database does not accept a batch. */
   isHealthy(): boolean {
     return !this.isDatabaseAway;
   }
 
-  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker
-   *  answers. */
+  /** Returns why this consumer may not be reading. Undefined: it is a member of its group and a
+   *  broker answers. */
   unhealthyReason(): Promise<string | undefined> {
     return this.member.unhealthyReason();
   }
@@ -168,16 +176,17 @@ export class InboxConsumer {
     return this.unhealthyReason();
   }
 
-  /** Reads until the drain. @throws tables_missing; what no attempt can cure: a fatal client error,
-   *  a statement that does not fit the tables */
+  /** Consumes until the drain.
+   *  @throws tables_missing; errors that no retry cures: a fatal client error, a statement that
+   *  does not fit the tables */
   async run(): Promise<void> {
     const { member } = this;
     await this.checkTables();
     try {
       await member.join();
       while (!this.options.drain.aborted) {
-        await this.haltWhileFull();
-        if (!this.isHalted && !(await this.readOnce())) break;
+        await this.pauseWhileFull();
+        if (!this.isReadPaused && !(await this.readOnce())) break;
         this.processing = this.retryDue();
         if (!(await this.processing)) break;
         await member.commitIfDue();
@@ -188,7 +197,7 @@ export class InboxConsumer {
     }
   }
 
-  /** false: given up, the drain came before the database did. */
+  /** Reads and commits one batch. False if the drain came before the database accepted it. */
   private async readOnce(): Promise<boolean> {
     const { clock, batchWaitMs } = this.options;
     const waitMs = Math.min(batchWaitMs, this.retries.dueInMs(clock.monotonicMs()));
@@ -198,27 +207,26 @@ export class InboxConsumer {
     return this.processing;
   }
 
-  /** Pauses the partitions while too much waits, and stays a member of the group. */
-  private async haltWhileFull(): Promise<void> {
+  /** Pauses the partitions while too many records await a retry; the member stays in its group. */
+  private async pauseWhileFull(): Promise<void> {
     const { member, retries, options } = this;
-    if (retries.isFull !== this.isHalted) {
-      this.isHalted = retries.isFull;
+    if (retries.isFull !== this.isReadPaused) {
+      this.isReadPaused = retries.isFull;
       const fields = { records: retries.waitingRows, keys: retries.waitingKeys };
-      if (this.isHalted)
-        options.log.warn(fields, 'too many records wait for another attempt; nothing more is read');
-      else options.log.info(fields, 'records are read again');
-      await member.wait(this.isHalted);
+      if (this.isReadPaused) options.log.warn(fields, 'reading paused: too many records await a retry');
+      else options.log.info(fields, 'reading resumed');
+      await member.wait(this.isReadPaused);
     }
-    if (this.isHalted)
+    if (this.isReadPaused)
       await member.idle(Math.min(FULL_WAIT_MS, retries.dueInMs(options.clock.monotonicMs())));
   }
 
-  /** Tries records that are due, for a turn. false: given up, the drain came before the database
-   *  did. */
+  /** Retries due records, for RETRY_TURN_MS at most. False if the drain came before the database
+   *  accepted one. */
   private async retryDue(): Promise<boolean> {
     const { retries, options } = this;
     const endMs = options.clock.monotonicMs() + RETRY_TURN_MS;
-    this.left.clear();
+    this.revoked.clear();
     this.failingSinceMs = undefined;
     let finished = true;
     for (const queue of retries.due(options.clock.monotonicMs()))
@@ -227,26 +235,26 @@ export class InboxConsumer {
     return finished;
   }
 
-  /** Tries the records of one key until one fails or the turn ends, each in a transaction of its
-   *  own. */
+  /** Retries the records of one key, each in its own transaction, until one fails or the turn ends.
+   */
   private async retryQueue(queue: RetryQueue, endMs: number): Promise<boolean> {
     const { retries, options } = this;
     for (;;) {
       const nowMs = options.clock.monotonicMs();
       const [record] = queue.records;
-      if (record === undefined || nowMs >= endMs || options.drain.aborted || this.left.has(queue.place))
+      if (record === undefined || nowMs >= endMs || options.drain.aborted || this.revoked.has(queue.place))
         return true;
       const { failures } = queue;
-      if (!(await this.settler.settle({ records: [record], parked: [] }))) return false;
+      if (!(await this.committer.settle({ records: [record], parked: [] }))) return false;
       if (queue.failures !== failures) return true;
       retries.settled(queue, options.clock.monotonicMs());
     }
   }
 
-  /** Takes a record whose effect failed, to try it again. false: its time is over. */
+  /** Queues a record whose effect failed for a retry. False if its time budget is used up. */
   private defer(record: InboxRecord, thrown: unknown): boolean {
-    // Its next owner reads it again.
-    if (this.left.has(placeKey(record))) return true;
+    // The partition's next owner reads the record again.
+    if (this.revoked.has(placeKey(record))) return true;
     const nowMs = this.options.clock.monotonicMs();
     this.failingSinceMs ??= nowMs;
     if (!this.retries.failed(record, nowMs)) return false;
@@ -259,13 +267,13 @@ export class InboxConsumer {
         offset: offset.toString(),
         error: thrown instanceof Error ? thrown.message : String(thrown),
       },
-      'an effect failed and is tried again; later records of its key wait',
+      'effect failed; it will be retried, and later records of its key wait',
     );
     return true;
   }
 
   private follows(record: InboxRecord): boolean {
-    if (this.left.has(placeKey(record))) return false;
+    if (this.revoked.has(placeKey(record))) return false;
     if (this.retries.follow(record)) return true;
     const nowMs = this.options.clock.monotonicMs();
     if (this.failingSinceMs === undefined || nowMs - this.failingSinceMs < FAILING_BATCH_MS) return false;
@@ -273,9 +281,9 @@ export class InboxConsumer {
     return true;
   }
 
-  /** Offsets may be committed up to the first record that waits. */
+  /** Advances the offsets to commit, at most to the first record that awaits a retry. */
   private advance(): void {
-    for (const [place, { topic, partition, offset }] of this.reached) {
+    for (const [place, { topic, partition, offset }] of this.nextOffsets) {
       const lowest = this.retries.lowest(place);
       this.member.finished({ topic, partition }, lowest !== undefined && lowest < offset ? lowest : offset);
     }
@@ -283,7 +291,9 @@ export class InboxConsumer {
     this.counters.waitingKeys.set(this.retries.waitingKeys);
   }
 
-  /** A database that is away is waited for later, with the first batch. */
+  /** Checks the parked table. An unavailable database is no error here: the first batch waits for
+   *  it.
+   *  @throws tables_missing */
   private async checkTables(): Promise<void> {
     const { pool, parkedTable, log } = this.options;
     try {
@@ -291,18 +301,24 @@ export class InboxConsumer {
     } catch (thrown) {
       const error = findMillraceError(thrown);
       if (error?.kind !== 'unavailable' || error.code === 'tables_missing') throw thrown;
-      log.warn({ code: error.code, error: error.message }, 'the tables could not be looked at');
+      log.warn(
+        { code: error.code, error: error.message },
+        'parked table not checked: the database is unavailable',
+      );
     }
   }
 
-  /** Claims, effects and parked records of a batch. */
-  private async apply(session: SqlSession, { records, parked }: Work<InboxRecord, Aside>): Promise<Settled> {
+  /** Claims the ids, applies the effects and parks records, in the transaction of `session`. */
+  private async apply(
+    session: SqlSession,
+    { records, parked }: Work<InboxRecord, ParkedRecord>,
+  ): Promise<BatchResult> {
     const { inbox, handle, parkedTable } = this.options;
     const claim = await inbox.claim(
       session,
       records.map((record) => record.msgId),
     );
-    const aside: Aside[] = [...parked];
+    const aside: ParkedRecord[] = [...parked];
     const open = new Set(claim.unseen);
     let done = 0;
     let seen = 0;
@@ -311,8 +327,7 @@ export class InboxConsumer {
         aside.push({
           delivery: record,
           reason: 'undecidable',
-          detail:
-            'the id is older than what the inbox remembers, so nobody can say whether it had its effect',
+          detail: 'the id is older than the floor of the inbox, so it is unknown if it had its effect',
         });
       } else if (open.delete(record.msgId)) {
         await handle(session, record);
@@ -323,8 +338,8 @@ export class InboxConsumer {
     return { done, seen, parked: aside };
   }
 
-  private count(settled: Settled, seconds: number): void {
-    this.member.trust();
+  private count(settled: BatchResult, seconds: number): void {
+    this.member.noteCommitted();
     const { done, seen, parked, batchSeconds } = this.counters;
     done.add(settled.done);
     seen.add(settled.seen);
@@ -332,27 +347,28 @@ export class InboxConsumer {
     batchSeconds.observe(seconds);
   }
 
-  /** false: given up, the drain came before the database did. */
+  /** Settles one batch and advances its offsets. False if the drain came before the database
+   *  accepted it. */
   private async process(batch: RecordBatch): Promise<boolean> {
-    this.left.clear();
+    this.revoked.clear();
     this.failingSinceMs = undefined;
     const work = this.workOf(batch);
-    if (!(await this.settler.settle(work))) return false;
+    if (!(await this.committer.settle(work))) return false;
     for (const at of [...work.records, ...work.parked.map(({ delivery }) => delivery)]) {
       const place = placeKey(at);
       const { topic, partition, offset } = at;
-      if (!this.left.has(place) && offset >= (this.reached.get(place)?.offset ?? 0n))
-        this.reached.set(place, { topic, partition, offset: offset + 1n });
+      if (!this.revoked.has(place) && offset >= (this.nextOffsets.get(place)?.offset ?? 0n))
+        this.nextOffsets.set(place, { topic, partition, offset: offset + 1n });
     }
     this.advance();
     return true;
   }
 
-  private workOf(batch: RecordBatch): Work<InboxRecord, Aside> {
+  private workOf(batch: RecordBatch): Work<InboxRecord, ParkedRecord> {
     const { topicIndex, partition, offset, timestamp } = batch.columns;
     const { topics } = this.member.consumer;
     const records: InboxRecord[] = [];
-    const parked: Aside[] = [];
+    const parked: ParkedRecord[] = [];
     for (let row = 0; row < batch.rowCount; row++) {
       const record = {
         topic: topics[topicIndex[row] as number] as string,
@@ -381,7 +397,7 @@ export class InboxConsumer {
     try {
       return canonicalUuid(this.messageId(record) ?? '');
     } catch {
-      // What reads the id of hostile bytes may fail at them; the record is parked.
+      // messageId() may throw on malformed bytes; then the record is parked.
       return undefined;
     }
   }

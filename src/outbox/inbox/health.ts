@@ -1,9 +1,9 @@
-/** Health: is this consumer connected, and a member of its group?
+/** Health: is this consumer connected and a member of its group?
  *
- *  Rebalances tell the state of the membership. It begins with the first assignment and ends when
- *  the session is lost; between two assignments it lasts. A health query also asks a broker. The
- *  broker's answer can wait behind a commit that waits for a rebalance, so only a longer silence
- *  counts as unhealthy.
+ *  Membership begins with the first assignment and ends when the session is lost; a rebalance in
+ *  between does not end it. A health query also sends a request to a broker. The answer can queue
+ *  behind an offset commit that waits for a rebalance, so only a silence of SILENCE_MS counts as
+ *  unhealthy.
  */
 import { afterAwake } from '../../core/awake.ts';
 import type { Timers } from '../../core/clock.ts';
@@ -18,28 +18,28 @@ const SILENCE_MS = 3000;
 
 export class MemberHealth {
   private readonly clock: Timers;
-  private isIn = false;
-  /** Reason that the group gave for refusing this member. */
+  private isMember = false;
+  /** Error with which the group refused this member. */
   private refusal: string | undefined;
   private heardMs = Number.NEGATIVE_INFINITY;
   private asking: Promise<void> | undefined;
-  private silence = 'no broker answers';
+  private silenceReason = 'no broker answers';
 
   constructor(clock: Timers) {
     this.clock = clock;
   }
 
-  /** A broker answered. */
+  /** Records that a broker answered. */
   heard(): void {
     this.heardMs = this.clock.monotonicMs();
   }
 
   moved(kind: Rebalance['kind']): void {
     if (kind === 'assigned') {
-      this.isIn = true;
+      this.isMember = true;
       this.refusal = undefined;
       this.heard();
-    } else if (kind === 'lost') this.isIn = false;
+    } else if (kind === 'lost') this.isMember = false;
   }
 
   note({ code, message, retriable, topic }: BrokerEvent): void {
@@ -48,17 +48,18 @@ export class MemberHealth {
   }
 
   async unhealthyReason(client: Pick<BatchConsumer, 'reach'>): Promise<string | undefined> {
-    let known = (): void => {};
-    const late = new Promise<void>((resolve) => {
-      known = afterAwake(this.clock, WAIT_MS, resolve);
+    let cancelTimeout = (): void => {};
+    const timeout = new Promise<void>((resolve) => {
+      cancelTimeout = afterAwake(this.clock, WAIT_MS, resolve);
     });
-    await Promise.race([this.ask(client), late]);
-    // A query in flight during a suspension times out right after it, although the broker answered.
-    if (this.isSilent()) await Promise.race([this.ask(client), late]);
-    known();
-    if (this.isSilent()) return this.silence;
-    if (this.isIn) return undefined;
-    return `not a member of the consumer group: ${this.refusal ?? 'it has not let this one in yet'}`;
+    await Promise.race([this.ask(client), timeout]);
+    // A query in flight while this process was suspended times out right after it, although the
+    // broker answered: ask again.
+    if (this.isSilent()) await Promise.race([this.ask(client), timeout]);
+    cancelTimeout();
+    if (this.isSilent()) return this.silenceReason;
+    if (this.isMember) return undefined;
+    return `not a member of the consumer group: ${this.refusal ?? 'no partitions were assigned yet'}`;
   }
 
   private isSilent(): boolean {
@@ -72,7 +73,7 @@ export class MemberHealth {
       .then(
         () => this.heard(),
         (thrown: unknown) => {
-          this.silence = thrown instanceof Error ? thrown.message : String(thrown);
+          this.silenceReason = thrown instanceof Error ? thrown.message : String(thrown);
         },
       )
       .finally(() => {

@@ -1,22 +1,21 @@
-/** An inbox: which messages had their effect, in the same transaction as the effect.
+/** Inbox: records which messages had their effect, in the same transaction as the effect.
  *
- *  Invariants: (1) an inbox row commits only with its effect; (2) an id that was expired is
- *  undecidable or seen, never unseen, if it is a UUIDv7.
+ *  Invariants: (1) an inbox row commits only with its effect; (2) an expired UUIDv7 is undecidable
+ *  or seen, never unseen.
  *
- *  Why no drop slips through (2). A drop takes ACCESS EXCLUSIVE on the table, drops partitions, and
- *  raises the floor to their upper end, in one transaction; no partition that is left begins below
- *  the floor. A claim inserts first, which takes ROW EXCLUSIVE on the table until its transaction
- *  ends. The two locks conflict, so each drop either
- *    (a) committed before the claim's INSERT had its lock: the row of a dropped id lands in a
- *    partition without a time, because
- *        that of its time is gone; the floor is then read by a later statement, which sees the
- *        drop; or
- *    (b) waits until the claim's transaction has ended: while it runs, no partition goes, and what
- *    it found stays true.
- *  A row that lands in a partition by time is therefore not below the floor, and needs no look at
- *  it. A transaction that is not READ COMMITTED reads all its statements in one snapshot, which may
- *  be older than the drop of (a): it locks the row of the floor, and PostgreSQL refuses that
- *  (40001) when the row has changed since.
+ *  Proof of (2). A drop takes ACCESS EXCLUSIVE on the table, drops partitions, and raises the floor
+ *  to their upper end, in one transaction. No remaining partition begins below the floor. A claim
+ *  inserts first, which takes ROW EXCLUSIVE on the table until its transaction ends. The two locks
+ *  conflict, so each drop either
+ *  (a) committed before the claim's INSERT had its lock. Then the row of a dropped id lands in a
+ *  partition without a time, because the partition of its time no longer exists. A later statement
+ *  reads the floor and sees the drop; or
+ *  (b) waits until the claim's transaction has ended. While it runs, no partition is dropped, and
+ *  its result stays true.
+ *  Therefore a row that lands in a partition by time is not below the floor, and needs no check. A
+ *  transaction that is not READ COMMITTED reads all its statements in one snapshot, which may be
+ *  older than the drop of (a). It locks the row of the floor, and PostgreSQL refuses that (40001)
+ *  if the row has changed since.
  */
 import { invariant } from '../../core/errors.ts';
 import { type OpenTransaction, requireOpen } from '../database/transaction.ts';
@@ -25,11 +24,14 @@ import { canonicalUuid } from '../ids.ts';
 import { type InboxNames, inboxNames, isUuidV7 } from './names.ts';
 import type { Claim, InboxPort, Once } from './port.ts';
 
-/** Ids of one claim. */
+/** Maximum number of ids in one claim. */
 export const CLAIM_IDS_MAX = 100_000;
 
 const NONE: ReadonlySet<string> = new Set();
 
+/** Inbox of one table: tells which messages had their effect, inside the caller's transaction. It
+ *  holds no connection and may be shared.
+ */
 export class Inbox implements InboxPort {
   readonly names: InboxNames;
   private readonly guarded: boolean;
@@ -44,7 +46,7 @@ export class Inbox implements InboxPort {
     const names = inboxNames(table);
     this.names = names;
     this.guarded = floor === 'guarded';
-    // Sorted, so that two transactions that share ids cannot wait for each other in a circle.
+    // Sorted, so that transactions that share ids cannot deadlock.
     this.insertSql = `
 INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
 ON CONFLICT (msg_id) DO NOTHING
@@ -54,7 +56,8 @@ RETURNING msg_id::text AS msg_id,
     this.floorSql = `SELECT floor::text AS floor, current_setting('transaction_isolation') AS isolation FROM ${names.floor}`;
   }
 
-  /** The same table, for whoever knows from elsewhere that no effect took place. */
+  /** Returns an inbox on the same table without the floor check. The caller must know from
+   *  elsewhere that the effects did not take place. */
   withoutFloor(): Inbox {
     return new Inbox(this.names.table, 'ignored');
   }
@@ -65,16 +68,20 @@ RETURNING msg_id::text AS msg_id,
     if (ids.length === 0) return { unseen: NONE, seen: NONE, undecidable: NONE };
     const { rows } = await tx.query(this.insertSql, [ids]);
     const unseen = new Set<string>();
-    const doubtful: string[] = [];
+    const unchecked: string[] = [];
     for (const row of rows) {
       const id = row['msg_id'] as string;
       unseen.add(id);
-      if (this.guarded && row['timeless'] === 'true' && isUuidV7(id)) doubtful.push(id);
+      if (this.guarded && row['timeless'] === 'true' && isUuidV7(id)) unchecked.push(id);
     }
-    const undecidable = doubtful.length === 0 ? NONE : await this.belowFloor(tx, doubtful);
+    const undecidable = unchecked.length === 0 ? NONE : await this.belowFloor(tx, unchecked);
     for (const id of undecidable) unseen.delete(id);
     const seen = new Set<string>();
     for (const id of ids) if (!unseen.has(id) && !undecidable.has(id)) seen.add(id);
+    invariant(
+      unseen.size + seen.size + undecidable.size === ids.length,
+      'each claimed id is unseen, seen or undecidable',
+    );
     return { unseen, seen, undecidable };
   }
 
@@ -84,19 +91,20 @@ RETURNING msg_id::text AS msg_id,
     try {
       return { kind: 'done', value: await effect() };
     } catch (thrown) {
-      await spoil(tx);
+      await abort(tx);
       throw thrown;
     }
   }
 
-  /** Ids below the floor, whose rows are taken out again. */
+  /** Returns the ids below the floor; their rows are deleted again.
+   *  @throws tables_missing */
   private async belowFloor(tx: OpenTransaction, ids: readonly string[]): Promise<ReadonlySet<string>> {
     const { rows } = await tx.query(this.floorSql, []);
     const [row] = rows;
     if (row === undefined) {
       throw outboxError(
         'tables_missing',
-        `${this.names.floor} has no row, so nobody knows what was dropped`,
+        `${this.names.floor} has no row, so it is unknown what was dropped`,
         {
           next: `put the row back with its last floor, or, where nothing was ever dropped: INSERT INTO ${this.names.floor} DEFAULT VALUES`,
         },
@@ -114,7 +122,15 @@ RETURNING msg_id::text AS msg_id,
 
 const INBOXES = new Map<string, Inbox>();
 
-/** `Inbox.once` of an inbox by its name. */
+/** Runs an effect unless the message had it already: `Inbox.once` of an inbox by its name. The
+ *  effect and the inbox row commit or roll back together with the caller's transaction.
+ *  @throws not_in_transaction, bad_message_id, tables_missing; errors of the effect, after which
+ *    the transaction can only be rolled back
+ *  @example
+ *  const charge = 'INSERT INTO charges (id) VALUES ($1)';
+ *  const result = await once(client, msgId, () => client.query(charge, [msgId]));
+ *  if (result.kind === 'seen') console.log('a duplicate had no effect');
+ */
 export function once<T>(
   tx: OpenTransaction,
   msgId: string,
@@ -126,8 +142,8 @@ export function once<T>(
   return inbox.once(tx, msgId, effect);
 }
 
-/** Canonical, each once, in the order of PostgreSQL's uuid, which is that of the text. @throws
- *  bad_message_id */
+/** Returns the distinct ids in the order of PostgreSQL's uuid, which is that of the text.
+ *  @throws bad_message_id */
 function sortedIds(msgIds: readonly string[]): string[] {
   if (msgIds.length > CLAIM_IDS_MAX) {
     throw outboxError('bad_message_id', `a claim takes at most ${CLAIM_IDS_MAX} ids, not ${msgIds.length}`, {
@@ -149,7 +165,7 @@ function sortedIds(msgIds: readonly string[]): string[] {
   return [...ids].sort();
 }
 
-/** Leaves the transaction in a state in which COMMIT rolls back. */
-async function spoil(tx: OpenTransaction): Promise<void> {
+/** Aborts the transaction, so that COMMIT rolls back. */
+async function abort(tx: OpenTransaction): Promise<void> {
   await tx.query(`DO $$ BEGIN RAISE EXCEPTION 'the effect of a message failed'; END $$`, []).catch(() => {});
 }

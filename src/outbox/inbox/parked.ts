@@ -1,21 +1,22 @@
-/** Records that were set aside: without an effect, and holding nothing up. One is known by its
- *  place and by what it says: a topic that was deleted and made again gives its offsets a second
- *  time. */
+/** Parked (quarantined) records: they had no effect, and their partition continues. A record is
+ *  identified by its place and its content, because a topic that was deleted and created again
+ *  reuses its offsets. */
 import { createHash } from 'node:crypto';
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import type { Parked, UnreadRecord } from './port.ts';
 
-/** Of a value or key that is larger, the table keeps the beginning, and a redrive refuses it. */
+/** Bytes that the table keeps of a key or value. A longer one is truncated, and a redrive refuses
+ *  it. */
 export const PARKED_BYTES_MAX = 1024 * 1024;
 
-/** What the table keeps of a key or value. */
-export const keptOf = (bytes: Uint8Array | null): Uint8Array | null =>
+/** Truncates a key or value to the bytes that the table keeps. */
+export const truncate = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null ? null : bytes.subarray(0, PARKED_BYTES_MAX);
 
-/** What a record says, in 32 bytes: of the whole key and value, each behind its length (-1 for
- *  null), and of the message id where it is not in one of them. parkedDigestSql and
- *  payments/sql/0003 say the same in SQL. */
+/** Digest of a record: SHA-256 of the whole key and value, each after its length (-1 for null), and
+ *  of the message id if neither contains it. parkedDigestSql and payments/sql/0003 compute the same
+ *  in SQL. */
 export function recordDigest(
   key: Uint8Array | null,
   value: Uint8Array | null,
@@ -32,7 +33,8 @@ export function recordDigest(
   return hash.digest();
 }
 
-/** @throws tables_missing for a table without what parkedDigestSql gives it */
+/** Checks that the table has the column that parkedDigestSql adds.
+ *  @throws tables_missing */
 export async function requireDigest(pool: SqlPool, table: string): Promise<void> {
   const { rows } = await pool.query(
     `SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'digest' AND NOT attisdropped`,
@@ -44,7 +46,7 @@ export async function requireDigest(pool: SqlPool, table: string): Promise<void>
   });
 }
 
-/** A record that was parked before stays as it was. */
+/** Inserts parked records; a record that is parked already stays unchanged. */
 export async function insertParked(
   session: SqlSession,
   table: string,
@@ -65,15 +67,16 @@ export async function insertParked(
       parked.map((one) => one.reason),
       parked.map((one) => one.detail),
       records.map((record) => record.msgId),
-      records.map((record) => keptOf(record.key)),
-      records.map((record) => keptOf(record.value)),
+      records.map((record) => truncate(record.key)),
+      records.map((record) => truncate(record.value)),
       records.map((record) => headersText(record)),
       records.map((record) => recordDigest(record.key, record.value, record.msgId)),
     ],
   );
 }
 
-/** [[name, base64 or null], …]; jsonb holds no NUL, which becomes a blank in a name. */
+/** Returns the headers as JSON: [[name, base64 or null], …]. A NUL in a name becomes a space,
+ *  because jsonb cannot hold it. */
 function headersText(record: UnreadRecord): string {
   return JSON.stringify(
     record.headers.map(([name, value]) => [

@@ -1,5 +1,6 @@
-/** Takes parked records again after whatever was wrong was put right: each in a transaction of its
- *  own, in the order of its partition, out of the table with its effect. */
+/** Redrives parked records after the cause was fixed. Each record has its own transaction, which
+ *  applies its effect and deletes it from the table. Records come in the order of their partition.
+ */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { SqlPool, SqlRow, SqlSession } from '../../io/postgres/sql/port.ts';
@@ -15,20 +16,20 @@ export interface RedriveOptions {
   readonly inbox: Inbox;
   readonly parkedTable: string;
   readonly reasons: readonly ParkReason[];
-  /** The consumer's own. A record that fails again stays parked, with what it failed with. */
+  /** The consumer's own handler. A record that fails again stays parked, with the new error. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
-  /** Undecidable records only: that their effects are missing was found out elsewhere. Needed to
-   *  redrive them. */
+  /** Required to redrive undecidable records: confirms that their effects are known to be missing.
+   */
   readonly undecidableAreMissing?: boolean;
   readonly log: Logger;
 }
 
 export interface Redriven {
-  /** Had their effect here. */
+  /** Records whose effect was applied now. */
   readonly done: number;
-  /** Had it before; taken out. */
+  /** Records whose effect took place before; deleted from the table. */
   readonly seen: number;
-  /** Failed again, or were cut when they were parked. */
+  /** Records that failed again or were truncated when they were parked; they stay in the table. */
   readonly left: number;
 }
 
@@ -45,18 +46,31 @@ interface ParkedRow extends SqlRow {
 }
 
 const COLUMNS = 'topic, partition, "offset", digest, msg_id, key, value, headers::text AS headers, parked_at';
-/** A row by its key, which are the parameters from the first on. */
+/** Condition on the key of a row, which is in the first parameters. */
 const THIS_ROW = 'topic = $1 AND partition = $2 AND "offset" = $3 AND digest = $4';
 const DETAIL_CHARS_MAX = 1000;
 
-/** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable,
- *  sql_failed */
+/** Processes parked records of the given reasons again, one transaction each, and deletes those
+ *  that succeed. A run that ends early can be repeated.
+ *  @returns how many had their effect now, had it before, and are still parked
+ *  @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable,
+ *    sql_failed
+ *  @example
+ *  const { done, seen, left } = await redriveParked({
+ *    pool,
+ *    inbox: new Inbox('inbox'),
+ *    parkedTable: 'parked',
+ *    reasons: ['refused'],
+ *    handle: applyParcel,
+ *    log,
+ *  });
+ */
 export async function redriveParked(options: RedriveOptions): Promise<Redriven> {
   const { pool, reasons, log } = options;
   const table = plainTableName(options.parkedTable, 'a plain name of a table of parked records');
   if (reasons.includes('undecidable') && options.undecidableAreMissing !== true) {
     throw outboxError('bad_event', 'undecidable records may have had their effects', {
-      next: 'find out which are missing, take the others out of the table, and say undecidableAreMissing',
+      next: 'find out which are missing, delete the others from the table, and set undecidableAreMissing',
     });
   }
   const sums = { done: 0, seen: 0, left: 0 };
@@ -71,13 +85,13 @@ export async function redriveParked(options: RedriveOptions): Promise<Redriven> 
     if (row === undefined) return sums;
     after = keyOf(row);
     try {
-      const kind = await pool.transaction((session) => take(session, table, row, options));
+      const kind = await pool.transaction((session) => redriveOne(session, table, row, options));
       if (kind !== undefined) sums[kind]++;
     } catch (thrown) {
       if (findMillraceError(thrown)?.kind === 'unavailable') throw thrown;
       sums.left++;
       const detail = (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, DETAIL_CHARS_MAX);
-      log.warn({ ...place(row), error: detail }, 'a parked record failed again');
+      log.warn({ ...place(row), error: detail }, 'parked record failed again');
       await pool.query(`UPDATE ${table} SET detail = $5 WHERE ${THIS_ROW}`, [
         ...after,
         detail.replaceAll('\u0000', ' '),
@@ -96,8 +110,8 @@ const place = (row: ParkedRow) => ({
   offset: row.offset.toString(),
 });
 
-/** undefined: another redrive had it. */
-async function take(
+/** Redrives one record. Undefined: another redrive already deleted it. */
+async function redriveOne(
   session: SqlSession,
   table: string,
   row: ParkedRow,
@@ -106,10 +120,10 @@ async function take(
   const { rowCount } = await session.query(`DELETE FROM ${table} WHERE ${THIS_ROW}`, [...keyOf(row)]);
   if (rowCount === 0) return undefined;
   const record = recordOf(row);
-  const trusting = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;
-  const once = await trusting.once(session, record.msgId, () => handle(session, record));
+  const effective = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;
+  const once = await effective.once(session, record.msgId, () => handle(session, record));
   if (once.kind === 'undecidable')
-    throw outboxError('poison_record', 'the id is older than what the inbox remembers');
+    throw outboxError('poison_record', 'the id is older than the floor of the inbox');
   return once.kind;
 }
 

@@ -1,48 +1,47 @@
-/** Records whose effect failed and is tried again: exponential backoff with full jitter, within a
- *  time budget a record.
+/** Retry queues: exponential backoff with full jitter, within a time budget for each record.
  *
- *  A record that waits blocks its key: later records of the key queue up behind it, so that the
- *  order of a key is kept. Records of other keys pass. The queues live in memory only. The consumer
- *  commits no offset at or behind the lowest one in here, so a crash or a rebalance delivers what
- *  waited again, and the inbox recognises what passed it.
+ *  A failed record blocks its key: later records of the key queue behind it, so that the order of a
+ *  key is kept. Records of other keys pass. The queues are only in memory. The consumer commits no
+ *  offset at or after the lowest queued one. After a crash or a rebalance, queued records are
+ *  therefore redelivered, and the inbox skips the records that had passed them.
  *
- *  Invariants: (1) the records of a queue are in the order of their offsets, and only the first is
- *  tried; (2) a record without a key blocks nothing; (3) bytes in here are copies, never a part of
- *  the batch that they were read into. Source of full jitter: M. Brooker, "Exponential Backoff and
- *  Jitter", AWS Architecture Blog, 2015.
+ *  Invariants: (1) the records of a queue are in offset order, and only the first is tried; (2) a
+ *  record without a key blocks no other; (3) queued records are copies and share no bytes with the
+ *  batch that they came from. Source of full jitter: M. Brooker, "Exponential Backoff and Jitter",
+ *  AWS Architecture Blog, 2015.
  */
 import type { Random } from '../../core/clock.ts';
 import { placeKey } from './member.ts';
 import type { InboxRecord, RecordPlace } from './port.ts';
 
 export interface RetrySettings {
-  /** Upper end of the first delay, ms; each further one has twice as much. A delay is drawn between
-   *  0 and its upper end. */
+  /** Upper bound of the first delay, ms; it doubles with each failure. A delay is random between 0
+   *  and its upper bound. */
   readonly firstDelayMs: number;
-  /** Largest upper end of the delay, ms. */
+  /** Maximum of the upper bound, ms. */
   readonly maxDelayMs: number;
-  /** Time from the first failure of a record to its last attempt, ms; then it is parked. 0: it is
-   *  parked without a retry. */
+  /** Time from the first failure of a record to its last attempt, ms; then it is parked. 0: no
+   *  retry. */
   readonly budgetMs: number;
-  /** Records and bytes that wait. At either limit the consumer reads nothing more until one of them
-   *  is settled. */
+  /** Maximum of queued records and bytes. At either limit, the consumer reads nothing until a
+   *  queued record is settled. */
   readonly waitingRowsMax: number;
   readonly waitingBytesMax: number;
 }
 
-/** One key of one partition. */
+/** Queue of one key of one partition. */
 export interface RetryQueue {
   readonly place: string;
   readonly records: InboxRecord[];
-  /** Position of the first record. */
+  /** Number of failures of the first record. */
   failures: number;
   firstFailedMs: number;
   dueMs: number;
 }
 
-/** Memory of a waiting record beside its bytes. */
+/** Estimated memory of a queued record beside its bytes. */
 const RECORD_OVERHEAD_BYTES = 512;
-/** Beyond it the delay has reached any maximum. */
+/** Number of doublings after which the delay has reached any maximum. */
 const DOUBLINGS_MAX = 40;
 
 const copyOf = (bytes: Uint8Array | null): Uint8Array | null => (bytes === null ? null : bytes.slice());
@@ -90,8 +89,8 @@ export class Retries {
     return this.rows >= this.settings.waitingRowsMax || this.bytes >= this.settings.waitingBytesMax;
   }
 
-  /** Queues the record where an earlier one of its key waits. False: none does, or the record is
-   *  itself being tried. */
+  /** Queues the record behind an earlier one of its key. False: none is queued, or the record
+   *  itself is being retried. */
   follow(record: InboxRecord): boolean {
     const queue = this.queues.get(queueName(record));
     if (queue === undefined || queue.records[0] === record) return false;
@@ -99,12 +98,12 @@ export class Retries {
     return true;
   }
 
-  /** Queues a record that was not tried, to be tried as soon as possible. */
+  /** Queues a record that was not tried yet; it is due immediately. */
   postpone(record: InboxRecord, nowMs: number): void {
     this.begin(record, nowMs);
   }
 
-  /** The effect of the record failed. False: its budget is used up. */
+  /** Queues the record after a failure of its effect. False: its time budget is used up. */
   failed(record: InboxRecord, nowMs: number): boolean {
     const { budgetMs } = this.settings;
     const known = this.queues.get(queueName(record));
@@ -117,22 +116,23 @@ export class Retries {
     return true;
   }
 
-  /** Queues whose first record is due, the longest overdue first. */
+  /** Returns the queues whose first record is due, the longest overdue first. */
   due(nowMs: number): readonly RetryQueue[] {
     return [...this.queues.values()].filter(({ dueMs }) => dueMs <= nowMs).sort((a, b) => a.dueMs - b.dueMs);
   }
 
-  /** Time until a record is due; Infinity where none waits. */
+  /** Returns the time until a record is due, ms; Infinity if none is queued. */
   dueInMs(nowMs: number): number {
     let dueMs = Number.POSITIVE_INFINITY;
     for (const queue of this.queues.values()) dueMs = Math.min(dueMs, queue.dueMs);
     return Math.max(0, dueMs - nowMs);
   }
 
-  /** The first record of the queue had its effect or was parked; the next one is due. */
+  /** Removes the first record of the queue, which had its effect or was parked; the next one is
+   *  due. */
   settled(queue: RetryQueue, nowMs: number): void {
     const [first] = queue.records;
-    // Its partition may have left meanwhile.
+    // The partition may have been revoked meanwhile.
     if (first === undefined || this.queues.get(queueName(first)) !== queue) return;
     queue.records.shift();
     this.rows--;
@@ -142,7 +142,7 @@ export class Retries {
     if (queue.records.length === 0) this.queues.delete(queueName(first));
   }
 
-  /** The lowest offset that waits in this partition. */
+  /** Returns the lowest queued offset of this partition. */
   lowest(place: string): bigint | undefined {
     let lowest: bigint | undefined;
     for (const queue of this.queues.values()) {
@@ -153,7 +153,8 @@ export class Retries {
     return lowest;
   }
 
-  /** The partition is another member's, or is read again from its committed offset. */
+  /** Drops the queues of a partition that was revoked or is read again from its committed offset.
+   */
   forget(at: Pick<RecordPlace, 'topic' | 'partition'>): void {
     const place = placeKey(at);
     for (const [name, queue] of this.queues) {

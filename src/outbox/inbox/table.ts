@@ -1,10 +1,12 @@
-/** DDL of an inbox by its name; payments/sql/0002 holds the same text for `inbox`. */
+/** DDL of an inbox by its name; payments/sql/0002 has the same text for `inbox`. */
 import { type InboxNames, inboxNames, plainTableName, TIME_FROM_MS, TIME_TO_MS, uuidAt } from './names.ts';
 
-/** Rows come and go in chunks, so vacuum follows by count; no pause, because what waits is dead. */
+/** Rows are inserted and deleted in chunks: vacuum after a fixed number of dead rows, without
+ *  pauses. */
 const CHURNING =
   'autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0';
-/** Rows only come, and leave with their table: a vacuum of inserts would read them for nothing. */
+/** Rows are only inserted, and dropped with their table: an insert-triggered vacuum would read them
+ *  for nothing. */
 export const APPEND_ONLY = 'autovacuum_vacuum_insert_threshold = -1';
 
 function partitionsSql(names: InboxNames): string {
@@ -18,9 +20,12 @@ CREATE INDEX ${names.local}_high_processed_at ON ${names.high} (processed_at);
 CREATE INDEX ${names.local}_default_processed_at ON ${names.rest} (processed_at);`;
 }
 
-/** What a service's migration runs for an inbox of its own: the table, its partitions for ids
- *  without a usable time, and the floor. Partitions by time are made by InboxKeeper. @throws
- *  bad_table_name */
+/** Returns the DDL that a service's migration runs for its own inbox: the table, its partitions
+ *  for ids without a usable time, and the floor. InboxKeeper creates the partitions by time.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(inboxTableSql('inbox'));
+ */
 export function inboxTableSql(table: string): string {
   const names = inboxNames(table);
   return `CREATE TABLE ${names.table} (
@@ -40,9 +45,12 @@ INSERT INTO ${names.floor} DEFAULT VALUES;
 const parkedName = (table: string): string =>
   plainTableName(table, 'a plain name of a table of parked records');
 
-/** Records that have no effect and hold nothing up, for InboxConsumer: together with
- *  parkedDigestSql, which is a script of its own where this one was applied before. @throws
- *  bad_table_name */
+/** Returns the DDL of a table of parked records: records without effect that hold up no partition.
+ *  Run parkedDigestSql after it; that is a separate script because this one was released before.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(parkedTableSql('parked') + parkedDigestSql('parked'));
+ */
 export function parkedTableSql(table: string): string {
   return `CREATE TABLE ${parkedName(table)} (
   topic text NOT NULL,
@@ -60,8 +68,12 @@ export function parkedTableSql(table: string): string {
 `;
 }
 
-/** Gives a table of parkedTableSql the digest of what a record says (recordDigest) and makes it a
- *  part of its key; changes nothing where it has one. @throws bad_table_name */
+/** Returns the script that adds the digest of a record's content (recordDigest) to a table of
+ *  parkedTableSql and to its primary key; it changes nothing where the digest exists.
+ *  @throws bad_table_name
+ *  @example
+ *  await pool.query(parkedDigestSql('parked'));
+ */
 export function parkedDigestSql(table: string): string {
   const name = parkedName(table);
   return `DO $$

@@ -1,4 +1,4 @@
-/** Rights that the access rules give over the service: `read` and `write` of the one resource
+/** Rights on the orders service for access rules: `read` and `write` of the single resource
  *  `orders`. */
 import type { Need } from '../../access/request.ts';
 

@@ -1,5 +1,5 @@
-/** The event an order leaves behind. 64-bit numbers are decimal strings, as in proto3's JSON form,
- *  so that no reader rounds them. */
+/** Event of a created order. 64-bit numbers are decimal strings, as in proto3 JSON, so that no
+ *  consumer rounds them. */
 import type { CreateRequest } from './request.ts';
 
 export const ORDER_CREATED = 'order.created.v1';

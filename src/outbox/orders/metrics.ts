@@ -1,4 +1,4 @@
-/** What the orders service counts of its write path. */
+/** Metrics of the write path of orders. */
 import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
 import { LATENCY_BUCKETS_S } from '../../core/metrics.ts';
 
@@ -10,7 +10,7 @@ export interface OrdersMetrics {
   readonly queued: Gauge;
   readonly inFlight: Gauge;
   readonly readsInFlight: Gauge;
-  /** By where the answer came from. */
+  /** By source of the answer. */
   readonly replays: Counter;
   readonly shed: Counter;
   readonly splits: Counter;
@@ -35,34 +35,31 @@ export function ordersMetrics(metrics: Metrics): OrdersMetrics {
       [],
       LATENCY_BUCKETS_S,
     ),
-    batchRowsMax: metrics.gauge('orders_batch_rows_max', 'Orders the next transaction takes at most.'),
+    batchRowsMax: metrics.gauge('orders_batch_rows_max', 'Maximum number of orders in the next transaction.'),
     gatherSeconds: metrics.gauge(
       'orders_gather_seconds',
-      'How long an order may wait for others while a transaction is under way.',
+      'Longest time that an order waits for its batch to fill.',
     ),
     queued: metrics.gauge('orders_queued', 'Orders that wait for a transaction.'),
-    inFlight: metrics.gauge('orders_in_flight', 'Requests to create an order under way.'),
-    readsInFlight: metrics.gauge('orders_reads_in_flight', 'Reads of orders under way.'),
+    inFlight: metrics.gauge('orders_in_flight', 'Create requests in flight.'),
+    readsInFlight: metrics.gauge('orders_reads_in_flight', 'Reads of orders in flight.'),
     replays: metrics.counter(
       'orders_replays_total',
-      'Repeats answered: from memory, with the first request that was under way, from the database.',
+      'Repeats answered from memory, together with the first request in flight, or from the database.',
       ['source'],
     ),
     shed: metrics.counter('orders_shed_total', 'Requests refused before any work.', ['reason']),
     splits: metrics.counter('orders_batch_splits_total', 'Batches split because one of their orders failed.'),
-    retries: metrics.counter('orders_retries_total', 'Transactions tried again.', ['reason']),
+    retries: metrics.counter('orders_retries_total', 'Transactions retried.', ['reason']),
     unknown: metrics.counter(
       'orders_unknown_commits_total',
-      'Transactions whose outcome was lost and had to be read back.',
+      'Transactions with an unknown outcome, which was read back.',
     ),
     held: metrics.counter(
       'orders_held_keys_total',
       'Orders that had to wait because another transaction was writing their key.',
     ),
     deadlines: metrics.counter('orders_deadline_passed_total', 'Requests without an outcome in time.'),
-    cacheBytes: metrics.gauge(
-      'orders_replay_cache_bytes',
-      'Memory held for answers that may be asked again.',
-    ),
+    cacheBytes: metrics.gauge('orders_replay_cache_bytes', 'Memory of the replay cache.'),
   };
 }

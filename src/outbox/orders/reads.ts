@@ -1,6 +1,5 @@
-/** Reads of orders beside the hot path: no more than `readsMax` have the database at once or wait
- *  for it, so that those who ask for orders cannot keep readiness and maintenance from its few
- *  connections; and none is waited for past its deadline. */
+/** Reads of orders, with a limit and a deadline. At most `readsMax` reads use or wait for a
+ *  database connection, so that readiness checks and maintenance still get one. */
 import type { Clock } from '../../core/clock.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
 import { outboxError } from '../errors.ts';
@@ -17,14 +16,14 @@ export interface OrderReadsOptions {
 
 interface Read {
   readonly dueMs: number;
-  readonly giveUp: () => void;
+  readonly expire: () => void;
 }
 
 export class OrderReads {
   private readonly options: OrderReadsOptions;
-  /** At the database, whether somebody still waits or not. */
-  private underWay = 0;
-  /** In the order of their deadlines. */
+  /** Number of queries in flight, including those whose deadline has passed. */
+  private queries = 0;
+  /** Reads in the order of their deadlines. */
   private readonly waiting = new Set<Read>();
   private readonly shedSeries: number;
 
@@ -34,51 +33,53 @@ export class OrderReads {
   }
 
   inFlight(): number {
-    return this.underWay;
+    return this.queries;
   }
 
-  /** Rejects with overloaded, deadline_passed, unreachable. */
+  /** Reads one order; undefined: it does not exist. Rejects with overloaded, deadline_passed,
+   *  unreachable. */
   find(orderId: string): Promise<OrderView | undefined> {
     const { readsMax, metrics } = this.options;
-    if (this.underWay < readsMax) return this.read(orderId);
+    if (this.queries < readsMax) return this.read(orderId);
     metrics.shed.add(1, this.shedSeries);
     return Promise.reject(
-      outboxError('overloaded', `${readsMax} reads are under way`, {
+      outboxError('overloaded', `${readsMax} reads are in flight`, {
         next: 'send the same request again in a second',
       }),
     );
   }
 
-  /** Undefined also where it cannot be known now. */
+  /** Reads one order without load shedding. Undefined also if the limit is reached or the read
+   *  fails. */
   async findIfFree(orderId: string): Promise<OrderView | undefined> {
-    if (this.underWay >= this.options.readsMax) return undefined;
+    if (this.queries >= this.options.readsMax) return undefined;
     return this.read(orderId).catch(() => undefined);
   }
 
-  /** Ends the wait of those whose deadline has passed; to be called several times a second. */
+  /** Rejects the reads whose deadline has passed; must be called several times a second. */
   tick(): void {
     const nowMs = this.options.clock.monotonicMs();
     for (const read of this.waiting) {
       if (read.dueMs > nowMs) return;
       this.waiting.delete(read);
       this.options.metrics.deadlines.add();
-      read.giveUp();
+      read.expire();
     }
   }
 
   private read(orderId: string): Promise<OrderView | undefined> {
     const { pool, clock, deadlineMs } = this.options;
-    this.underWay++;
+    this.queries++;
     return new Promise((resolve, reject) => {
       const read: Read = {
         dueMs: clock.monotonicMs() + deadlineMs,
-        giveUp: () =>
+        expire: () =>
           reject(outboxError('deadline_passed', `the database did not answer within ${deadlineMs} ms`)),
       };
       this.waiting.add(read);
       readOrder(pool, orderId)
         .finally(() => {
-          this.underWay--;
+          this.queries--;
           this.waiting.delete(read);
         })
         .then(resolve, reject);

@@ -1,8 +1,8 @@
-/** The hash that guards a key, as the write path carries it. */
+/** Request hash that guards a key, in the form of the write path. */
 import { hash } from 'node:crypto';
 import type { CreateRequest } from './request.ts';
 
-/** As requestHash, in hex: one call without an object of its own. Budget: 0.5 us. */
+/** Same hash as requestHash, in hex, in one call without an object. Budget: 0.5 us. */
 export const requestHashHex = (request: CreateRequest): string =>
   hash(
     'sha256',

@@ -1,12 +1,12 @@
-/** What a client sends to create an order: the body, and the hash that guards the key.
+/** Request to create an order: parses the body and computes the hash that guards the key.
  *
- *  Pure. Bytes are bounded before they are read; the body is one flat JSON object whose integers
- *  keep all 64 bits.
+ *  Pure. The size of the body is checked first. The body is a flat JSON object whose integers keep
+ *  all 64 bits.
  */
 import { createHash } from 'node:crypto';
 import { outboxError } from '../errors.ts';
-import { type JsonMember, readFlatObject } from './http/flat-json.ts';
-import { readUsualBody } from './http/usual-body.ts';
+import { readBodyFast } from './http/fast-body.ts';
+import { type FlatMember, readFlatObject } from './http/flat-json.ts';
 
 export const BODY_BYTES_MAX = 64 * 1024;
 const INT64_MIN = -(2n ** 63n);
@@ -17,19 +17,18 @@ export interface CreateRequest {
   readonly amountCents: bigint;
 }
 
-/** What of the call around a request matters to the order. */
+/** Properties of the call that matter to the order. */
 export interface CallFacts {
-  /** Guards the key instead of the hash of the canonical fields (`-hash=raw`). */
+  /** Hash that guards the key instead of that of the canonical fields (`-hash=raw`). */
   readonly hash?: Uint8Array;
-  /** The trace that the order belongs to, in the form of W3C Trace Context; kept with its outbox
-   *  row. */
+  /** W3C Trace Context of the call; stored with the outbox row. */
   readonly traceparent?: string;
 }
 
 const FIELDS = ['account_id', 'amount_cents'] as const;
 type FieldName = (typeof FIELDS)[number];
 
-/** Decimal digits without a needless zero, with or without a minus. */
+/** True for decimal digits without leading zeros, with an optional minus. */
 function isInteger(text: string): boolean {
   const from = text.startsWith('-') ? 1 : 0;
   if (text.length === from || (text[from] === '0' && text.length > from + 1)) return false;
@@ -40,7 +39,7 @@ function isInteger(text: string): boolean {
   return true;
 }
 
-function int64(name: FieldName, member: JsonMember): bigint {
+function int64(name: FieldName, member: FlatMember): bigint {
   const integer = (member.kind === 'number' || member.kind === 'string') && isInteger(member.text);
   if (!integer) {
     throw outboxError('bad_body', `${name} is not an integer`, {
@@ -48,7 +47,7 @@ function int64(name: FieldName, member: JsonMember): bigint {
       details: { field: name },
     });
   }
-  // 20 characters hold every int64; more are out of range before BigInt reads them.
+  // Every int64 has at most 20 characters; longer text is out of range and never reaches BigInt.
   const value = member.text.length <= 20 ? BigInt(member.text) : INT64_MAX + 1n;
   if (value < INT64_MIN || value > INT64_MAX) {
     throw outboxError('value_out_of_range', `${name} does not fit 64 bits`, { details: { field: name } });
@@ -58,12 +57,13 @@ function int64(name: FieldName, member: JsonMember): bigint {
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** @throws bad_body, body_too_large, value_out_of_range */
+/** Parses the body of a create request.
+ *  @throws bad_body, body_too_large, value_out_of_range */
 export function readCreateBody(body: Uint8Array): CreateRequest {
   if (body.length > BODY_BYTES_MAX)
     throw outboxError('body_too_large', `the body is over ${BODY_BYTES_MAX} bytes`);
-  const usual = readUsualBody(body);
-  if (usual !== undefined) return withPositive(BigInt(usual.accountId), BigInt(usual.amountCents));
+  const fast = readBodyFast(body);
+  if (fast !== undefined) return withPositive(BigInt(fast.accountId), BigInt(fast.amountCents));
   let text: string;
   try {
     text = UTF8.decode(body);
@@ -89,15 +89,15 @@ function withPositive(accountId: bigint, amountCents: bigint): CreateRequest {
   });
 }
 
-/** SHA-256 over the operation and its canonical fields, so blanks, member order and transport do
- *  not matter. */
+/** SHA-256 of the operation and its canonical fields: independent of whitespace, member order and
+ *  transport. */
 export function requestHash(request: CreateRequest): Uint8Array {
   const text = `orders.create.v1\naccount_id=${request.accountId}\namount_cents=${request.amountCents}\n`;
   return createHash('sha256').update(text, 'utf8').digest();
 }
 
-/** SHA-256 over the operation and the body as it was sent, for those who want a retry to be the
- *  same bytes. */
+/** SHA-256 of the operation and the bytes of the body, for `-hash=raw`: only identical bytes count
+ *  as a retry. */
 export function rawRequestHash(body: Uint8Array): Uint8Array {
   return createHash('sha256').update('orders.create.raw.v1\n', 'utf8').update(body).digest();
 }

@@ -1,9 +1,10 @@
-/** Creating an order once per idempotency key, whatever arrives how often and on whichever process.
+/** Creates an order once for each idempotency key, across repeats and processes.
  *
- *  In one process, requests of one key follow the first (single flight), and repeats of a finished
- *  one are answered from memory; across processes the unique index makes the second wait for the
- *  first transaction. All serve the stored text, byte for byte. Every request is settled within the
- *  deadline; what it asked for may still come to be, and its key finds out.
+ *  In one process, requests with one key join the first (single flight), and repeats of a finished
+ *  one are answered from memory. Across processes, the unique index makes the second request wait
+ *  for the first transaction. All get the stored text, byte for byte. Every request is settled
+ *  within the deadline. After a timeout the order may still be created; a retry with the same key
+ *  gets its answer.
  */
 import type { Clock } from '../../core/clock.ts';
 import { outboxError } from '../errors.ts';
@@ -15,10 +16,10 @@ import { requestHashHex } from './request-hash.ts';
 import type { BatchControl } from './write/batch-control.ts';
 import type { ReplayCache, StoredAnswer } from './write/replay-cache.ts';
 import type { OrderView } from './write/store.ts';
-import type { Job, OrderWriter } from './write/writer.ts';
+import type { OrderWriter, QueuedOrder } from './write/writer.ts';
 
 export interface OrdersOptions {
-  /** Beside the hot path. */
+  /** Reads, with a limit separate from that of writes. */
   readonly reads: OrderReads;
   readonly writer: OrderWriter;
   readonly control: BatchControl;
@@ -26,29 +27,29 @@ export interface OrdersOptions {
   readonly ids: UuidV7;
   readonly clock: Clock;
   readonly metrics: OrdersMetrics;
-  /** Requests under way above which another one is shed. */
+  /** Maximum number of requests in flight; above it, requests are shed. */
   readonly inFlightMax: number;
-  /** Expected wait for a transaction above which a request is shed. */
+  /** Maximum expected wait for a transaction, ms; above it, new orders are shed. */
   readonly queueWaitMaxMs: number;
   readonly deadlineMs: number;
 }
 
 export interface CreateContext {
-  /** W3C trace context, already judged to be well-formed. */
+  /** W3C trace context, validated. */
   readonly traceparent?: string | undefined;
-  /** SHA-256 that guards the key in place of that of the fields. */
+  /** SHA-256 that guards the key instead of the hash of the fields. */
   readonly hash?: Uint8Array | undefined;
 }
 
 export interface CreateAnswer {
   readonly orderId: string;
   readonly code: number;
-  /** The stored text. */
+  /** Stored text. */
   readonly body: string;
   readonly replayed: boolean;
 }
 
-/** One request that waits for its answer. */
+/** Request that waits for its answer. */
 class Waiter {
   readonly hash: string;
   readonly request: CreateRequest;
@@ -71,8 +72,8 @@ class Waiter {
   }
 }
 
-/** The order of a key on its way, and everyone who asked for it. */
-class Flight implements Job {
+/** Order of a key in flight, with all requests that wait for it. */
+class PendingOrder implements QueuedOrder {
   readonly key: string;
   readonly requestHash: string;
   readonly orderId: string;
@@ -107,19 +108,19 @@ class Flight implements Job {
   }
 
   settle(answer: StoredAnswer, first: boolean): void {
-    this.orders.landed(this, answer, first);
+    this.orders.onStored(this, answer, first);
   }
 
   fail(error: unknown): void {
-    this.orders.failed(this, error);
+    this.orders.onFailed(this, error);
   }
 }
 
 export class Orders {
   private readonly options: OrdersOptions;
-  private readonly flying = new Map<string, Flight>();
-  /** In the order of their arrival, which is that of their deadlines. */
-  private readonly waiting = new Map<Waiter, Flight>();
+  private readonly pending = new Map<string, PendingOrder>();
+  /** Waiting requests in the order of their arrival, which is that of their deadlines. */
+  private readonly waiting = new Map<Waiter, PendingOrder>();
   private readonly replayedFrom;
   private readonly shedFor;
 
@@ -138,8 +139,8 @@ export class Orders {
     return this.waiting.size;
   }
 
-  /** Rejects with idempotency_key_reused, overloaded, in_flight, database_unavailable,
-   *  deadline_passed, unreachable. */
+  /** Creates an order or returns the stored answer of its key. Rejects with idempotency_key_reused,
+   *  overloaded, in_flight, database_unavailable, deadline_passed, unreachable. */
   create(key: string, request: CreateRequest, context: CreateContext = {}): Promise<CreateAnswer> {
     const { clock, replays, writer, ids, deadlineMs, metrics } = this.options;
     const hash = context.hash === undefined ? requestHashHex(request) : hexOf(context.hash);
@@ -149,7 +150,7 @@ export class Orders {
       metrics.replays.add(1, this.replayedFrom.memory);
       return Promise.resolve(answerOf(known, true));
     }
-    const ahead = this.flying.get(key);
+    const ahead = this.pending.get(key);
     const why = this.shedReason(ahead === undefined);
     if (why !== undefined) return Promise.reject(why);
     const nowMs = clock.monotonicMs();
@@ -162,23 +163,23 @@ export class Orders {
         this.waiting.set(waiter, ahead);
         return;
       }
-      const flight = new Flight(this, key, waiter, ids, nowMs, context);
-      this.flying.set(key, flight);
-      this.waiting.set(waiter, flight);
-      writer.write(flight);
+      const order = new PendingOrder(this, key, waiter, ids, nowMs, context);
+      this.pending.set(key, order);
+      this.waiting.set(waiter, order);
+      writer.write(order);
     });
   }
 
-  /** Rejects with overloaded, deadline_passed, unreachable. */
+  /** Reads one order. Rejects with overloaded, deadline_passed, unreachable. */
   find(orderId: string): Promise<OrderView | undefined> {
     return this.options.reads.find(orderId);
   }
 
-  /** Answers those whose deadline has passed; to be called several times a second. */
+  /** Rejects the requests whose deadline has passed; must be called several times a second. */
   tick(): void {
     this.options.reads.tick();
     const nowMs = this.options.clock.monotonicMs();
-    for (const [waiter, flight] of this.waiting) {
+    for (const [waiter, order] of this.waiting) {
       if (waiter.dueMs > nowMs) return;
       this.waiting.delete(waiter);
       this.options.metrics.deadlines.add();
@@ -187,53 +188,53 @@ export class Orders {
           next: 'send the same request with the same key again',
         }),
       );
-      flight.abandoned =
-        !this.waiting.has(flight.lead) && !flight.followers?.some((one) => this.waiting.has(one));
+      order.abandoned =
+        !this.waiting.has(order.lead) && !order.followers?.some((one) => this.waiting.has(one));
     }
   }
 
-  /** Of a flight: the answer that is stored under its key. */
-  landed(flight: Flight, answer: StoredAnswer, first: boolean): void {
+  /** Answers all requests of an order with what is stored under its key. */
+  onStored(order: PendingOrder, answer: StoredAnswer, first: boolean): void {
     const { replays, metrics } = this.options;
-    this.land(flight);
-    replays.put(flight.key, answer);
+    this.removePending(order);
+    replays.put(order.key, answer);
     if (!first) metrics.replays.add(1, this.replayedFrom.database);
-    this.answer(flight, flight.lead, answer, !first);
-    if (flight.followers === undefined) return;
-    metrics.replays.add(flight.followers.length, this.replayedFrom.flight);
-    for (const follower of flight.followers) this.answer(flight, follower, answer, true);
+    this.answer(order, order.lead, answer, !first);
+    if (order.followers === undefined) return;
+    metrics.replays.add(order.followers.length, this.replayedFrom.flight);
+    for (const follower of order.followers) this.answer(order, follower, answer, true);
   }
 
-  failed(flight: Flight, error: unknown): void {
-    this.land(flight);
-    for (const waiter of [flight.lead, ...(flight.followers ?? [])]) {
+  onFailed(order: PendingOrder, error: unknown): void {
+    this.removePending(order);
+    for (const waiter of [order.lead, ...(order.followers ?? [])]) {
       if (this.waiting.delete(waiter)) waiter.reject(error);
     }
   }
 
-  private land(flight: Flight): void {
-    if (this.flying.get(flight.key) === flight) this.flying.delete(flight.key);
+  private removePending(order: PendingOrder): void {
+    if (this.pending.get(order.key) === order) this.pending.delete(order.key);
   }
 
-  private answer(flight: Flight, waiter: Waiter, answer: StoredAnswer, replayed: boolean): void {
+  private answer(order: PendingOrder, waiter: Waiter, answer: StoredAnswer, replayed: boolean): void {
     if (!this.waiting.delete(waiter)) return;
     if (waiter.hash === answer.requestHash) waiter.resolve(answerOf(answer, replayed));
-    else waiter.resolve(this.refuse(flight.key, answer, waiter.request));
+    else waiter.resolve(this.refuse(order.key, answer, waiter.request));
   }
 
   private shedReason(isNew: boolean): Error | undefined {
     const { inFlightMax, queueWaitMaxMs, control, writer, metrics } = this.options;
     if (this.waiting.size >= inFlightMax) {
       metrics.shed.add(1, this.shedFor.inFlight);
-      return shed(`${inFlightMax} requests are under way`);
+      return shed(`${inFlightMax} requests are in flight`);
     }
     if (!isNew || control.expectedWaitMs(writer.queued()) <= queueWaitMaxMs) return undefined;
     metrics.shed.add(1, this.shedFor.queue);
     return shed(`a request would wait for more than ${queueWaitMaxMs} ms`);
   }
 
-  /** Names the fields that differ, where the database has time to tell; never their values: the key
-   *  may have leaked to somebody else. */
+  /** Rejects a reused key. Names the differing fields if the database is free to read them, but
+   *  never their values: the key may have leaked to another client. */
   private async refuse(key: string, answer: StoredAnswer, request: CreateRequest): Promise<never> {
     const order = await this.options.reads.findIfFree(answer.orderId);
     const differs = [

@@ -1,9 +1,9 @@
-/** A member of the payments group: reads batches, has them written, then commits their offsets.
- *  While one batch is written the next is read and parsed; batches are written one after the other,
- *  so the order of a partition is kept.
+/** Consumer of the payments group: reads batches, writes them, then commits their offsets. While
+ *  one batch is written, the next is read and parsed. Batches are written one after the other, so
+ *  the order of a partition is kept.
  *
- *  Invariants: those of a member (inbox/member.ts), and: what was read of partitions that leave in
- *  mid-batch and not written is dropped.
+ *  Invariants: those of inbox/member.ts, and: records of a partition that was revoked before they
+ *  were written are dropped.
  */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
@@ -21,7 +21,7 @@ import { PaymentWriter } from './writer.ts';
 export type PaymentsCrashPoint = 'effect' | 'offset';
 
 export interface PaymentsConsumerOptions {
-  /** Makes the broker client with this rebalance handler; it must report partition ends. */
+  /** Creates the broker client with this rebalance handler; it must report partition ends. */
   readonly connect: MemberOptions['connect'];
   readonly topic: string;
   readonly pool: SqlPool;
@@ -35,13 +35,13 @@ export interface PaymentsConsumerOptions {
   readonly batchRows: number;
   readonly batchBytes: number;
   readonly batchWaitMs: number;
-  /** Least time between the starts of two batches while they are not full: fewer, larger
+  /** Minimum time between the starts of two batches that are not full, ms: fewer, larger
    *  transactions. */
   readonly batchEveryMs: number;
-  /** Partitions with the offset where each is done; undefined: runs until the drain. */
+  /** End offset of each partition, for -exit-at-end; undefined: runs until the drain. */
   readonly ends: ReadonlyMap<number, bigint> | undefined;
-  /** Called where a crash is of interest, with the batches committed so far and how much a crash
-   *  would leave unfinished: `effect` charges inserted and not committed, `offset` records
+  /** Called at the points where a test crashes the process, with the number of committed batches
+   *  and of unfinished items. `effect`: charges inserted and not committed; `offset`: records
    *  committed whose offsets are not. */
   readonly crashPoint: (
     point: PaymentsCrashPoint,
@@ -52,39 +52,40 @@ export interface PaymentsConsumerOptions {
 }
 
 const LAG_EVERY_MS = 5000;
-/** How long a broker may take to say where a partition ends; commits wait behind the question. */
+/** Timeout of the query for partition ends; offset commits queue behind it. */
 const LAG_WITHIN_MS = 1000;
-/** How often partitions that others read are asked for, with -exit-at-end. */
+/** Interval of the check, with -exit-at-end, if other members reached the ends of their partitions.
+ */
 const ENDS_EVERY_MS = 1000;
 
 export class PaymentsConsumer {
   private readonly options: PaymentsConsumerOptions;
   private readonly member: Member;
   private readonly writer: PaymentWriter;
-  private readonly open: Map<number, bigint>;
-  /** Filled in turns: one is read while the other is written. */
+  private readonly openEnds: Map<number, bigint>;
+  /** Double buffer: one batch is read while the other is written. */
   private reading: ReadBatch;
   private writing: ReadBatch;
-  /** The batch that is being written; never rejects unheard. */
+  /** Write of the current batch; it has a rejection handler. */
   private processing: Promise<boolean> | undefined;
-  /** `reading` is being filled: what comes into it after an assignment belongs to that assignment.
-   */
+  /** True while `reading` is being filled: records that it gets of a partition after its assignment
+   *  belong to that assignment. */
   private isReading = false;
   private batchesCommitted = 0;
-  /** Records written since offsets were last committed. */
+  /** Number of records written since the last offset commit. */
   private recordsAhead = 0;
   private lastLagMs = Number.NEGATIVE_INFINITY;
   private lastEndsMs = 0;
 
   constructor(options: PaymentsConsumerOptions) {
     this.options = options;
-    this.open = new Map(options.ends);
+    this.openEnds = new Map(options.ends);
     this.reading = new ReadBatch(options.batchRows, options.batchBytes);
     this.writing = new ReadBatch(options.batchRows, options.batchBytes);
     this.member = new Member({
       ...options,
       topics: [options.topic],
-      underWay: () => this.processing,
+      inFlight: () => this.processing,
       onMoved: (kind, partitions) => this.moved(kind, partitions),
       onCommit: async () => {
         const ahead = this.recordsAhead;
@@ -104,11 +105,11 @@ export class PaymentsConsumer {
         }),
       log: options.log,
       idle: (ms) => this.idle(ms),
-      givenUp: () => options.drain.aborted,
-      isOurs: (delivery) => !this.writing.left.has(delivery.partition),
+      shouldStop: () => options.drain.aborted,
+      isOurs: (delivery) => !this.writing.revoked.has(delivery.partition),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
-        this.member.trust();
+        this.member.noteCommitted();
         countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
         options.onCommitted(outcome);
       },
@@ -117,27 +118,28 @@ export class PaymentsConsumer {
     });
   }
 
-  /** The database answered the last time it was asked. */
+  /** False while the database does not accept a batch. */
   isHealthy(): boolean {
     return !this.member.isWaiting;
   }
 
-  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker
-   *  answers. */
+  /** Returns why this consumer may not be reading. Undefined: it is a member of its group and a
+   *  broker answers. */
   unhealthyReason(): Promise<string | undefined> {
     return this.member.unhealthyReason();
   }
 
-  /** Reads until the drain, or until the ends are reached. @throws unreachable, sql_failed */
+  /** Consumes until the drain or until all ends are reached.
+   *  @throws unreachable, sql_failed */
   async run(): Promise<void> {
     const { options, member } = this;
     try {
       await member.join();
       while (!options.drain.aborted && !this.isDone()) {
-        // The batch that waits for the database reads by itself, to stay in the group: no other
-        // read until it is through.
+        // While a batch waits for the database, it polls by itself to stay in the group; no other
+        // read may run.
         if (member.isWaiting) {
-          if (!(await this.written())) break;
+          if (!(await this.awaitWrite())) break;
           if (!member.isWaiting) continue;
         }
         const startMs = options.clock.monotonicMs();
@@ -147,12 +149,12 @@ export class PaymentsConsumer {
         const deliveries = this.reading.deliveries(options.topic, result, (partition, next) =>
           member.took({ topic: options.topic, partition }, next),
         );
-        if (!(await this.written())) break;
+        if (!(await this.awaitWrite())) break;
         this.startWriting(deliveries);
         await this.housekeep(options.clock.monotonicMs());
         if (result.rowCount < options.batchRows) await this.pace(startMs);
       }
-      await this.written();
+      await this.awaitWrite();
       if (!member.isWaiting) await this.deliverRest();
       await member.commit();
       await this.measureLag();
@@ -169,15 +171,15 @@ export class PaymentsConsumer {
     return result;
   }
 
-  /** Waits for the batch that is being written. false: given up, the drain came before the database
-   *  did. */
-  private async written(): Promise<boolean> {
+  /** Waits for the batch that is being written. False if the drain came before the database
+   *  accepted it. */
+  private async awaitWrite(): Promise<boolean> {
     const finished = (await this.processing) ?? true;
     this.processing = undefined;
     return finished;
   }
 
-  /** Hands the batch that was read to the writer and takes the other one for the next read. */
+  /** Starts to write the batch that was read, and swaps the buffers. */
   private startWriting(deliveries: readonly Delivery[]): void {
     [this.reading, this.writing] = [this.writing, this.reading];
     const processing = this.process(this.writing, deliveries);
@@ -185,7 +187,7 @@ export class PaymentsConsumer {
     this.processing = processing;
   }
 
-  /** Lets a batch gather for a while where the last one was not full. */
+  /** Waits before the next read so that the batch fills, if the last one was not full. */
   private async pace(startMs: number): Promise<void> {
     const { batchEveryMs, clock, drain } = this.options;
     const restMs = batchEveryMs - (clock.monotonicMs() - startMs);
@@ -193,15 +195,16 @@ export class PaymentsConsumer {
   }
 
   private isDone(): boolean {
-    return this.options.ends !== undefined && this.open.size === 0;
+    return this.options.ends !== undefined && this.openEnds.size === 0;
   }
 
-  private reached(partition: number, nextOffset: bigint): void {
-    const end = this.open.get(partition);
-    if (end !== undefined && nextOffset >= end) this.open.delete(partition);
+  private noteOffset(partition: number, nextOffset: bigint): void {
+    const end = this.openEnds.get(partition);
+    if (end !== undefined && nextOffset >= end) this.openEnds.delete(partition);
   }
 
-  /** false: given up, the drain came before the database did. */
+  /** Writes one batch and advances its offsets. False if the drain came before the database
+   *  accepted it. */
   private async process(batch: ReadBatch, deliveries: readonly Delivery[]): Promise<boolean> {
     const { options, member } = this;
     if (deliveries.length > 0) {
@@ -210,13 +213,13 @@ export class PaymentsConsumer {
       const last = new Map<number, bigint>();
       for (const { partition, offset } of deliveries) last.set(partition, offset);
       for (const [partition, offset] of last) {
-        if (batch.left.has(partition)) continue;
+        if (batch.revoked.has(partition)) continue;
         member.finished({ topic: options.topic, partition }, offset + 1n);
-        this.reached(partition, offset + 1n);
+        this.noteOffset(partition, offset + 1n);
       }
       this.recordsAhead += deliveries.length;
     }
-    for (const end of batch.ends) this.reached(end.partition, end.offset);
+    for (const end of batch.ends) this.noteOffset(end.partition, end.offset);
     return true;
   }
 
@@ -233,32 +236,33 @@ export class PaymentsConsumer {
     return this.writer.write(deliveries);
   }
 
-  /** Copies that waited for a next batch which does not come. */
+  /** Delivers the injected copies that were scheduled for a later batch. */
   private async deliverRest(): Promise<void> {
     const rest = this.options.injector.rest();
     if (rest.length === 0) return;
     this.writing.begin();
     this.processing = this.write(rest);
-    await this.written();
+    await this.awaitWrite();
   }
 
   private async housekeep(nowMs: number): Promise<void> {
     await this.member.commitIfDue();
     if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag();
-    if (this.open.size > 0 && nowMs - this.lastEndsMs >= ENDS_EVERY_MS) await this.askForEnds(nowMs);
+    if (this.openEnds.size > 0 && nowMs - this.lastEndsMs >= ENDS_EVERY_MS) await this.readOtherEnds(nowMs);
   }
 
-  /** Partitions that another member reads are done when the group has committed their end. */
-  private async askForEnds(nowMs: number): Promise<void> {
+  /** Reads committed offsets: a partition of another member is done when the group has committed
+   *  its end. */
+  private async readOtherEnds(nowMs: number): Promise<void> {
     this.lastEndsMs = nowMs;
     const { consumer } = this.member;
     const owned = new Set(consumer.assignment().map((at) => at.partition));
-    const others = [...this.open.keys()].filter((partition) => !owned.has(partition));
+    const others = [...this.openEnds.keys()].filter((partition) => !owned.has(partition));
     if (others.length === 0) return;
     const { topic, log } = this.options;
     try {
       for (const at of await consumer.committed(others.map((partition) => ({ topic, partition }))))
-        this.reached(at.partition, at.offset);
+        this.noteOffset(at.partition, at.offset);
     } catch (thrown) {
       log.debug({ error: (thrown as Error).message }, 'committed offsets not read');
     }
@@ -279,8 +283,8 @@ export class PaymentsConsumer {
 
   private moved(kind: Rebalance['kind'], partitions: readonly TopicPartition[]): void {
     for (const { partition } of partitions) {
-      if (kind !== 'assigned') for (const batch of [this.reading, this.writing]) batch.left.add(partition);
-      else if (this.isReading) this.reading.left.delete(partition);
+      if (kind !== 'assigned') for (const batch of [this.reading, this.writing]) batch.revoked.add(partition);
+      else if (this.isReading) this.reading.revoked.delete(partition);
     }
     if (kind !== 'assigned') this.options.injector.forget(new Set(partitions.map((at) => at.partition)));
   }
@@ -291,7 +295,8 @@ export class PaymentsConsumer {
   }
 
   private async idle(ms: number): Promise<void> {
-    // Of a partition that nothing was taken of, the end is reached without a batch.
-    for (const end of await this.member.idle(ms)) this.reached(end.partition, end.offset);
+    // The member reports the ends of partitions of which no record was read; no batch contains
+    // them.
+    for (const end of await this.member.idle(ms)) this.noteOffset(end.partition, end.offset);
   }
 }

@@ -1,10 +1,9 @@
-/** Deliveries, and copies of them made on purpose: a copy is the same record again and takes the
- *  same way as any other.
+/** Deliveries, and injected duplicates of them for tests. A duplicate passes through the same code
+ *  as any delivery.
  *
- *  Whether a record is copied, and whether the copy comes in the same batch or in a later one, is a
- *  function of the seed and the record's place in the topic, so a run repeats at any batch size. A
- *  copy that waits for a later batch is in memory only: it is not delivered when the process ends
- *  before.
+ *  If a record is duplicated, and if in the same batch or a later one, is a function of the seed
+ *  and the record's offset. A run is therefore reproducible at any batch size. A duplicate for a
+ *  later batch is only in memory: it is lost when the process ends.
  */
 import { threefry4x32 } from '../../core/random/threefry.ts';
 import type { PaymentEvent } from './event.ts';
@@ -13,26 +12,27 @@ export interface Delivery {
   readonly topic: string;
   readonly partition: number;
   readonly offset: bigint;
-  /** Borrowed from the batch, but owned in a copy for a later one. */
+  /** Bytes of the batch; a duplicate for a later batch has its own copy. */
   readonly key: Uint8Array | null;
   readonly value: Uint8Array | null;
   readonly event: PaymentEvent;
-  /** A copy made here. */
+  /** True for an injected duplicate. */
   readonly injected: boolean;
-  /** Of a record that is taken out of the parked ones: what it is parked under. */
+  /** Digest under which the record is parked; only in a redrive. */
   readonly digest?: Uint8Array;
 }
 
 export type CopyPlan = 'none' | 'same_batch' | 'later_batch';
 
 const TWO_32 = 4_294_967_296;
-/** The key's last word, so that these draws are no other part's draws from the same seed. */
+/** Last word of the key, so that these draws are independent of other draws from the same seed. */
 const STREAM = 0x6475706c;
 
-/** Words of the generator that decide for one record; reused. */
+/** Reused output of the generator for one record. */
 const words = new Uint32Array(4);
 
-/** @param rate share of the records that are copied, 0 to 1 */
+/** Decides if a record is duplicated.
+ *  @param rate share of the records that are duplicated, 0 to 1 */
 export function copyPlan(seed: number, rate: number, partition: number, offset: bigint): CopyPlan {
   if (rate <= 0) return 'none';
   threefry4x32(
@@ -50,7 +50,7 @@ export function copyPlan(seed: number, rate: number, partition: number, offset: 
   return ((words[1] as number) & 1) === 0 ? 'same_batch' : 'later_batch';
 }
 
-/** The same record again, without its batch where `owned`. */
+/** Duplicates a delivery; `owned` copies its bytes out of the batch. */
 function copyOf({ topic, partition, offset, key, value, event }: Delivery, owned: boolean): Delivery {
   const bytes = (from: Uint8Array | null): Uint8Array | null =>
     from === null || !owned ? from : from.slice();
@@ -67,13 +67,13 @@ export class DuplicateInjector {
     this.rate = rate;
   }
 
-  /** Copies that wait for a later batch. */
+  /** Number of duplicates for a later batch. */
   get waitingCount(): number {
     return this.waiting.length;
   }
 
-  /** The batch with its copies: each behind its record, and behind all of them those that waited.
-   */
+  /** Returns the batch with its duplicates: each after its record, and last those scheduled by
+   *  earlier batches. */
   inject(deliveries: readonly Delivery[]): readonly Delivery[] {
     if (this.rate <= 0) return deliveries;
     const out: Delivery[] = [];
@@ -89,14 +89,14 @@ export class DuplicateInjector {
     return out;
   }
 
-  /** The copies that still wait, as a batch of their own. */
+  /** Returns the scheduled duplicates as a batch of their own. */
   rest(): readonly Delivery[] {
     const { waiting } = this;
     this.waiting = [];
     return waiting;
   }
 
-  /** Copies of these partitions are no longer ours to deliver. */
+  /** Drops the duplicates of revoked partitions. */
   forget(partitions: ReadonlySet<number>): void {
     this.waiting = this.waiting.filter((copy) => !partitions.has(copy.partition));
   }

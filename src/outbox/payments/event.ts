@@ -1,21 +1,22 @@
-/** Reads the value of an order.events record:
+/** Parses the value of an order.events record:
  *
- *    {"msg_id":uuid,"event_type":text,"payload":{"order_id":uuid,"account_id":int64,"amount_cents":int64,"created_at":time}}
+ *    {"msg_id":uuid,"event_type":text,
+ *     "payload":{"order_id":uuid,"account_id":int64,"amount_cents":int64,"created_at":time}}
  *
- *  Strict where a charge depends on it: valid UTF-8 and JSON, no member twice, ids are UUIDs, int64
- *  exact whether written as a number or as a decimal string, the amount above zero. Members it does
- *  not know are left alone, and so is the payload of an event type it does not know.
+ *  Strict where a charge depends on it: valid UTF-8 and JSON, no duplicate member, ids are UUIDs,
+ *  int64 is exact as a number or as a decimal string, the amount is above zero. Unknown members are
+ *  ignored, and so is the payload of an unknown event type.
  */
 import { canonicalUuid } from '../ids.ts';
 
 const ORDER_CREATED_EVENT = 'order.created.v1';
 
-/** A value above this is not an order's event; it is parked without being parsed. */
+/** Largest value of an order event; a larger one is parked without being parsed. */
 export const VALUE_BYTES_MAX = 64 * 1024;
 const EVENT_TYPE_CHARS_MAX = 200;
 const INT64_MAX = 2n ** 63n - 1n;
 const INT64_MIN = -(2n ** 63n);
-/** 19 digits and a sign. */
+/** At most 19 digits and a sign. */
 const INTEGER = /^-?(?:0|[1-9]\d{0,18})$/;
 
 export interface OrderEvent {
@@ -23,7 +24,7 @@ export interface OrderEvent {
   readonly msgId: string;
   readonly orderId: string;
   readonly amountCents: bigint;
-  /** When the order was committed by its own word; undefined where that is no time. */
+  /** Commit time that the event states, ms since the epoch; undefined if it is no valid time. */
   readonly createdMs: number | undefined;
 }
 
@@ -81,8 +82,8 @@ function readOrder(msgId: string, payload: ReadonlyMap<string, string>): Payment
   };
 }
 
-/** The members of an object with the source text of their values, so that no digit is lost; else
- *  what is wrong. `text` must be valid JSON or empty. */
+/** Returns the members of an object with the source text of their values, so that no digit is lost,
+ *  or the error as text. `text` must be valid JSON or empty. */
 function membersOf(text: string): ReadonlyMap<string, string> | string {
   let at = skipBlanks(text, 0);
   if (text[at] !== '{') return 'is not an object';
@@ -106,14 +107,14 @@ function skipBlanks(text: string, from: number): number {
   return at;
 }
 
-/** Behind the closing quote of the string at `from`. */
+/** Position behind the closing quote of the string at `from`. */
 function stringEnd(text: string, from: number): number {
   let at = from + 1;
   while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
   return at + 1;
 }
 
-/** At the comma or brace behind the value at `from`. */
+/** Position of the comma or brace behind the value at `from`. */
 function valueEnd(text: string, from: number): number {
   let depth = 0;
   let at = from;

@@ -1,4 +1,4 @@
-/** What payments counts. The truth about effects is in the tables; these are for watching. */
+/** Metrics of payments. The tables are authoritative for effects; metrics are for monitoring. */
 import {
   type Counter,
   type Gauge,
@@ -22,21 +22,21 @@ export interface PaymentsMetrics {
   readonly ttlMargin: Gauge;
 }
 
-/** With a bound at the limit that the requirements put on it. */
+/** Buckets with a bound at the required limit of 2 s. */
 export const EFFECT_BUCKETS_S: readonly number[] = [...LATENCY_BUCKETS_S, 2].sort((a, b) => a - b);
 
 export function paymentsMetrics(metrics: Metrics): PaymentsMetrics {
   return {
     messages: metrics.counter('payments_messages_total', 'Records read from the topic.'),
-    injected: metrics.counter('payments_injected_total', 'Copies of records delivered on purpose.'),
+    injected: metrics.counter('payments_injected_total', 'Injected duplicates of records.'),
     ignored: metrics.counter('payments_ignored_total', 'Deliveries of an event type that charges nothing.'),
     charges: metrics.counter('payments_charges_total', 'Charges committed.'),
     duplicates: metrics.counter(
       'payments_duplicates_total',
-      'Deliveries that charged nothing because their order is charged.',
+      'Deliveries that charged nothing because their order was charged already.',
       ['kind'],
     ),
-    parked: metrics.counter('payments_parked_total', 'Deliveries set aside in payments_parked.', ['reason']),
+    parked: metrics.counter('payments_parked_total', 'Deliveries parked in payments_parked.', ['reason']),
     batchSeconds: metrics.histogram(
       'payments_batch_seconds',
       'Time of one batch transaction, commit included.',
@@ -65,7 +65,7 @@ export function countOutcome(
   metrics.batchSeconds.observe(seconds);
   metrics.charges.add(outcome.charged.length);
   for (const { event } of outcome.charged) {
-    // Clocks may differ between the processes; an effect is never before its cause.
+    // The clocks of the processes may differ; the latency is never negative.
     if (event.createdMs !== undefined)
       metrics.commitToEffect.observe(Math.max(0, wallNowMs - event.createdMs) / 1000);
   }

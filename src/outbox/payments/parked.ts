@@ -1,11 +1,10 @@
-/** Records that payments set aside: listing them, and taking them again once what was wrong is
- *  mended.
+/** Parked (quarantined) records of payments: lists them, and redrives them after the cause was
+ *  fixed.
  *
- *  A redrive sends each record through the code that a delivery takes. In one transaction its row
- *  here is locked and the record is charged or suppressed and the row deleted, or the row says what
- *  is wrong with it now. Invariants: (1) whatever ends the process, a record is either charged or
- *  still here; (2) a record that another process takes at the same time is left to it, and the
- *  inbox keeps both from charging; (3) one run takes a record once.
+ *  A redrive processes each record like a delivery. One transaction locks its row, then either
+ *  charges or suppresses the record and deletes the row, or updates the row's reason. Invariants:
+ *  (1) after a crash, each record is either charged or still parked; (2) a row that another process
+ *  has locked is skipped, and the inbox prevents a second charge; (3) one run tries a record once.
  */
 import { invariant } from '../../core/errors.ts';
 import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';
@@ -22,7 +21,7 @@ import {
 
 export const PARKED_REASONS = ['malformed_payload', 'refused', 'undecidable'] as const;
 
-/** Which records; nothing given: all. */
+/** Selects parked records; an absent field selects all. */
 export interface ParkedFilter {
   readonly reasons?: readonly string[] | undefined;
   readonly topic?: string | undefined;
@@ -30,7 +29,7 @@ export interface ParkedFilter {
   readonly offset?: number | undefined;
 }
 
-/** What names a parked record: its place, and the digest of what it says. */
+/** Key of a parked record: its place and the digest of its content. */
 export interface ParkedName {
   readonly topic: string;
   readonly partition: number;
@@ -56,7 +55,7 @@ const filterValues = ({ reasons, topic, partition, offset }: ParkedFilter): SqlV
   offset ?? null,
 ];
 
-/** Records and bytes in the order of their names, behind one name. */
+/** Reads parked records in the order of their keys, after the key `after`. */
 export async function readParked(
   session: SqlSession,
   filter: ParkedFilter,
@@ -79,7 +78,7 @@ export async function readParked(
   return rows.map(({ parked_at, ...row }) => ({ ...row, parkedAt: parked_at }));
 }
 
-/** How many there are for each reason. */
+/** Counts the parked records by reason. */
 export async function countParked(
   session: SqlSession,
   filter: ParkedFilter,
@@ -91,12 +90,12 @@ export async function countParked(
   return new Map(rows.map(({ reason, n }) => [reason, Number(n)]));
 }
 
-/** The record as it came, with what it says to this release. */
+/** Returns the delivery of a parked record, with its value parsed by this release. */
 export function deliveryOf({ topic, partition, offset, digest, key, value }: ParkedRow): Delivery {
   return { topic, partition, offset, digest, key, value, event: readPaymentEvent(value), injected: false };
 }
 
-/** Of a delivery that deliveryOf made. */
+/** Returns the key of a delivery that deliveryOf made. */
 export function nameOf({ topic, partition, offset, digest }: Delivery): ParkedName {
   invariant(digest !== undefined, 'a delivery that was not parked is redriven');
   return { topic, partition, offset, digest };
@@ -115,7 +114,7 @@ const columnsOf = (names: readonly ParkedName[]): SqlValue[] => [
 const GIVEN =
   'unnest($1::text[], $2::int[], $3::bigint[], $4::bytea[]) AS given(topic, partition, "offset", digest)';
 
-/** Locks the rows that are still there and that nobody else takes. */
+/** Locks the rows that still exist and that no other process has locked. */
 async function lockRows(session: SqlSession, names: readonly ParkedName[]): Promise<ReadonlySet<string>> {
   const { rows } = await session.query<{
     topic: string;
@@ -152,18 +151,19 @@ async function updateReasons(session: SqlSession, parked: readonly ParkedDeliver
   );
 }
 
-/** applyBatch for records that are set aside; the outcome names those alone that were there. */
+/** Runs applyBatch for parked records. The outcome contains only those whose rows could be locked.
+ */
 export async function applyRedriven(
   session: SqlSession,
   orders: readonly OrderDelivery[],
   parked: readonly ParkedDelivery[],
   options: ApplyOptions,
 ): Promise<WrittenBatch> {
-  const here = await lockRows(session, [...orders, ...parked].map(nameOf));
-  const isHere = (delivery: Delivery): boolean => here.has(textOf(nameOf(delivery)));
-  const written = await applyBatch(session, orders.filter(isHere), parked.filter(isHere), options);
-  const { charged, suppressed, parked: again }: BatchOutcome = written.outcome;
-  await updateReasons(session, again);
+  const locked = await lockRows(session, [...orders, ...parked].map(nameOf));
+  const isLocked = (delivery: Delivery): boolean => locked.has(textOf(nameOf(delivery)));
+  const written = await applyBatch(session, orders.filter(isLocked), parked.filter(isLocked), options);
+  const { charged, suppressed, parked: stillParked }: BatchOutcome = written.outcome;
+  await updateReasons(session, stillParked);
   await deleteParked(session, [...charged, ...suppressed.map(({ delivery }) => delivery)].map(nameOf));
   return written;
 }

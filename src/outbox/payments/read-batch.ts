@@ -1,16 +1,15 @@
-/** One batch of records with what they say: read while the batch before it is written, then written
- *  itself.
+/** One batch of parsed records, which is read while the batch before it is written.
  *
- *  A record costs one object here; its key and value stay in the batch's buffer until somebody
- *  asks, which only a record that is parked or copied makes happen.
+ *  A record costs one object here. Its key and value stay in the batch's buffer until they are
+ *  read, which happens only for a record that is parked or duplicated.
  */
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { ConsumeResult, TopicPartitionOffset } from '../../io/kafka/port.ts';
 import type { Delivery } from './duplicates.ts';
 import { type PaymentEvent, readPaymentEvent } from './event.ts';
-import { readUsualEvent } from './usual-event.ts';
+import { readEventFast } from './fast-event.ts';
 
-/** A record where it was read to. */
+/** Delivery whose bytes are in the buffer of its batch. */
 class RecordDelivery implements Delivery {
   readonly topic: string;
   readonly partition: number;
@@ -39,11 +38,10 @@ class RecordDelivery implements Delivery {
 
 export class ReadBatch {
   records: RecordBatch;
-  /** Partition ends that are reached once this batch is written. */
+  /** Partition ends that are reached when this batch is written. */
   ends: readonly TopicPartitionOffset[] = [];
-  /** Partitions that were taken away since this batch was begun: what it holds of them is their
-   *  next owner's. */
-  readonly left = new Set<number>();
+  /** Partitions that were revoked since `begin`; their records belong to the next owner. */
+  readonly revoked = new Set<number>();
   private bytes: Buffer;
 
   constructor(rows: number, arenaBytes: number) {
@@ -51,34 +49,34 @@ export class ReadBatch {
     this.bytes = bytesOf(this.records);
   }
 
-  /** The rows it holds at most. */
+  /** Maximum number of rows. */
   get rows(): number {
     return this.records.rowCapacity;
   }
 
   begin(): void {
-    this.left.clear();
+    this.revoked.clear();
     this.ends = [];
   }
 
-  /** Makes room for a larger record; the batch must be empty. */
+  /** Replaces the buffer, which must be empty, by a larger one. */
   grow(arenaBytes: number): void {
     this.records = RecordBatch.create(this.rows, arenaBytes);
     this.bytes = bytesOf(this.records);
   }
 
-  /** What the records say, in their order; `took` is told the next offset of each partition. */
+  /** Parses the records in their order; calls `took` with the next offset of each partition. */
   deliveries(
     topic: string,
     { rowCount }: ConsumeResult,
     took: (partition: number, next: bigint) => void,
   ): Delivery[] {
-    const { records, bytes, left } = this;
+    const { records, bytes, revoked } = this;
     const { partition } = records.columns;
     const deliveries: Delivery[] = [];
     const last = new Map<number, bigint>();
     for (let row = 0; row < rowCount; row++) {
-      if (left.has(partition[row] as number)) continue;
+      if (revoked.has(partition[row] as number)) continue;
       const delivery = new RecordDelivery(topic, records, row, eventOf(records, bytes, row));
       last.set(delivery.partition, delivery.offset);
       deliveries.push(delivery);
@@ -95,6 +93,6 @@ function bytesOf({ columns: { arena } }: RecordBatch): Buffer {
 function eventOf(records: RecordBatch, bytes: Buffer, row: number): PaymentEvent {
   const start = records.columns.valueStart[row] as number;
   const length = records.columns.valueLength[row] as number;
-  const usual = length < 0 ? undefined : readUsualEvent(bytes, start, start + length);
-  return usual ?? readPaymentEvent(records.value(row));
+  const fast = length < 0 ? undefined : readEventFast(bytes, start, start + length);
+  return fast ?? readPaymentEvent(records.value(row));
 }

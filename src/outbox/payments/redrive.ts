@@ -1,4 +1,4 @@
-/** Takes parked records again, a bounded batch at a time. */
+/** Redrives parked records in bounded batches. */
 import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { SqlPool } from '../../io/postgres/sql/port.ts';
@@ -16,7 +16,7 @@ import {
 import type { BatchOutcome } from './store.ts';
 import { PaymentWriter } from './writer.ts';
 
-export interface RedriveOptions {
+export interface PaymentsRedriveOptions {
   readonly pool: SqlPool;
   readonly ids: UuidV7;
   readonly inbox: Pick<InboxPort, 'claim'>;
@@ -29,19 +29,20 @@ export interface RedriveOptions {
   readonly onCommitted: (outcome: BatchOutcome) => void;
 }
 
-export interface Redriven {
-  /** Records that were read; those that another redrive took meanwhile are in no other count. */
+export interface PaymentsRedriven {
+  /** Number of records read. Records that another redrive locked are only in this count. */
   readonly taken: number;
   readonly charged: number;
   readonly suppressed: number;
-  /** Set aside again. */
+  /** Parked again. */
   readonly parked: number;
-  /** Of an event type that charges nothing; they are gone. */
+  /** Deleted, because their event type charges nothing. */
   readonly ignored: number;
 }
 
-/** @throws unreachable, sql_failed; what was committed until then stays */
-export async function redrive(options: RedriveOptions): Promise<Redriven> {
+/** Redrives the selected records.
+ *  @throws unreachable, sql_failed; earlier commits stay */
+export async function redrive(options: PaymentsRedriveOptions): Promise<PaymentsRedriven> {
   const { pool, filter, batchRows, drain, clock } = options;
   const sums = { taken: 0, charged: 0, suppressed: 0, parked: 0, ignored: 0 };
   let batches = 0;
@@ -55,7 +56,7 @@ export async function redrive(options: RedriveOptions): Promise<Redriven> {
       }),
     log: options.log,
     idle: (ms) => sleep(clock, ms, drain),
-    givenUp: () => drain.aborted,
+    shouldStop: () => drain.aborted,
     isOurs: () => true,
     onCommitted: (outcome) => {
       batches++;

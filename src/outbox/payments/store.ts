@@ -1,18 +1,19 @@
-/** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the
- *  caller's transaction. */
+/** Applies a batch of deliveries in SQL: inbox rows, charges and the outcome of each delivery, in
+ *  the caller's transaction. */
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
-import { keptOf, recordDigest } from '../inbox/parked.ts';
+import { recordDigest, truncate } from '../inbox/parked.ts';
 import type { CommitState, InboxPort } from '../inbox/port.ts';
 import type { Delivery } from './duplicates.ts';
 import type { OrderEvent } from './event.ts';
 
-/** Why a delivery charged nothing: `seen` its msg_id is in the inbox, `same_batch` it came twice in
- *  this batch, `order_charged` its msg_id is new and its order has a charge. */
+/** Reason that a delivery charged nothing: `seen`: its msg_id is in the inbox; `same_batch`: its
+ *  msg_id is twice in this batch; `order_charged`: its msg_id is new, but its order has a charge.
+ */
 export type SuppressedReason = 'seen' | 'same_batch' | 'order_charged';
 
-/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record,
- *  `undecidable` the inbox has forgotten the time of its msg_id. */
+/** Reason that a delivery is parked: `malformed_payload`: it cannot be parsed; `refused`: the
+ *  database refuses this record only; `undecidable`: its msg_id is below the floor of the inbox. */
 export type ParkedReason = 'malformed_payload' | 'refused' | 'undecidable';
 
 export interface OrderDelivery extends Delivery {
@@ -25,7 +26,7 @@ export interface ParkedDelivery extends Delivery {
   readonly digest: Uint8Array;
 }
 
-/** A delivery set aside; it keeps what the table of parked records has of it. */
+/** Returns the parked form of a delivery, with the fields of its table row. */
 export function parkedOf(delivery: Delivery, reason: ParkedReason, detail: string): ParkedDelivery {
   const { topic, partition, offset, key, value, event, injected } = delivery;
   const digest = delivery.digest ?? recordDigest(key, value);
@@ -47,11 +48,11 @@ export interface BatchOutcome {
   readonly parked: readonly ParkedDelivery[];
 }
 
-/** Names the transaction to whoever has to ask later whether it committed. */
+/** Identifies a transaction, to find out later if it committed. */
 export interface BatchProof {
   readonly xid: string;
   readonly batchId: bigint;
-  /** A charge that only this transaction can have written. */
+  /** Charge that only this transaction can have written. */
   readonly chargeId: string | undefined;
 }
 
@@ -60,9 +61,9 @@ export interface WrittenBatch {
   readonly proof: BatchProof;
 }
 
-/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. The
- *  conflict names no column: a table that lacks the UNIQUE on order_id takes the second charge, and
- *  the reconciler finds it. */
+/** Sorted, so that transactions that share ids cannot deadlock. The conflict target names no
+ *  column: if a table lacks the UNIQUE on order_id, the second charge is inserted, and reconcile
+ *  finds it. */
 const INSERT_CHARGES = `
 INSERT INTO charges (charge_id, order_id, amount_cents)
 SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
@@ -84,12 +85,11 @@ RETURNING id, pg_current_xact_id()::text AS xid`;
 export interface ApplyOptions {
   readonly ids: UuidV7;
   readonly inbox: Pick<InboxPort, 'claim'>;
-  /** Called between the charges and everything that follows, with their number. */
+  /** Called after the charges and before all that follows, with their number. */
   readonly afterCharges: (charges: number) => Promise<void>;
 }
 
-const UNDECIDABLE =
-  'its msg_id is older than what the inbox remembers, so nobody can say whether it was charged';
+const UNDECIDABLE = 'its msg_id is older than the floor of the inbox, so it is unknown if it was charged';
 
 /** Applies deliveries in their order. Every order delivery is in exactly one list of the outcome.
  */
@@ -103,7 +103,7 @@ export async function applyBatch(
     session,
     orders.map((delivery) => delivery.event.msgId),
   );
-  const setAside: ParkedDelivery[] = [...parked];
+  const toPark: ParkedDelivery[] = [...parked];
   const first = new Set<string>();
   const suppressed: Suppressed[] = [];
   const candidates = new Map<string, { readonly chargeId: string; readonly delivery: OrderDelivery }>();
@@ -111,7 +111,7 @@ export async function applyBatch(
     const { msgId, orderId } = delivery.event;
     const repeated = first.has(msgId);
     first.add(msgId);
-    if (claim.undecidable.has(msgId)) setAside.push(parkedOf(delivery, 'undecidable', UNDECIDABLE));
+    if (claim.undecidable.has(msgId)) toPark.push(parkedOf(delivery, 'undecidable', UNDECIDABLE));
     else if (repeated) suppressed.push({ delivery, reason: 'same_batch' });
     else if (!claim.unseen.has(msgId)) suppressed.push({ delivery, reason: 'seen' });
     else if (candidates.has(orderId)) suppressed.push({ delivery, reason: 'order_charged' });
@@ -124,12 +124,12 @@ export async function applyBatch(
     else suppressed.push({ delivery, reason: 'order_charged' });
   }
   if (charged.length > 0) await options.afterCharges(charged.length);
-  const outcome = { charged, suppressed, parked: setAside };
+  const outcome = { charged, suppressed, parked: toPark };
   const { id, xid } = await insertRecord(session, orders, outcome);
   return { outcome, proof: { xid, batchId: id, chargeId: inserted.values().next().value } };
 }
 
-/** Charge ids of the orders charged here. */
+/** Inserts charges. Returns the charge ids by order id; an order with a charge is absent. */
 async function insertCharges(
   session: SqlSession,
   charges: ReadonlyArray<{ readonly chargeId: string; readonly delivery: OrderDelivery }>,
@@ -165,19 +165,19 @@ async function insertRecord(
     parked.map((record) => record.offset),
     parked.map((record) => record.reason),
     parked.map((record) => record.detail),
-    parked.map((record) => keptOf(record.key)),
-    parked.map((record) => keptOf(record.value)),
+    parked.map((record) => truncate(record.key)),
+    parked.map((record) => truncate(record.value)),
     parked.map((record) => record.digest),
   ]);
   return rows[0] as { id: bigint; xid: string };
 }
 
-/** Whether a transaction whose COMMIT got no answer took place. What it wrote decides; the server's
- *  word on the xid only says whether it may still be running, because an xid that was lost in a
- *  crash is given out again. */
+/** Finds out if a transaction whose COMMIT got no answer committed. The rows that it wrote decide.
+ *  The xid status only shows if it may still be running, because an xid that was lost in a crash is
+ *  reused. */
 export async function commitState(pool: SqlPool, proof: BatchProof): Promise<CommitState> {
-  // A status before the reading: what has ended by then is visible to it. The status of an xid not
-  // given out is an error.
+  // Read the status before the rows: rows of a transaction that has ended by then are visible. The
+  // status of an unassigned xid is an error.
   const { rows } = await pool.query<{ status: string | null }>(
     `SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) END AS status`,
     [proof.xid],
@@ -190,9 +190,8 @@ export async function commitState(pool: SqlPool, proof: BatchProof): Promise<Com
   return found.length > 0 ? 'committed' : 'absent';
 }
 
-/** What the tables beside the charges say of batches and of deliveries that were absorbed as they
- *  should be. An order whose second charge only its UNIQUE stopped is kept: that is a fault, and
- *  the reconciler's evidence of it. */
+/** Rows that may be pruned: batches, and deliveries that were suppressed as expected. A row whose
+ *  second charge only UNIQUE(order_id) stopped is kept: it is evidence of a fault for reconcile. */
 const PRUNED = {
   payments_batches: { at: 'committed_at', which: 'true' },
   payments_suppressed: { at: 'seen_at', which: `reason <> 'order_charged'` },
@@ -202,7 +201,7 @@ export type PrunedTable = keyof typeof PRUNED;
 
 export const PRUNED_TABLES = Object.keys(PRUNED) as readonly PrunedTable[];
 
-/** Forgets what is older than this; the oldest `rowsMax` are looked at. Returns how many went. */
+/** Deletes rows older than this among the oldest `rowsMax`. Returns their number. */
 export async function prune(
   session: SqlSession,
   table: PrunedTable,

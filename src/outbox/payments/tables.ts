@@ -1,6 +1,6 @@
-/** Tables of payments, made by sql/: inbox and charges as spec/outbox.txt section 2 has them, and
- *  beside them what a batch did, written in the batch's own transaction, so that every statement
- *  about duplicates is a question to the database. */
+/** Tables of payments, created by sql/. inbox and charges are as in spec/outbox.txt section 2. The
+ *  others record the outcome of each batch in the batch's own transaction, so that SQL answers
+ *  every question about duplicates. */
 export const PAYMENTS_TABLES = [
   'inbox',
   'inbox_floor',

@@ -1,10 +1,10 @@
-/** Brings batches of deliveries into the database: one transaction a batch, whatever fails, in the
- *  loop of every inbox consumer (inbox/settle.ts).
+/** Writes batches of deliveries, one transaction each, in the loop of every inbox consumer
+ *  (inbox/batch-committer.ts).
  *
- *  Invariants: (1) a delivery is charged, suppressed, parked or ignored exactly once in what
- *  `write` returns, and what it returns is committed; (2) a batch that holds a record the database
- *  refuses is split until that record is alone, and it is parked; (3) a database that is away, or
- *  whose answer to COMMIT was lost, is waited for; then what it has decides.
+ *  Invariants: (1) when `write` returns true, each delivery was charged, suppressed, parked or
+ *  ignored exactly once, and that is committed; (2) a batch with a record that the database refuses
+ *  is split until that record is alone, and then it is parked; (3) an unreachable database is
+ *  retried without limit; after a COMMIT without an answer, the rows in the database decide.
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -30,11 +30,11 @@ export interface PaymentWriterOptions {
     parked: readonly ParkedDelivery[],
   ) => Promise<WrittenBatch>;
   readonly log: Logger;
-  /** Waits between two attempts; resolves early when the attempts are to be looked at again. */
+  /** Waits between two attempts; may resolve early. */
   readonly idle: (ms: number) => Promise<void>;
-  /** True: leave what is not committed; its next owner reads it again. */
-  readonly givenUp: () => boolean;
-  /** Whether a delivery is still ours. */
+  /** True if the writer must stop and leave the rest uncommitted for the partition's next owner. */
+  readonly shouldStop: () => boolean;
+  /** True if this member still owns the delivery's partition. */
   readonly isOurs: (delivery: Delivery) => boolean;
   /** Called after each commit. */
   readonly onCommitted: (outcome: BatchOutcome, seconds: number) => void;
@@ -42,10 +42,10 @@ export interface PaymentWriterOptions {
   readonly monotonicMs: () => number;
 }
 
-/** false: given up before everything was committed. */
-export type Written = boolean;
+/** False if it stopped before everything was committed. */
+export type BatchCommitted = boolean;
 
-/** The statements are all our own: what is not the server's word on one of them is a bug, and no
+/** All statements are our own, so an error without a SQLSTATE from the server is a bug and no
  *  record's fault. */
 function faultOf(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
@@ -56,28 +56,28 @@ function faultOf(thrown: unknown): Fault {
 
 export class PaymentWriter {
   private readonly options: PaymentWriterOptions;
-  private readonly settler: BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>;
+  private readonly committer: BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>;
 
   constructor(options: PaymentWriterOptions) {
     this.options = options;
-    const { log, idle, givenUp, isOurs, onWait, onCommitted, monotonicMs } = options;
-    this.settler = new BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>({
+    const { log, idle, shouldStop, isOurs, onWait, onCommitted, monotonicMs } = options;
+    this.committer = new BatchCommitter<OrderDelivery, ParkedDelivery, BatchOutcome>({
       commit: (work) => this.commit(work),
       faultOf,
       park: (order, why) => parkedOf(order, 'refused', why),
       isOurs,
-      // What the database refuses of a charge it refuses again.
+      // A charge that the database refuses once, it refuses again.
       attempts: 1,
       log,
       idle,
-      givenUp,
+      shouldStop,
       onWait,
       onCommitted,
       monotonicMs,
     });
   }
 
-  async write(deliveries: readonly Delivery[]): Promise<Written> {
+  async write(deliveries: readonly Delivery[]): Promise<BatchCommitted> {
     const records: OrderDelivery[] = [];
     const parked: ParkedDelivery[] = [];
     for (const delivery of deliveries) {
@@ -86,7 +86,7 @@ export class PaymentWriter {
         parked.push(parkedOf(delivery, 'malformed_payload', delivery.event.why));
     }
     if (records.length + parked.length === 0) return true;
-    return this.settler.settle({ records, parked });
+    return this.committer.settle({ records, parked });
   }
 
   private async commit({ records, parked }: Work<OrderDelivery, ParkedDelivery>): Promise<BatchOutcome> {
@@ -97,13 +97,14 @@ export class PaymentWriter {
       });
     } catch (thrown) {
       if (findMillraceError(thrown)?.code !== 'commit_unknown' || written === undefined) throw thrown;
-      if (!(await this.tookPlace(written))) throw thrown;
+      if (!(await this.didCommit(written))) throw thrown;
     }
     return (written as WrittenBatch).outcome;
   }
 
-  /** Asks until the database knows; a drain does not end this, its time limit does. */
-  private async tookPlace(written: WrittenBatch): Promise<boolean> {
+  /** Polls until the outcome of the transaction is known. A drain ends this only while the database
+   *  is unreachable; otherwise the time limit of the drain does. */
+  private async didCommit(written: WrittenBatch): Promise<boolean> {
     for (let failures = 0; ; failures++) {
       try {
         const state = await commitState(this.options.pool, written.proof);
@@ -111,8 +112,8 @@ export class PaymentWriter {
       } catch (thrown) {
         const fault = faultOf(thrown);
         if (fault !== 'away' && fault !== 'contention') throw thrown;
-        await this.settler.startWait(thrown);
-        if (this.options.givenUp()) return false;
+        await this.committer.startWait(thrown);
+        if (this.options.shouldStop()) return false;
       }
       await this.options.idle(retryMs(failures));
     }

@@ -1,13 +1,14 @@
-/** The load client's ledger: what the client knows, as JSON lines that outlive it.
+/** Ledger of the load client: the client's knowledge of its requests, as JSON lines that survive a
+ *  crash.
  *
- *  Invariants: (1) an intent's line is written before its first request leaves; (2) every reply and
- *  every failure has a line; (3) a last line that was cut short is left out, any other broken line
- *  is an error. docs/reference/generator.md has the format.
+ *  Invariants: (1) an intent's line is written before its first request is sent; (2) every reply
+ *  and every failure has a line; (3) a truncated last line is ignored, any other invalid line is an
+ *  error. docs/reference/generator.md describes the format.
  */
 import { coreError } from '../../core/errors.ts';
 
 export const LEDGER_FORMAT = 'millrace-load-ledger-1';
-/** A line longer than this is no ledger line. */
+/** Longest valid line. */
 const LINE_CHARACTERS_MAX = 64 * 1024;
 
 interface LedgerStart {
@@ -25,7 +26,7 @@ export interface LedgerIntent {
   readonly key: string;
   readonly account_id: number;
   readonly amount_cents: number;
-  /** When its first request is due, ms after the start. */
+  /** Due time of its first request, ms after the start. */
   readonly due_ms: number;
 }
 
@@ -36,9 +37,9 @@ interface LedgerReply {
   readonly status: number;
   /** SHA-256 of the body's bytes, hexadecimal. */
   readonly sha256: string;
-  /** What the header Idempotency-Replayed says; null without one. */
+  /** Value of the header Idempotency-Replayed; null if it is absent. */
   readonly replayed: boolean | null;
-  /** From the due time to the end of the reply. */
+  /** Time from the due time to the end of the reply. */
   readonly latency_ms: number;
 }
 
@@ -46,7 +47,8 @@ interface LedgerFailure {
   readonly type: 'failure';
   readonly intent: number;
   readonly kind: 'first' | 'repeat' | 'resend';
-  /** Why there is no reply, e.g. ECONNREFUSED. The server may have acted all the same. */
+  /** Reason that there is no reply, e.g. ECONNREFUSED. The server may have processed the request.
+   */
   readonly error: string;
 }
 
@@ -61,7 +63,7 @@ interface LedgerEnd {
 
 export type LedgerEntry = LedgerStart | LedgerIntent | LedgerReply | LedgerFailure | LedgerEnd;
 
-/** Takes whole lines; returns once they have left the process. */
+/** Appends whole lines synchronously: they have left the process when `append` returns. */
 export interface LedgerWriter {
   append(entries: readonly LedgerEntry[]): void;
 }
@@ -115,8 +117,8 @@ function parseLine(text: string, line: number): LedgerEntry {
   return entry as unknown as LedgerEntry;
 }
 
-/** The entries of a ledger from its bytes in any cut, e.g. a file's read stream. A last line
- *  without its line feed is left out: the client died while it wrote it.
+/** Reads the entries of a ledger from chunks of any size, e.g. a file stream. A last line without a
+ *  line feed is ignored: the client died while it wrote the line.
  *  @throws bad_file */
 export async function* readLedger(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
@@ -136,32 +138,32 @@ export async function* readLedger(
   }
 }
 
-/** What the ledger says about one intent. */
+/** Summary of one intent. */
 interface IntentRecord {
   readonly index: number;
   readonly key: string;
   readonly accountId: number;
   readonly amountCents: number;
-  /** 2xx replies. */
+  /** Number of 2xx replies. */
   acknowledged: number;
-  /** Final replies that are not 2xx. */
+  /** Number of final replies that are not 2xx. */
   refused: number;
   failures: number;
   replayed: number;
   /** `status sha256` of the first 2xx reply. */
   answer: string | undefined;
-  /** 2xx replies that differ from the first in status or body. */
+  /** Number of 2xx replies that differ from the first in status or body. */
   different: number;
 }
 
 export interface LedgerSummary {
   readonly intents: ReadonlyMap<string, IntentRecord>;
-  /** Present when the client came to its end. */
+  /** Present if the client ended regularly. */
   readonly end: LedgerEnd | undefined;
 }
 
-/** Folds a ledger by key. @cost memory for every intent @throws bad_file when a reply names no
- *  intent before it */
+/** Aggregates a ledger by key. Memory: O(intents).
+ *  @throws bad_file if a reply precedes its intent */
 export async function summarizeLedger(
   entries: AsyncIterable<LedgerEntry> | Iterable<LedgerEntry>,
 ): Promise<LedgerSummary> {
@@ -212,7 +214,8 @@ function foldReply(record: IntentRecord, reply: LedgerReply): void {
   if (record.answer !== answer) record.different++;
 }
 
-/** Whether a reply settles its intent; any other is sent again with the same key. */
+/** True if a reply settles its intent; after any other reply, the client retries with the same key.
+ */
 export function isFinalStatus(status: number): boolean {
   return status < 500 && status !== 408 && status !== 425 && status !== 429;
 }

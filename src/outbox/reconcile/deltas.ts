@@ -1,50 +1,49 @@
-/** The classes of difference between what clients intended, what was ordered and what was charged:
- *  one query each.
+/** Classes of differences between intents of clients, orders and charges: one query each.
  *
- *  Every query gives the ids of one class and nothing else, so that the classes are sets, not
- *  counts. What a client knows stands in the temporary table `ledger` (ledger.ts), one row an
- *  intent. What was forgotten by rule (keys by their TTL, outbox partitions by their retention,
- *  inbox rows by the redelivery horizon) is no delta: see kept.ts. Each class judges the rows whose
- *  own time lies in the range; what they are compared with is not limited.
+ *  Every query returns the ids of one class and nothing else, so that the classes are sets, not
+ *  counts. The temporary table `ledger` (ledger.ts) has one row for each intent of a client. Rows
+ *  that expired by rule (keys by their TTL, outbox partitions by their retention, inbox rows by the
+ *  redelivery horizon) are no deltas: see retained.ts. Each class checks the rows whose own time is
+ *  in the range; the rows that they are compared with are not limited.
  */
 import { isUuidV7Sql } from '../inbox/names.ts';
-import type { Kept } from './kept.ts';
+import type { RetainedBounds } from './retained.ts';
 
 export interface DeltaClass {
   readonly name: string;
-  /** What it says, in one sentence. */
+  /** Meaning of the class, in one sentence. */
   readonly meaning: string;
-  /** What its ids are. */
+  /** Kind of the ids. */
   readonly ids: 'idempotency key' | 'order_id' | 'msg_id';
-  /** Only a client's ledger can tell. */
+  /** True if the class needs a client's ledger. */
   readonly needsLedger: boolean;
-  /** Only payments' record of suppressed deliveries can tell. */
+  /** True if the class needs payments' table of suppressed deliveries. */
   readonly needsSuppressed?: true;
-  /** Only payments' record of what it set aside can tell. */
+  /** True if the class needs payments' table of parked records. */
   readonly needsParked?: true;
   sql(tables: Tables): string;
 }
 
-/** Names as they stand in SQL. */
+/** Table names for SQL, and the state that the queries depend on. */
 export interface Tables {
   readonly orders: string;
   readonly keys: string;
   readonly outbox: string;
   readonly inbox: string;
   readonly charges: string;
-  /** One row a delivery that charged nothing. */
+  /** One row for each delivery that charged nothing. */
   readonly suppressed: string;
-  /** One row a record that was set aside. */
+  /** One row for each parked record. */
   readonly parked: string;
   readonly hasParked: boolean;
   readonly hasLedger: boolean;
-  readonly kept: Kept;
+  readonly retained: RetainedBounds;
   readonly range: TimeRange;
-  /** Condition: this timestamp lies in the range. */
+  /** Returns the condition that this timestamp is in the range. */
   in(column: string): string;
 }
 
-/** Bounds as timestamps in text, both inclusive; undefined: not bounded. */
+/** Bounds as timestamps in text, both inclusive; undefined: unbounded. */
 export interface TimeRange {
   readonly from: string | undefined;
   readonly to: string | undefined;
@@ -61,7 +60,7 @@ function condition({ from, to }: TimeRange, column: string): string {
 export function tablesOf(
   ordersSchema: string,
   paymentsSchema: string,
-  { hasLedger, hasParked, kept, range }: Pick<Tables, 'hasLedger' | 'hasParked' | 'kept' | 'range'>,
+  { hasLedger, hasParked, retained, range }: Pick<Tables, 'hasLedger' | 'hasParked' | 'retained' | 'range'>,
 ): Tables {
   return {
     orders: `${ordersSchema}.orders`,
@@ -73,26 +72,25 @@ export function tablesOf(
     parked: `${paymentsSchema}.payments_parked`,
     hasParked,
     hasLedger,
-    kept,
+    retained,
     range,
     in: (column) => condition(range, column),
   };
 }
 
-/** An intent that may have an order: it was acknowledged, or the client never learned what became
- *  of it. */
+/** Condition: the intent was acknowledged, or its outcome is unknown to the client. */
 const MAY_EXIST = '(l.acknowledged > 0 OR l.refused = 0)';
 
 const NOT_CHARGED = (t: Tables): string =>
   `NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = o.order_id)`;
-/** An order whose record payments set aside: the record's key is the order_id. */
+/** Condition: payments parked the order's record; its key is the order_id. */
 const IS_PARKED = (t: Tables): string =>
   `EXISTS (SELECT FROM ${t.parked} p WHERE p.key = convert_to(o.order_id::text, 'UTF8'))`;
 
 export const DELTA_CLASSES: readonly DeltaClass[] = [
   {
     name: 'lost_order',
-    meaning: 'a key whose order is gone: the client was told that it exists, or its answer is stored',
+    meaning: 'a key without an order, although its client got an answer or one is stored',
     ids: 'idempotency key',
     needsLedger: false,
     sql: (t) => `
@@ -101,18 +99,18 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
       ${
         t.hasLedger
           ? `UNION SELECT l.key FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key
-             WHERE l.acknowledged > 0 AND k.idem_key IS NULL AND l.sent_at >= ${t.kept.keysFrom}
+             WHERE l.acknowledged > 0 AND k.idem_key IS NULL AND l.sent_at >= ${t.retained.keysFrom}
                AND ${t.in('l.sent_at')}`
           : ''
       }`,
   },
   {
     name: 'ghost_order',
-    meaning: 'an order that no client asked for, or one that its client was refused',
+    meaning: 'an order that no client requested, or whose request was refused',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
-      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.kept.keysFrom} AND ${t.in('o.created_at')} AND NOT EXISTS (
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.retained.keysFrom} AND ${t.in('o.created_at')} AND NOT EXISTS (
         SELECT FROM ${t.keys} k ${t.hasLedger ? `JOIN ledger l ON l.key = k.idem_key AND ${MAY_EXIST}` : ''}
         WHERE k.order_id = o.order_id)`,
   },
@@ -137,12 +135,12 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'order_without_outbox',
-    meaning: 'an order that left no outbox row',
+    meaning: 'an order without an outbox row',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE o.created_at >= ${t.kept.outboxFrom} AND ${t.in('o.created_at')}
+      WHERE o.created_at >= ${t.retained.outboxFrom} AND ${t.in('o.created_at')}
         AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
   },
   {
@@ -164,7 +162,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'order_without_charge',
-    meaning: 'an order that was not charged, and whose record payments has not set aside',
+    meaning: 'an order that was not charged and whose record is not parked',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
@@ -173,7 +171,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'order_parked',
-    meaning: 'an order that was not charged: payments has set its record aside (millrace payments -parked)',
+    meaning: 'an order that was not charged because payments parked its record (millrace payments -parked)',
     ids: 'order_id',
     needsLedger: false,
     needsParked: true,
@@ -211,7 +209,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   {
     name: 'charge_attempted_again',
     meaning:
-      'an order whose second charge only the UNIQUE on charges.order_id stopped: the inbox had forgotten its message',
+      'an order whose second charge only the UNIQUE on charges.order_id prevented: its inbox row had expired',
     ids: 'order_id',
     needsLedger: false,
     needsSuppressed: true,
@@ -221,8 +219,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'charge_without_inbox',
-    meaning:
-      'a charge none of whose messages is in the inbox, though none of them is old enough to be forgotten',
+    meaning: 'a charge without any of its messages in the inbox, though none is old enough to have expired',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
@@ -235,25 +232,25 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
       excused AS (
         SELECT x.aggregate_id FROM ${t.outbox} x JOIN candidates c ON c.order_id = x.aggregate_id
         WHERE EXISTS (SELECT FROM ${t.inbox} i WHERE i.msg_id = x.msg_id)
-          OR CASE WHEN ${isUuidV7Sql('x.msg_id')} THEN x.msg_id < ${t.kept.inboxFloor}
-                OR c.created_at < ${t.kept.inboxTimedFrom}
-              ELSE c.created_at < ${t.kept.inboxTimelessFrom} END)
+          OR CASE WHEN ${isUuidV7Sql('x.msg_id')} THEN x.msg_id < ${t.retained.inboxFloor}
+                OR c.created_at < ${t.retained.inboxTimedFrom}
+              ELSE c.created_at < ${t.retained.inboxTimelessFrom} END)
       SELECT order_id::text AS id FROM candidates c
       WHERE NOT EXISTS (SELECT FROM excused e WHERE e.aggregate_id = c.order_id)`,
   },
   {
     name: 'inbox_without_outbox',
-    meaning: 'a message that was processed though no outbox row has sent it',
+    meaning: 'a processed message without an outbox row',
     ids: 'msg_id',
     needsLedger: false,
     sql: (t) => `
       SELECT i.msg_id::text AS id FROM ${t.inbox} i
       WHERE ${t.in('i.processed_at')} AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)
-        ${t.kept.outboxDropped ? `AND ${isUuidV7Sql('i.msg_id')} AND i.msg_id >= ${t.kept.outboxFromId}` : ''}`,
+        ${t.retained.outboxDropped ? `AND ${isUuidV7Sql('i.msg_id')} AND i.msg_id >= ${t.retained.outboxFromId}` : ''}`,
   },
   {
     name: 'inbox_without_charge',
-    meaning: 'a message that was processed and left no charge',
+    meaning: 'a processed message without a charge',
     ids: 'msg_id',
     needsLedger: false,
     sql: (t) => `
@@ -262,7 +259,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'differing_replies',
-    meaning: 'a key whose acknowledged replies are not all the same in status and body',
+    meaning: 'a key whose final replies differ in status or body',
     ids: 'idempotency key',
     needsLedger: true,
     sql: (t) => `
@@ -271,7 +268,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'reply_not_stored',
-    meaning: 'a key whose client was answered something else than what is stored for the next repeat',
+    meaning: 'a key whose client got another reply than the stored one',
     ids: 'idempotency key',
     needsLedger: true,
     sql: (t) => `

@@ -1,10 +1,10 @@
-/** Ledgers as a temporary table: what the clients know goes into SQL by COPY, a chunk at a time,
- *  and is folded there. Memory does not grow with the ledger. */
+/** Ledgers as a temporary table: entries go into SQL by COPY, in chunks, and SQL aggregates them.
+ *  Memory does not grow with the ledger. */
 import { coreError } from '../../core/errors.ts';
 import type { SqlSession, SqlValue } from '../../io/postgres/sql/port.ts';
 import { isFinalStatus, type LedgerEntry } from './client-ledger.ts';
 
-/** Rows that are held before they are copied. */
+/** Number of rows in one COPY. */
 const CHUNK_ROWS = 8192;
 
 /** One client's ledger, in the order it was written. */
@@ -19,8 +19,7 @@ CREATE TEMP TABLE ledger_replies (
   ledger int NOT NULL, intent bigint NOT NULL, status int NOT NULL, sha256 text NOT NULL
 ) ON COMMIT DROP`;
 
-/** Answers that settle nothing (5xx, 429, ...) are no replies here: the client sent the request
- *  again. */
+/** Replies that are not final (5xx, 429, ...) do not count: the client sent the request again. */
 const FOLD = `
 CREATE TEMP TABLE ledger ON COMMIT DROP AS
 SELECT i.key, i.account_id, i.amount_cents, max(i.sent_at) AS sent_at,
@@ -38,7 +37,7 @@ interface Target {
 }
 
 /** Fills the temporary table `ledger` of this transaction.
- *  @throws bad_file for a ledger that cannot be one */
+ *  @throws bad_file for an invalid ledger */
 export async function loadLedgers(
   session: SqlSession,
   ledgers: readonly LedgerEntries[],
@@ -92,10 +91,10 @@ export async function loadLedgers(
   await session.query('ANALYZE ledger');
 }
 
-/** A file that was put together from parts of others must not pass for what a client knows. */
+/** Refuses a file that was combined from parts of several ledgers. */
 async function checkIntents(session: SqlSession): Promise<void> {
-  // No LIMIT: it would have the planner look for the first row one by one, and in an honest ledger
-  // there is none.
+  // No LIMIT: with it, the planner would choose a nested loop to find the first row, and a valid
+  // ledger has none.
   const { rows } = await session.query<{ bad: readonly bigint[] | null }>(
     `SELECT min(ARRAY[ledger, intent]) AS bad FROM (
        SELECT r.ledger, r.intent FROM ledger_replies r
@@ -105,7 +104,7 @@ async function checkIntents(session: SqlSession): Promise<void> {
   const bad = rows[0]?.bad ?? null;
   if (bad === null) return;
   const [ledger = 0n, intent] = bad;
-  throw coreError('bad_file', `ledger ${ledger + 1n} has intent ${intent} not exactly once`, {
-    next: 'give a ledger that millrace load wrote, whole',
+  throw coreError('bad_file', `ledger ${ledger + 1n} does not have intent ${intent} exactly once`, {
+    next: 'give a complete ledger that millrace load wrote',
   });
 }

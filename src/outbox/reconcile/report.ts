@@ -1,4 +1,4 @@
-/** The reconciler's answer as text. */
+/** Result of a reconciliation as text. */
 import type { Reconciliation } from './run.ts';
 
 const LABEL_WIDTH = 18;
@@ -12,7 +12,7 @@ export function reconciliationText(result: Reconciliation): string {
       result.produced_intents,
       result.intents_from === 'ledger'
         ? 'from the ledger'
-        : 'stored idempotency keys; give -ledger to ask the clients',
+        : 'stored idempotency keys; give -ledger to use those of the clients',
     ),
     line('distinct_orders', result.distinct_orders),
     line('distinct_charges', result.distinct_charges),
@@ -22,7 +22,7 @@ export function reconciliationText(result: Reconciliation): string {
   if (result.refused_intents > 0)
     lines.push(line('refused_intents', result.refused_intents, 'refused and no order'));
   if (result.expired_keys > 0)
-    lines.push(line('expired_keys', result.expired_keys, 'orders whose key is gone by its age'));
+    lines.push(line('expired_keys', result.expired_keys, 'orders whose key has expired'));
   const reasons = (counts: Readonly<Record<string, number>>): string =>
     Object.entries(counts)
       .map(([reason, count]) => `${count} ${reason}`)
@@ -47,7 +47,7 @@ export function reconciliationText(result: Reconciliation): string {
     if (count > ids.length) lines.push(`    and ${count - ids.length} more`);
   }
   if (result.from !== null || result.to !== null)
-    lines.push(`${'judged'.padEnd(LABEL_WIDTH)} rows ${rangeText(result)}`);
+    lines.push(`${'compared'.padEnd(LABEL_WIDTH)} rows ${rangeText(result)}`);
   lines.push(
     result.holds
       ? 'The invariant holds: distinct effects equal distinct intents.'

@@ -1,15 +1,14 @@
-/** The reconciler: what was intended, ordered and charged, compared as sets in one snapshot of the
- *  database.
+/** Reconciler: compares intents, orders and charges as sets in one snapshot of the database.
  *
  *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant
- *  holds when no class has a member and the three counts are the same; (3) ids are listed up to a
- *  bound, counts are never bounded. Ledgers are read first: what a client knows is committed before
- *  the snapshot is taken. Source: spec/outbox.txt 1.8.
+ *  holds if no class has a member and the three counts are equal; (3) listed ids are bounded,
+ *  counts are not. Ledgers are read first, so the orders that a client knows are committed before
+ *  the snapshot. Source: spec/outbox.txt 1.8.
  *
- *  The settle window makes this usable during load. Rows younger than the first comparison are not
- *  judged. Where that comparison finds a difference and some of its rows are younger than the
- *  window, the same rows are compared again when the window is over: what was in flight is then
- *  complete, and what is still different is a delta. No difference is hidden by its age.
+ *  The settle window makes this usable under load. Rows younger than the first comparison are not
+ *  compared. If that comparison finds a difference and some of its rows are younger than the
+ *  window, the same rows are compared again after the window: orders in flight are then complete,
+ *  and a remaining difference is a delta. No difference is hidden by its age.
  */
 
 import type { SqlPool, SqlSession } from '../../io/postgres/sql/port.ts';
@@ -18,33 +17,33 @@ import { requirePlainSchema } from '../database/schema-name.ts';
 import { outboxError } from '../errors.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
 import { DELTA_CLASSES, type DeltaClass, type Tables, type TimeRange, tablesOf } from './deltas.ts';
-import { readKept } from './kept.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
+import { readRetainedBounds } from './retained.ts';
 
 export interface ReconcileOptions {
   readonly pool: SqlPool;
   readonly ordersSchema: string;
   readonly paymentsSchema: string;
-  /** What the clients know; without any, the stored idempotency keys are the intents, and each
+  /** Ledgers of the clients. Without any, the stored idempotency keys are the intents, plus each
    *  order whose key has expired. */
   readonly ledgers: readonly LedgerSource[];
-  /** After how long keys may be gone, whatever older ones are left; left out: what orders has in
-   *  its database. */
+  /** Age after which keys may have expired, ms, even if older keys remain. Default: the TTL in the
+   *  database of orders. */
   readonly keyTtlMs?: number;
-  /** Ids listed for each class. */
+  /** Maximum number of ids listed for each class. */
   readonly idsMax: number;
-  /** Only rows from this time on are judged. */
+  /** Only rows from this time on are compared. */
   readonly from?: Date;
-  /** Only rows up to this time are judged. */
+  /** Only rows up to this time are compared. */
   readonly to?: Date;
   /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one
    *  comparison, of all rows. */
   readonly settleMs?: number;
-  /** Waits until the settle window is over; required with a settle window. */
+  /** Waits for the rest of the settle window; required if settleMs > 0. */
   readonly wait?: (ms: number) => Promise<void>;
   readonly onEntry?: () => void;
   readonly onClass?: (name: string) => void;
-  /** A class was compared, and has so many members. */
+  /** Called after a class was compared, with the number of its members. */
   readonly onCompared?: (name: string, count: number) => void;
 }
 
@@ -57,7 +56,7 @@ export interface Delta {
   readonly meaning: string;
   readonly count: number;
   readonly idsOf: DeltaClass['ids'];
-  /** The first ones in the order of their text. */
+  /** First ids in the order of their text. */
   readonly ids: readonly string[];
 }
 
@@ -67,34 +66,33 @@ export interface Reconciliation {
   readonly produced_intents: number;
   readonly distinct_orders: number;
   readonly distinct_charges: number;
-  /** Intents without an answer and without an order: neither an effect nor a promise. 0 without a
-   *  ledger. */
+  /** Intents without an answer and without an order. 0 without a ledger. */
   readonly unanswered_intents: number;
-  /** Intents that were refused for good and have no effect. 0 without a ledger. */
+  /** Intents with a final refusal and no order. 0 without a ledger. */
   readonly refused_intents: number;
-  /** Orders so old that their key may have expired, and whose key is gone: no deltas. */
+  /** Orders so old that their key may have expired, and that have none: no deltas. */
   readonly expired_keys: number;
-  /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no
-   *  such record. */
+  /** Deliveries that charged nothing, by reason. Empty if payments has no such table. */
   readonly suppressed: Readonly<Record<string, number>>;
-  /** Records that payments has set aside, by reason. */
+  /** Records that payments parked, by reason. */
   readonly parked: Readonly<Record<string, number>>;
-  /** Classes that were looked at, members or not. */
+  /** All compared classes. */
   readonly classes: readonly string[];
   /** Classes with members. */
   readonly deltas: readonly Delta[];
-  /** Rows outside of these times were not judged; null: no bound. */
+  /** Times of the compared rows; null: unbounded. */
   readonly from: string | null;
   readonly to: string | null;
-  /** 2: the first one found differences, and rows that may have been in flight. */
+  /** 2 if the first comparison found differences and rows that may have been in flight. */
   readonly comparisons: number;
 }
 
 const PAYMENTS_TABLES = ['inbox', 'charges'] as const;
-/** Of the server, for each hash table of a comparison. */
+/** work_mem of PostgreSQL, for each hash table of a comparison. */
 const WORK_MEM = '256MB';
 
-/** @throws tables_missing, bad_value, bad_file, unreachable */
+/** Runs the reconciliation.
+ *  @throws tables_missing, bad_value, bad_option, bad_file, unreachable */
 export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema } = options;
   requirePlainSchema(ordersSchema);
@@ -103,7 +101,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
   await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
   const { settleMs = 0, wait } = options;
   if (settleMs > 0 && wait === undefined)
-    throw outboxError('bad_option', 'reconcile with settleMs needs wait, which lets the window pass', {
+    throw outboxError('bad_option', 'reconcile with settleMs needs the option wait', {
       next: 'give wait: (ms) => a promise that resolves after ms, or leave settleMs out',
     });
   const startMs = settleMs > 0 ? await databaseNowMs(pool) : Number.POSITIVE_INFINITY;
@@ -114,7 +112,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
   const first = await compareOnce(options, range, 1);
   if (first.holds || settleMs === 0 || wait === undefined) return first;
   const youngFromMs = startMs - settleMs;
-  if (!(await hasYoung(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
+  if (!(await hasYoungRows(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
   await wait(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
   return compareOnce(options, range, 2);
 }
@@ -129,9 +127,9 @@ async function databaseNowMs(pool: SqlPool): Promise<number> {
   return (rows[0] as { ms: number }).ms;
 }
 
-/** An outbox row in the range is younger than this: its order may still be in flight. By the
- *  database's clock, which `created_at` of an order is not. */
-async function hasYoung(
+/** True if an outbox row in the range is younger than this: its order may still be in flight. The
+ *  database's clock sets `created_at` of the outbox, but not that of an order. */
+async function hasYoungRows(
   pool: SqlPool,
   outbox: string,
   fromMs: number,
@@ -145,7 +143,7 @@ async function hasYoung(
   return rows[0]?.young === true;
 }
 
-/** One comparison, in one snapshot. */
+/** Runs one comparison in one snapshot. */
 function compareOnce(
   options: ReconcileOptions,
   range: TimeRange,
@@ -153,13 +151,13 @@ function compareOnce(
 ): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;
   return pool.transaction(async (session) => {
-    // The isolation stands for the whole transaction, the snapshot is taken by the first statement
-    // that needs one.
+    // The isolation level applies to the whole transaction; its first statement that reads takes
+    // the snapshot.
     await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-    // Whole tables are compared: a loop over one inside the other can only come from statistics
-    // that are not there yet.
+    // Whole tables are compared. The planner would choose a nested loop only for lack of
+    // statistics.
     await session.query('SET LOCAL enable_nestloop = off');
-    // Each class is a few joins of whole tables: hashing them in memory once beats spilling.
+    // Each class is a few joins of whole tables: one hash in memory is faster than spilling.
     await session.query(`SET LOCAL work_mem = '${WORK_MEM}'`);
     if (ledgers.length > 0) {
       const opened = ledgers.map((open) => open());
@@ -168,7 +166,7 @@ function compareOnce(
     const tables = tablesOf(ordersSchema, paymentsSchema, {
       hasLedger: ledgers.length > 0,
       hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
-      kept: await readKept(session, ordersSchema, paymentsSchema, options.keyTtlMs),
+      retained: await readRetainedBounds(session, ordersSchema, paymentsSchema, options.keyTtlMs),
       range,
     });
     const compared = await compare(session, tables, options);
@@ -235,10 +233,10 @@ type Counts = Pick<
   | 'expired_keys'
 >;
 
-/** An intent is counted where its order is, a charge as well: their own times differ by the time
- *  between processes. */
+/** Condition: an intent or charge counts in the range of its order, because their own times differ
+ *  by the latency between processes. */
 const countedIn = (t: Tables, own: string): string =>
-  // Without a bound the planner drops the join, as nothing refers to it.
+  // Without bounds, nothing refers to the join, so the planner drops it.
   t.range.from === undefined && t.range.to === undefined
     ? 'true'
     : `CASE WHEN o.order_id IS NULL THEN ${t.in(own)} ELSE ${t.in('o.created_at')} END`;
@@ -262,14 +260,14 @@ async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
     `SELECT *, (SELECT count(*) FROM ${t.orders} o WHERE ${t.in('o.created_at')}) AS orders,
        (SELECT count(DISTINCT c.order_id) FROM ${t.charges} c LEFT JOIN ${t.orders} o USING (order_id)
           WHERE ${countedIn(t, 'c.created_at')}) AS charges,
-       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.kept.keysFrom} AND ${t.in('o.created_at')}
+       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.retained.keysFrom} AND ${t.in('o.created_at')}
           AND NOT EXISTS (SELECT FROM ${t.keys} k WHERE k.order_id = o.order_id)) AS expired
      FROM (SELECT ${intentsSql(t)}) AS counted`,
   );
   const row = rows[0];
   const expired = Number(row?.expired);
   return {
-    // A key that has expired was an intent, too.
+    // An expired key was an intent too.
     produced_intents: Number(row?.produced) + (t.hasLedger ? 0 : expired),
     distinct_orders: Number(row?.orders),
     distinct_charges: Number(row?.charges),

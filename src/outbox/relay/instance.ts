@@ -22,7 +22,7 @@ import { outboxError } from '../errors.ts';
 import { IdleSlots } from './idle-slots.ts';
 import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
-import type { Source } from './pipeline/contract.ts';
+import type { RowSource } from './pipeline/contract.ts';
 import { EventEncoder, RELAY_MODES, type RelayMode } from './pipeline/event.ts';
 import { Marker } from './pipeline/marker.ts';
 import { ProducerWatchdog } from './pipeline/producer-watchdog.ts';
@@ -83,7 +83,7 @@ export interface RelayOptions {
   /** Migrations that `open` applies; absent: none. */
   readonly migrations?: readonly Migration[] | undefined;
   /** Absent: the relay polls pending rows. */
-  readonly makeSource?: ((parts: SourceParts, table: OutboxTable) => Source) | undefined;
+  readonly makeSource?: ((parts: SourceParts, table: OutboxTable) => RowSource) | undefined;
   /** Ends the process at this point once `after` rows are published; for crash tests. */
   readonly crash?:
     | { readonly point: RelayCrashPoint; readonly after: number; readonly end: () => void }
@@ -137,6 +137,9 @@ interface PublishingParts {
   readonly overdue: ProducerWatchdog;
 }
 
+/** Relay of one outbox: publishes its rows to a topic, those of a key in order, at least once.
+ *  Several relays share an outbox by leases on its shards.
+ */
 export class Relay {
   private readonly options: RelayOptions;
   private readonly closers: Array<() => Promise<void> | void> = [];
@@ -147,7 +150,7 @@ export class Relay {
         readonly leases: Leases;
       } & PublishingParts)
     | undefined;
-  private source: Source | undefined;
+  private source: RowSource | undefined;
   private woken: (() => void) | undefined;
   private failed: (thrown: unknown) => void = () => {};
   private wakePending = false;
@@ -364,7 +367,7 @@ export class Relay {
     for (const close of this.closers.splice(0).reverse()) await close();
   }
 
-  private pollSource(parts: PollParts, table: OutboxTable): Source {
+  private pollSource(parts: PollParts, table: OutboxTable): RowSource {
     const { settings } = this.options;
     return new PollSource(parts, table, {
       rowsMax: settings.rowsMax,

@@ -1,13 +1,13 @@
-/** How answers and errors are written: the one error shape, the headers, and the two generations of
- *  bodies. */
+/** Builds answers: headers, bodies in each wire generation, and errors in the registry's one error
+ *  shape. */
 import { STATUS_CODES } from 'node:http';
 import { refusalHeaders } from '../../access/refusal.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { HttpFallbacks, HttpResponse } from '../../io/http/port.ts';
 import { REGISTRY_CONTENT_TYPE } from './media.ts';
 
-/** The generation of the existing registries that the bodies follow. 7: up to 7.9; 8: from 8.1;
- *  own: as 7, and every schema names its type, also AVRO. */
+/** Generation of the existing registries that the bodies follow. 7: up to 7.9; 8: from 8.1; own: as
+ *  7, but every schema names its type, AVRO too. */
 export const WIRES = ['own', 7, 8] as const;
 export type Wire = (typeof WIRES)[number];
 
@@ -23,10 +23,10 @@ function headersOf(type: string): Readonly<Record<string, string>> {
   return headers;
 }
 
-/** A body that is complete already: the text of a schema, or JSON made before. */
+/** A complete body: the text of a schema, or JSON that was serialised before. */
 export class Ready {
   readonly body: string | Uint8Array;
-  /** Where it is not the negotiated one. */
+  /** Content type of the body; undefined: the negotiated type. */
   readonly type: string | undefined;
   constructor(body: string | Uint8Array, type?: string) {
     this.body = body;
@@ -40,7 +40,7 @@ export function answer(value: unknown, type: string): HttpResponse {
   return { status: 200, headers: headersOf(type), body: JSON.stringify(value) };
 }
 
-/** A client that does not find both properties treats the answer as foreign. */
+/** A client treats an answer that lacks either property as foreign. */
 function errorAnswer(
   status: number,
   number: number,
@@ -54,13 +54,14 @@ function errorAnswer(
   };
 }
 
-/** error_code of a row, by generation. */
+/** Returns the `error_code` of an error in a wire generation. */
 export function numberOf(error: Pick<MillraceError, 'code' | 'row'>, wire: Wire): number {
   if (error.code === 'incompatible' && wire === 8) return 40901;
   return error.row.number ?? error.row.http;
 }
 
-/** The answer to something thrown, or undefined for what is no answer but a failure of ours. */
+/** Builds the answer to a thrown error; undefined for an internal failure, which has no answer
+ *  here. */
 export function answerOf(thrown: unknown, wire: Wire, type?: string): HttpResponse | undefined {
   const error = findMillraceError(thrown);
   if (error === undefined || (error.row.http >= 500 && error.row.number === undefined)) return undefined;
@@ -69,8 +70,8 @@ export function answerOf(thrown: unknown, wire: Wire, type?: string): HttpRespon
   return Object.keys(more).length === 0 ? made : { ...made, headers: { ...made.headers, ...more } };
 }
 
-/** What the server answers by itself, in the registry's error shape.
- *  @param bodyBytesMax of a request's body, for the message that says so */
+/** Builds the answers that the HTTP server gives without a route, in the registry's error shape.
+ *  @param bodyBytesMax limit of a request body in bytes, named in the message of a 413 */
 export function registryFallbacks(bodyBytesMax: number): HttpFallbacks {
   return {
     error(status, _request, detail) {

@@ -1,5 +1,5 @@
-/** What is read from a request's body. Unknown properties are ignored, because clients send newer
- *  ones; what is read is checked for its type before anything else sees it. */
+/** Reads request bodies. Ignores unknown properties, because newer clients send properties that
+ *  this registry does not know. Checks the type of every property that it reads. */
 
 import type { Json, Reference } from '../../formats/content.ts';
 import { readMetadata, readRuleSet } from '../../formats/contract.ts';
@@ -11,7 +11,7 @@ import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/state/records.ts';
 import { bodyExcess } from './body-bound.ts';
 import { bodyMayBeRaw } from './media.ts';
 
-/** Half of a pair is no character, and no UTF-8 text can hold it. */
+/** Half of a surrogate pair: UTF-8 cannot encode it. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 type Body = Readonly<Record<string, unknown>>;
@@ -33,7 +33,7 @@ function textOf(request: HttpRequest): string {
 const isObject = (value: unknown): value is Body =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The body as an object. @throws unsupported_media_type, malformed_request */
+/** Reads the body as a JSON object. @throws unsupported_media_type, malformed_request */
 export function readBody(request: HttpRequest): Body {
   bodyMayBeRaw(request);
   const excess = bodyExcess(request.body);
@@ -54,12 +54,13 @@ function objectOf(value: unknown): Body {
   return value;
 }
 
-/** A schema with what belongs to it, or a schema's own text.
- *
- *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON
- *  types, and so is a list that is not empty: a union. In application/octet-stream, or without a
- *  content type, an object that defines a type is one too, whatever else it holds, and what is no
- *  document about a schema is a schema's own text: Avro where it begins like JSON, else Protobuf.
+/** Reads a document about a schema (text, references, metadata, rules), or a body that is the
+ *  schema text itself.
+ *  A JSON object without `schema` but with `type` is an Avro schema, and so is a list that is not
+ *  empty (a union). This holds for each of the JSON content types.
+ *  For application/octet-stream, or without a content type, any object that defines a type is an
+ *  Avro schema. Any other body that is not a JSON object is a schema text: Avro if it begins like
+ *  JSON, else Protobuf.
  *  @throws unsupported_media_type, malformed_request, invalid_schema */
 export function readSchemaBody(request: HttpRequest): RegisterInput {
   const raw = bodyMayBeRaw(request);
@@ -67,17 +68,18 @@ export function readSchemaBody(request: HttpRequest): RegisterInput {
   const excess = bodyExcess(request.body);
   if (excess !== undefined && !raw)
     throw registryError('invalid_schema', `${excess}; send the schema as a string in "schema"`);
-  // A body that is too large to inspect here is no document about a schema.
+  // A raw body over the limits is not inspected, so it is the text of a schema.
   const value = raw ? (excess === undefined ? rawValueOf(text) : undefined) : jsonOf(text);
   if (raw && (!isObject(value) || definesType(value)))
-    return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };
+    return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: nonEmptyText(text) };
   if (Array.isArray(value) && value.length > 0) return { format: 'AVRO', text };
   const body = objectOf(value);
   if (body['schema'] === undefined && body['type'] !== undefined) return { format: 'AVRO', text };
   return schemaInput(body);
 }
 
-/** What holds other types: their definitions alone have room for a property named `schema`. */
+/** Property that each kind of type needs in its definition. An object that has it is an Avro
+ *  schema, even if it also has a property named `schema`. */
 const DEFINED_BY: ReadonlyMap<unknown, string> = new Map([
   ['record', 'fields'],
   ['error', 'fields'],
@@ -92,7 +94,7 @@ function definesType(body: Body): boolean {
   return holds !== undefined && body[holds] !== undefined;
 }
 
-/** Undefined: not JSON. */
+/** Parses JSON; undefined: not JSON. */
 function rawValueOf(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -101,17 +103,17 @@ function rawValueOf(text: string): unknown {
   }
 }
 
-function filled(text: string): string {
+function nonEmptyText(text: string): string {
   if (text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
   return textOrNone(text);
 }
 
-/** A registration without a text is one of the text that the subject has. */
+/** Returns '' for an absent text: such a registration uses the latest text of the subject. */
 function textOrNone(text: unknown): string {
   if (text === undefined || text === null) return '';
   if (typeof text !== 'string') throw registryError('invalid_schema', 'schema is not a string');
   if (LONE_SURROGATE.test(text))
-    throw registryError('invalid_schema', 'schema holds half of a surrogate pair, which no UTF-8 text can');
+    throw registryError('invalid_schema', 'schema holds half of a surrogate pair, which UTF-8 cannot encode');
   return text;
 }
 
@@ -124,7 +126,7 @@ function schemaInput(body: Body): RegisterInput {
   const metadata = readDocument(body, 'metadata', readMetadata);
   const ruleSet = readDocument(body, 'ruleSet', readRuleSet);
   const id = readNumber(body, 'id', 1, SCHEMA_ID_MAX);
-  // 0 asks for the next one.
+  // 0 requests the next version.
   const version = readNumber(body, 'version', 0, VERSION_MAX);
   return {
     ...(format === undefined ? {} : { format }),
@@ -137,7 +139,7 @@ function schemaInput(body: Body): RegisterInput {
   };
 }
 
-/** A number that may be given; -1 and null say that it is not. */
+/** Reads an optional number; -1 and null mean absent. */
 function readNumber(body: Body, name: string, least: number, most: number): number | undefined {
   const value = body[name] ?? -1;
   if (value === -1) return undefined;
@@ -149,19 +151,21 @@ function readNumber(body: Body, name: string, least: number, most: number): numb
 function readReferences(value: unknown): readonly Reference[] {
   if (value === undefined || value === null) return [];
   if (!Array.isArray(value)) throw malformed('references is not an array');
-  return value.map((one: unknown, index) => {
-    if (!isObject(one)) throw malformed(`references[${index}] is not an object`);
-    const { name, subject, version } = one;
+  return value.map((item: unknown, index) => {
+    if (!isObject(item)) throw malformed(`references[${index}] is not an object`);
+    const { name, subject, version } = item;
     if (typeof name !== 'string' || typeof subject !== 'string' || LONE_SURROGATE.test(name))
       throw malformed(`references[${index}] lacks name or subject`);
-    if (LONE_SURROGATE.test(subject)) throw malformed(`references[${index}].subject is no text`);
+    if (LONE_SURROGATE.test(subject))
+      throw malformed(`references[${index}].subject holds half of a surrogate pair`);
     if (typeof version !== 'number' || !Number.isInteger(version) || version < -1 || version > VERSION_MAX)
       throw malformed(`references[${index}].version is not a whole number`);
     return { name, subject, version };
   });
 }
 
-/** Undefined: none is sent; an empty one is one. @throws malformed_request, invalid_rule_set */
+/** Reads an optional document. Undefined: absent; an empty document is present. @throws
+ *  malformed_request, invalid_rule_set */
 function readDocument(
   body: Body,
   name: string,
@@ -173,7 +177,7 @@ function readDocument(
 
 type Kind = 'text' | 'switch' | 'metadata' | 'ruleSet';
 
-/** Properties of a config, by what they hold. */
+/** Properties of a config with the kind of their values. */
 export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
   compatibilityLevel: 'text',
   normalize: 'switch',
@@ -191,8 +195,9 @@ export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
   lossy: 'text',
 };
 
-/** What a PUT of a config sets, by the names of the stored config; null removes. @throws
- *  malformed_request, invalid_level, invalid_rule_set */
+/** Reads the changes that a PUT of a config requests, keyed by the names of the stored config; null
+ *  removes a setting.
+ *  @throws malformed_request, invalid_level, invalid_rule_set */
 export function readConfigBody(request: HttpRequest): Readonly<Record<string, unknown>> {
   const body = readBody(request);
   const update: Record<string, unknown> = {};
@@ -215,7 +220,7 @@ function checked(name: string, kind: Kind, value: unknown): unknown {
   if (kind === 'ruleSet') return readRuleSet(value, name);
   if (kind === 'switch' && typeof value !== 'boolean') throw malformed(`${name} is neither true nor false`);
   if (kind === 'text' && (typeof value !== 'string' || LONE_SURROGATE.test(value)))
-    throw malformed(`${name} is not a text`);
+    throw malformed(`${name} is not a string, or holds half of a surrogate pair`);
   if (typeof value === 'string' && value.length > SUBJECT_CHARS_MAX)
     throw malformed(`${name} has more than ${SUBJECT_CHARS_MAX} characters`);
   return value;

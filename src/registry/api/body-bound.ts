@@ -1,9 +1,9 @@
-/** Bounds a JSON text before it is parsed: a parser makes an object of every bracket, and the
- *  collector walks them all. */
+/** Limits a JSON text before it is parsed, because each bracket becomes an object that costs memory
+ *  and garbage collection. */
 
-/** Brackets inside brackets of a request body. */
+/** Limit of nested brackets in a request body. */
 const BODY_NESTING_MAX = 200;
-/** Brackets, commas and colons of a request body outside of its strings. */
+/** Limit of brackets, commas and colons in a request body, outside of its strings. */
 const BODY_TOKENS_MAX = 150_000;
 
 const QUOTE = 0x22;
@@ -13,7 +13,7 @@ const OPENS = 1;
 const CLOSES = 2;
 const SEPARATES = 3;
 const QUOTES = 4;
-/** Effect of a byte outside a string; 0: nothing that is counted. */
+/** Role of a byte outside a string; 0: not counted. */
 const ROLES = new Uint8Array(256);
 for (const [roles, role] of [
   ['[{', OPENS],
@@ -23,7 +23,7 @@ for (const [roles, role] of [
 ] as const)
   for (const char of roles) ROLES[char.charCodeAt(0)] = role;
 
-/** Why a text is not parsed, or undefined. One pass over the bytes. */
+/** Returns the reason not to parse a text, or undefined. Makes one pass over the bytes. */
 export function bodyExcess(body: Uint8Array): string | undefined {
   const end = body.length;
   let depth = 0;

@@ -1,10 +1,10 @@
-/** Answers made before, bounded by their bytes. */
+/** FIFO cache of serialised answers, limited by its total bytes. */
 
-/** Bytes of all kept answers. */
+/** Limit of all cached answers together, in bytes. */
 const BYTES_MAX = 16 << 20;
 
 export class ByteCache {
-  private readonly kept = new Map<string, Uint8Array>();
+  private readonly entries = new Map<string, Uint8Array>();
   private bytes = 0;
   private readonly bytesMax: number;
 
@@ -13,17 +13,17 @@ export class ByteCache {
   }
 
   get(key: string): Uint8Array | undefined {
-    return this.kept.get(key);
+    return this.entries.get(key);
   }
 
-  /** The oldest leave first. */
+  /** Evicts the oldest entries first. Does not store a body larger than an eighth of the limit. */
   set(key: string, body: Uint8Array): void {
     if (body.length > this.bytesMax / 8) return;
-    this.bytes += body.length - (this.kept.get(key)?.length ?? 0);
-    this.kept.set(key, body);
-    for (const [old, { length }] of this.kept) {
+    this.bytes += body.length - (this.entries.get(key)?.length ?? 0);
+    this.entries.set(key, body);
+    for (const [old, { length }] of this.entries) {
       if (this.bytes <= this.bytesMax) break;
-      this.kept.delete(old);
+      this.entries.delete(old);
       this.bytes -= length;
     }
   }

@@ -1,4 +1,4 @@
-/** Documents about schemas and versions, in both generations. Empty collections are left out. */
+/** JSON documents about schemas and versions, in each wire generation. Omits empty collections. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Json, Reference } from '../../formats/content.ts';
 import { registryError } from '../errors.ts';
@@ -9,10 +9,10 @@ import { untilDone } from '../worker/checks.ts';
 import type { Call } from './operation.ts';
 import { formatOf, pageTooLarge } from './parameters.ts';
 
-/** Characters of the schema texts in one list. */
+/** Limit of schema text in one list, in characters. */
 const LIST_TEXT_CHARS_MAX = 64 << 20;
 
-/** In which form a request wants what it gets. */
+/** Form in which a request wants its schema texts. */
 export interface Form {
   readonly format: SchemaTextFormat;
   readonly qualified: boolean;
@@ -33,17 +33,16 @@ function referencesOf(schema: StoredSchema, qualified: boolean): readonly Refere
   const { references } = schema.content;
   if (!qualified) return references;
   const parent = qualify({ context: schema.context, name: '' });
-  return references.map((one) => ({ ...one, subject: qualifyWith(parent, one.subject) }));
+  return references.map((reference) => ({ ...reference, subject: qualifyWith(parent, reference.subject) }));
 }
 
-/** What a schema says, wherever it is answered. @throws invalid_schema */
+/** Builds the properties that every document about a schema shares. @throws invalid_schema */
 function contentOf(call: Call, schema: StoredSchema, form: Form): Record<string, unknown> {
   const { format, metadata, ruleSet } = schema.content;
   const references = referencesOf(schema, form.qualified);
   return {
     ...(call.api.wire === 8 ? { guid: schema.guid } : {}),
-    // Java clients up to 5.4 fail on a property that they do not know, and to them no type means
-    // Avro.
+    // Java clients up to 5.4 reject unknown properties, and treat a missing type as Avro.
     ...(call.api.wire === 7 && format === 'AVRO' ? {} : { schemaType: format }),
     ...(references.length === 0 ? {} : { references }),
     ...(isEmpty(metadata) ? {} : { metadata }),
@@ -89,8 +88,8 @@ export function versionDocuments(
     : parsedDocuments(call, versions, form);
 }
 
-/** Texts in a form that has to be made of the parsed schema: one after the other, each a step of
- *  its own. */
+/** Builds documents whose text is rendered from the parsed schema. Each document is a step of its
+ *  own, so that other requests run in between. */
 async function parsedDocuments(
   call: Call,
   versions: readonly StoredVersion[],
@@ -116,7 +115,7 @@ export function registeredDocument(call: Call, version: StoredVersion, form: For
   };
 }
 
-/** A config as GET and DELETE show it. */
+/** Config as GET and DELETE return it. */
 export function configDocument(config: SubjectConfig): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(config as Readonly<Record<string, unknown>>).filter(
@@ -125,7 +124,7 @@ export function configDocument(config: SubjectConfig): Record<string, unknown> {
   );
 }
 
-/** A config as PUT echoes it: what was asked for, as it is now. */
+/** Config as PUT returns it: the properties of the request, with their values after the change. */
 export function configEcho(
   config: SubjectConfig,
   update: Readonly<Record<string, unknown>>,
@@ -138,9 +137,9 @@ export function configEcho(
   return echo;
 }
 
-/** @throws path_not_found for what is no whole number of 32 bits, as the existing registries
- *  answer; schema_not_found for
- *  what can be no id */
+/** Parses a schema id.
+ *  @throws path_not_found if `text` is not a whole number of 32 bits, as in the existing registries
+ *  @throws schema_not_found if the number is negative */
 export function idOf(text: string): number {
   const id = Number(text);
   if (!/^[+-]?\d{1,10}$/.test(text) || id > READ_ID_MAX || id < -READ_ID_MAX - 1)

@@ -1,11 +1,10 @@
-/** Writes go to the one instance that may write; reads stay where they arrive.
- *
- *  Invariants: (1) a request is sent again only when it wrote nothing for sure, or when doing it
- *  twice comes to the same as once (a registration, a setting; never a deletion); (2) a forwarded
- *  request is never forwarded again; (3) what was written through this instance can be read here
- *  when the answer arrives; (4) with access rules, credentials leave only for an address that the
- *  operator vouches for.
- */
+/** Forwards writes to the leader, the only instance that may write. Each instance answers reads
+ *  itself.
+ *  Invariants: (1) A request is sent again only if it certainly wrote nothing, or if it is
+ *  idempotent (a registration, a setting; never a deletion). (2) A forwarded request is never
+ *  forwarded again. (3) When the answer to a write arrives, this instance can read what was
+ *  written. (4) With access rules, credentials are sent only to addresses that the operator
+ *  allowed. */
 import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
@@ -19,15 +18,14 @@ import type {
 import { registryError } from '../errors.ts';
 import type { RegistryLog } from '../store/log.ts';
 
-/** Says that a request comes from another instance. */
+/** Marks a request that another instance forwarded. */
 const FORWARD_HEADER = 'x-forward';
 
-/** Who answers a request that another instance forwarded. */
+/** Names the instance that answers a forwarded request. */
 const INSTANCE_HEADER = 'x-millrace-instance';
 
-/** How long a write waits for an instance that may write, where nobody may. Longer than an election
- *  takes: a lease, then a campaign of about a second, each more than once where machines or brokers
- *  stall. */
+/** Longest time that a write waits for a leader. Longer than an election: a lease and a campaign of
+ *  about a second, each of which may repeat if a machine or broker stalls. */
 const LEADER_WAIT_MS = 20_000;
 const LEADER_POLL_MS = 20;
 const RESEND_MS = 100;
@@ -35,10 +33,10 @@ const MOVED_POLL_MS = 100;
 const CONNECTIONS_MAX = 64;
 const REPLY_TIMEOUT_MS = 30_000;
 const REPLY_BYTES_MAX = 16 << 20;
-/** Leaders remembered, each with its connections. */
+/** Leaders to which connections are kept. */
 const TARGETS_MAX = 8;
 
-/** What a client says that matters to the one who answers. */
+/** Headers of the client that the leader needs. */
 const REQUEST_HEADERS = [
   'accept',
   'authorization',
@@ -47,7 +45,7 @@ const REQUEST_HEADERS = [
   'traceparent',
   'user-agent',
 ];
-/** What belongs to one connection, or is written anew by our own server. */
+/** Headers that belong to one connection, or that our own server sets. */
 const OWN_HEADERS = new Set([
   'connection',
   'content-length',
@@ -60,13 +58,13 @@ const OWN_HEADERS = new Set([
   INSTANCE_HEADER,
 ]);
 
-/** Failures of a connection that was never made: the request did not leave. */
+/** Reasons of a connection that was never made: the request was not sent. */
 const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'EADDRNOTAVAIL']);
-/** error_codes of an instance that may not write; it has kept nothing. */
-const NOTHING_KEPT = new Set([50003, 50004]);
+/** `error_code`s of an instance that is not the leader; it stored nothing. */
+const NOTHING_STORED = new Set([50003, 50004]);
 
 export interface ForwardTransport {
-  /** Why nothing may be sent to this address; undefined: it may. */
+  /** Reason not to send to this address; undefined: sending is allowed. */
   refusal?(url: string): MillraceError | undefined;
   /** @throws unreachable, timeout */
   send(url: string, request: Parameters<HttpClient['send']>[0]): Promise<HttpClientReply>;
@@ -74,23 +72,23 @@ export interface ForwardTransport {
 }
 
 export interface ForwardOptions {
-  /** PEM of the authorities of the other instances over https; absent: those of the system. */
+  /** PEM of the certificate authorities of the other instances' https addresses; absent: those of
+   *  the system. */
   readonly authorities?: string | undefined;
-  /** Absent: any address of a leader is forwarded to. */
+  /** Absent: requests are forwarded to any address that a leader announces. */
   readonly trust?: ForwardTrust | undefined;
 }
 
-/** The addresses that may get the credentials of clients. Whoever can write to the topic of leaders
- *  names an address there. */
+/** Addresses that may receive the credentials of clients. They are limited because anyone with
+ *  write access to the election topic can announce an address there. */
 export class ForwardTrust {
-  /** Origins, the port `*` for any. */
+  /** Origins; `*` as the port allows any port. */
   private readonly allowed: ReadonlySet<string>;
   private readonly verified: boolean;
 
   /** @param allowed `http://host:port`, `http://host:*`
-   *  @param verified https addresses are verified against authorities of our own: those of the
-   *  system vouch for every
-   *  name on the internet
+   *  @param verified true if https addresses are verified against our own authorities; those of the
+   *  system sign for every name on the internet, so they prove nothing here
    *  @throws bad_value */
   constructor(allowed: readonly string[], verified: boolean) {
     this.allowed = new Set(allowed.map(originOf));
@@ -127,7 +125,7 @@ function untrusted(url: string): MillraceError {
   );
 }
 
-/** Keeps connections to the leaders there were lately. */
+/** Keeps connections to the leaders that were used last. */
 export function forwardTransport(driver: HttpClientDriver, options: ForwardOptions = {}): ForwardTransport {
   const { authorities, trust } = options;
   const clients = new Map<string, HttpClient>();
@@ -162,9 +160,9 @@ export function forwardTransport(driver: HttpClientDriver, options: ForwardOptio
 const isForwarded = (request: HttpRequestHead): boolean =>
   request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
 
-/** Answers to forwarded requests say which instance gave them, errors too: an address can be wrong,
- *  or somebody else's.
- *  @param instanceOf its name, where there is one */
+/** Adds the instance's name to the answers to forwarded requests, errors too. The sender needs it
+ *  because an announced address can be wrong or belong to another server.
+ *  @param instanceOf returns the name of this instance; undefined: no name yet */
 export function signForwarded(
   routes: readonly HttpRoute[],
   instanceOf: () => string | undefined,
@@ -196,7 +194,8 @@ interface Leader {
   readonly instance: string | undefined;
 }
 
-/** Where to write: `here`, or the leader. Waits for one until `deadline`. @throws leader_unknown */
+/** Resolves to `here` or to the leader. Waits for a leader until `deadline`. @throws leader_unknown
+ */
 async function leaderOf(
   log: RegistryLog,
   request: HttpRequest,
@@ -207,28 +206,32 @@ async function leaderOf(
     const role = log.role();
     if (role.leader) return 'here';
     if (isForwarded(request)) {
-      throw registryError('leader_unknown', 'the request was forwarded to an instance that may not write', {
-        next: 'try again',
-      });
+      throw registryError(
+        'leader_unknown',
+        'the request was forwarded to an instance that is not the leader',
+        {
+          next: 'try again',
+        },
+      );
     }
     if (role.url !== undefined) return { url: role.url, instance: role.instance };
     if (clock.monotonicMs() >= deadline || request.signal.aborted) {
-      throw registryError('leader_unknown', 'no instance of the registry may write at the moment', {
-        next: 'try again; an instance takes over by itself',
+      throw registryError('leader_unknown', 'the registry has no leader at the moment', {
+        next: 'try again; an instance becomes the leader automatically',
       });
     }
     await sleep(clock, LEADER_POLL_MS);
   }
 }
 
-const keptNothing = (reply: HttpClientReply): boolean => {
+const storedNothing = (reply: HttpClientReply): boolean => {
   if (reply.status !== 500 || reply.body.length > 4096) return false;
   const found = /"error_code"\s*:\s*(\d+)/.exec(Buffer.from(reply.body).toString());
-  return found !== null && NOTHING_KEPT.has(Number(found[1]));
+  return found !== null && NOTHING_STORED.has(Number(found[1]));
 };
 
-/** What is no UTF-8 is no request of this registry, at the leader neither. @throws
- *  malformed_request */
+/** Decodes the body. A body that is not UTF-8 is refused here, because the leader would refuse it
+ *  too. @throws malformed_request */
 function textOf(request: HttpRequest): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(request.body);
@@ -242,32 +245,32 @@ function textOf(request: HttpRequest): string {
 
 function failed(url: string, thrown: MillraceError): MillraceError {
   return registryError('forwarding_failed', `the leader at ${url} did not answer: ${thrown.message}`, {
-    next: 'read what you wrote before you write it again: whether it was kept is not known',
+    next: 'read the data back before you repeat the write: whether it was stored is not known',
     cause: thrown,
   });
 }
 
-/** A server that stands before a registry, or a registry that still starts, may say 5xx without a
- *  name. */
+/** A proxy in front of a registry, or a registry that is starting, may answer 5xx without its name.
+ */
 const mayBeRegistry = (reply: HttpClientReply): boolean =>
   reply.headers[INSTANCE_HEADER] !== undefined || reply.status >= 500;
 
-/** An answer of somebody else than who announced the address. */
+/** Error for an answer from a server other than the leader that announced the address. */
 function misdirected(url: string, reply: HttpClientReply): MillraceError {
   const who = reply.headers[INSTANCE_HEADER] === undefined ? 'no registry of this topic' : 'another instance';
   return registryError(
     'forwarding_failed',
-    `${who} answers at ${url}, where the leader says that it is (HTTP ${reply.status})`,
+    `${who} answers at ${url}, the address that the leader announces (HTTP ${reply.status})`,
     {
       next: mayBeRegistry(reply)
-        ? 'read what you wrote before you write it again: whether it was kept is not known'
+        ? 'read the data back before you repeat the write: whether it was stored is not known'
         : 'nothing was written; give the leader an -advertise at which the other instances reach it',
     },
   );
 }
 
-/** Whether the leader that was forwarded to, or who announced itself there since, gave this reply.
- */
+/** True if `reply` is from that leader, or from an instance that has announced itself at the same
+ *  address since. */
 function isFrom(log: RegistryLog, { url, instance }: Leader, reply: HttpClientReply): boolean {
   const from = reply.headers[INSTANCE_HEADER];
   if (from === instance) return true;
@@ -275,7 +278,7 @@ function isFrom(log: RegistryLog, { url, instance }: Leader, reply: HttpClientRe
   return !role.leader && role.url === url && from === role.instance;
 }
 
-/** Settles with whether leadership moved from `leader` before `deadline`. */
+/** Resolves to true if the leadership moved from `leader` before `deadline`. */
 async function movedFrom(
   log: RegistryLog,
   leader: Leader,
@@ -291,7 +294,7 @@ async function movedFrom(
   }
 }
 
-/** The reply; `not sent`: nothing can have been written; an error: nobody knows. */
+/** The reply; `not sent`: nothing was written; an error: the outcome is unknown. */
 type Sent = HttpClientReply | 'not sent' | MillraceError;
 
 async function sendTo(url: string, transport: ForwardTransport, request: HttpRequest): Promise<Sent> {
@@ -311,8 +314,8 @@ async function sendTo(url: string, transport: ForwardTransport, request: HttpReq
   }
 }
 
-/** As sendTo, but does not wait for an instance that is the leader no more: it may be asleep, and
- *  can write nothing when it wakes. */
+/** Sends like `sendTo`, but stops waiting when the instance loses the leadership. It may be
+ *  suspended, and cannot write any more when it resumes. */
 async function sendWhileLeading(
   log: RegistryLog,
   url: string,
@@ -327,7 +330,7 @@ async function sendWhileLeading(
       if (!role.leader && (role.url === undefined || role.url === url)) return;
       resolve(
         registryError('forwarding_failed', `the leader at ${url} was replaced before it answered`, {
-          next: 'read what you wrote before you write it again: whether it was kept is not known',
+          next: 'read the data back before you repeat the write: whether it was stored is not known',
         }),
       );
     });
@@ -339,7 +342,7 @@ async function sendWhileLeading(
   }
 }
 
-/** Done twice, it comes to the same as once. */
+/** True if the request is idempotent. */
 const isRepeatable = (request: HttpRequest): boolean => request.method !== 'DELETE';
 
 function responseOf(reply: HttpClientReply): HttpResponse {
@@ -349,8 +352,8 @@ function responseOf(reply: HttpClientReply): HttpResponse {
   return { status: reply.status, headers, body: reply.body };
 }
 
-/** The leader's answer to a request that changes something; undefined where this instance is the
- *  leader and has to answer itself. @throws forwarding_failed, leader_unknown, leader_untrusted */
+/** Returns the leader's answer to a write; undefined if this instance is the leader and must
+ *  answer. @throws forwarding_failed, leader_unknown, leader_untrusted */
 export async function forwardToLeader(
   log: RegistryLog,
   transport: ForwardTransport,
@@ -372,7 +375,7 @@ export async function forwardToLeader(
           'forwarding_failed',
           `the leader at ${url} cannot be reached; nothing was written`,
           {
-            next: 'try again; another instance takes over by itself',
+            next: 'try again; another instance becomes the leader automatically',
           },
         );
       }
@@ -380,11 +383,11 @@ export async function forwardToLeader(
       if (late || !isRepeatable(request)) throw reply;
     } else if (!isFrom(log, leader, reply)) {
       const error = misdirected(url, reply);
-      const mayRepeat = mayBeRegistry(reply) && (keptNothing(reply) || isRepeatable(request));
-      // Once an announcement: it is no use to say it to the same stranger again.
+      const mayRepeat = mayBeRegistry(reply) && (storedNothing(reply) || isRepeatable(request));
+      // Send at most once per announcement: the same wrong server would answer again.
       if (!mayRepeat || !(await movedFrom(log, leader, request, clock, deadline))) throw error;
-    } else if (late || !keptNothing(reply)) {
-      // An answer that was given stands, even where this instance cannot follow at the moment.
+    } else if (late || !storedNothing(reply)) {
+      // The answer is valid even if this instance cannot catch up at the moment.
       if (reply.status < 400) await log.catchUp().catch(() => {});
       return responseOf(reply);
     }
@@ -392,9 +395,9 @@ export async function forwardToLeader(
   }
 }
 
-/** Answers a request that changes something: by `here` at the leader, by the leader otherwise.
- *  Leadership that is lost before anything was kept sends the request to the next leader, as often
- *  as an election takes to settle.
+/** Answers a write: with `here` if this instance is the leader, else with the answer of the leader.
+ *  If the leadership is lost before anything was stored, the request is sent to the next leader,
+ *  until `LEADER_WAIT_MS` has passed.
  *  @throws forwarding_failed, leader_unknown, leader_untrusted, and whatever `here` throws */
 export async function writeAtLeader(
   log: RegistryLog,
@@ -411,7 +414,8 @@ export async function writeAtLeader(
       return await here();
     } catch (thrown) {
       const code = findMillraceError(thrown)?.code;
-      // Who forwarded it knows the next leader too, but not that this outcome may be repeated.
+      // The sender of a forwarded request finds the next leader itself, so `not_leader` is left to
+      // it. It does not know that `store_unknown` may be repeated.
       const unknown = code === 'store_unknown' && isRepeatable(request);
       const again = unknown || (code === 'not_leader' && !isForwarded(request));
       if (!again || clock.monotonicMs() >= deadline) throw thrown;

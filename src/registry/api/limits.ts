@@ -1,5 +1,4 @@
-/** What one schema may be, before anything looks into it: its size, its nesting, the depth of what
- *  it refers to. */
+/** Limits of one schema, checked before it is parsed: size, nesting, and depth of references. */
 
 import type { Reference } from '../../formats/content.ts';
 import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../../formats/content.ts';
@@ -9,19 +8,18 @@ import type { RegisterInput, RegistryService } from '../store/service.ts';
 import { qualifyWith } from '../store/state/names.ts';
 
 export interface SchemaLimits {
-  /** Bytes of a text with its metadata and rules, as UTF-8. */
+  /** Bytes of the text with its metadata and rules, as UTF-8. */
   readonly schemaMax: number;
-  /** Brackets inside brackets, of any kind. */
+  /** Depth of nested brackets, of any kind. */
   readonly nestingMax: number;
-  /** References inside references. */
+  /** Depth of nested references. */
   readonly referencesMax: number;
 }
 
-/** Where a type stands inside a type, a text has up to three brackets: more than this is no schema
- *  that is taken. */
+/** A nested type adds up to three brackets. No schema nested deeper than this is accepted. */
 const NESTING_MAX = 200;
 
-/** The most that can be set. */
+/** Largest values that can be set. */
 export const SCHEMA_LIMITS: SchemaLimits = {
   schemaMax: SCHEMA_TEXT_CHARS_MAX,
   nestingMax: NESTING_MAX,
@@ -35,8 +33,8 @@ export function checkLimits(
   limits: SchemaLimits,
   service: Pick<RegistryService, 'version'>,
 ): void {
-  const beside = [input.metadata, input.ruleSet].filter((one) => one !== undefined);
-  const bytes = [input.text, ...beside.map((one) => JSON.stringify(one))].reduce(
+  const beside = [input.metadata, input.ruleSet].filter((document) => document !== undefined);
+  const bytes = [input.text, ...beside.map((document) => JSON.stringify(document))].reduce(
     (sum, text) => sum + Buffer.byteLength(text),
     0,
   );
@@ -56,8 +54,9 @@ export function checkLimits(
     checkReferences(subject, input.references ?? [], limits.referencesMax, service);
 }
 
-/** What settings put beside every schema is bounded as what comes with one. @throws
- *  schema_too_large */
+/** Limits the metadata and rules that settings add to every schema, as those of a schema are
+ *  limited.
+ *  @throws schema_too_large */
 export function checkSettings(update: Readonly<Record<string, unknown>>, { schemaMax }: SchemaLimits): void {
   const bytes = Object.values(update)
     .filter((value) => typeof value === 'object' && value !== null)
@@ -70,8 +69,9 @@ export function checkSettings(update: Readonly<Record<string, unknown>>, { schem
   }
 }
 
-/** Where what begins at `at` ends, exclusive: a string of either format, a comment of Protobuf, or
- *  one character. One pass over the text, whatever it is: nothing is looked at again. */
+/** Returns the end, exclusive, of the token at `at`: a string of either format, a Protobuf comment,
+ *  or a single character. The caller makes one pass over the text, so hostile texts cost no more.
+ */
 function endOf(text: string, at: number, isProto: boolean): number {
   const char = text[at];
   if (char === '"' || (isProto && char === "'")) {
@@ -86,7 +86,7 @@ function endOf(text: string, at: number, isProto: boolean): number {
   return end < 0 ? text.length : end + closing.length;
 }
 
-/** Whether brackets stand deeper than `most`; those in strings and comments do not count. */
+/** True if brackets nest deeper than `most`; ignores those in strings and comments. */
 function nests({ text, format }: RegisterInput, most: number): boolean {
   let depth = 0;
   for (let at = 0; at < text.length; at = endOf(text, at, format === 'PROTOBUF')) {
@@ -98,14 +98,14 @@ function nests({ text, format }: RegisterInput, most: number): boolean {
   return false;
 }
 
-/** Level by level, so that a diamond is walked once. */
+/** Walks the references level by level, so that a shared reference is visited once. */
 function checkReferences(
   subject: string,
   references: readonly Reference[],
   most: number,
   service: Pick<RegistryService, 'version'>,
 ): void {
-  const met = new Set<string>();
+  const seen = new Set<string>();
   let level = references.map((one) => ({ subject: qualifyWith(subject, one.subject), version: one.version }));
   for (let depth = 0; level.length > 0; depth++) {
     if (depth >= most) {
@@ -116,8 +116,8 @@ function checkReferences(
     }
     level = level.flatMap((at) => {
       const key = `${at.version} ${at.subject}`;
-      if (met.has(key) || met.size > REFERENCE_COUNT_MAX) return [];
-      met.add(key);
+      if (seen.has(key) || seen.size > REFERENCE_COUNT_MAX) return [];
+      seen.add(key);
       return referencesAt(at, service);
     });
   }
@@ -134,7 +134,7 @@ function referencesAt(
       version: one.version,
     }));
   } catch {
-    // What is not there is told by the one who resolves it.
+    // A missing reference is reported when the references are resolved.
     return [];
   }
 }

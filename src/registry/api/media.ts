@@ -1,11 +1,11 @@
-/** Content types: what an answer may be sent as, and what a request body may be. */
+/** Content types: negotiates that of an answer, and checks that of a request body. */
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 
 export const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 
-/** What we answer in, with how much we like it: decides between types that the client likes
- *  equally. */
+/** Types of answers with our preference, which decides between types of equal quality for the
+ *  client. */
 const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
   [REGISTRY_CONTENT_TYPE, 1],
   ['application/vnd.schemaregistry+json', 0.9],
@@ -13,13 +13,13 @@ const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
 ];
 
 export const JSON_BODY_TYPES: readonly string[] = ANSWER_TYPES.map(([type]) => type);
-/** A body of this type, or of none, is a JSON document too, or a schema's own text where one is
- *  expected. */
+/** A body of this type, or without a type, is also a JSON document, or the text of a schema where a
+ *  schema is expected. */
 export const RAW_BODY_TYPE = 'application/octet-stream';
 
 const ACCEPT_CHARS_MAX = 4096;
 const NEGOTIATED_MAX = 256;
-/** Answers by the text of the header: clients send the same few texts for ever. Undefined: nothing
+/** Results by the text of the header, because clients send the same few texts. Undefined: no type
  *  fits. */
 const negotiated = new Map<string, string | undefined>();
 
@@ -31,16 +31,16 @@ function qualityOf(part: string): number {
   return Number.isNaN(quality) ? 1 : Math.min(1, Math.max(0, quality));
 }
 
-/** How narrowly a range names this type; 0: not at all. */
+/** Specificity with which a range matches this type; 0: no match. */
 function specificity(range: string, type: string): number {
   if (range === type) return 3;
   if (range === 'application/*') return 2;
-  // A range of any type is one of any subtype, whatever it says of it: the existing registries read
-  // it so.
+  // Like the existing registries, treat a range of any type as one of any subtype.
   return range === '*' || range.startsWith('*/') ? 1 : 0;
 }
 
-/** The best type for an Accept header, by the client's quality and then by ours. */
+/** Returns the best type for an Accept header, by the client's quality and then by our preference.
+ */
 function bestType(accept: string): string | undefined {
   const ranges = accept
     .split(',')
@@ -52,15 +52,15 @@ function bestType(accept: string): string | undefined {
   for (const [type, own] of ANSWER_TYPES) {
     let narrowest = 0;
     let quality = 0;
-    for (const one of ranges) {
-      const fit = specificity(one.range, type);
-      if (fit > narrowest || (fit === narrowest && fit > 0 && one.quality > quality)) {
+    for (const range of ranges) {
+      const fit = specificity(range.range, type);
+      if (fit > narrowest || (fit === narrowest && fit > 0 && range.quality > quality)) {
         narrowest = fit;
-        quality = one.quality;
+        quality = range.quality;
       }
     }
-    // Ours decides only between equals: it moves a score by less than the least step of a client's
-    // quality.
+    // Our preference changes a score by less than the smallest step of a client's quality, so it
+    // decides only between equals.
     const score = quality === 0 ? 0 : quality + own / 10_000;
     if (score > bestScore) {
       best = type;
@@ -70,7 +70,7 @@ function bestType(accept: string): string | undefined {
   return best;
 }
 
-/** The type to answer in. @throws not_acceptable */
+/** Returns the content type of the answer. @throws not_acceptable */
 export function negotiate(request: HttpRequest): string {
   const lines = request.header('accept');
   if (lines.length === 0) return REGISTRY_CONTENT_TYPE;
@@ -90,11 +90,11 @@ export function negotiate(request: HttpRequest): string {
   return type;
 }
 
-/** Whether a body may be a schema's own text. @throws unsupported_media_type */
+/** True if the body may be the text of a schema. @throws unsupported_media_type */
 export function bodyMayBeRaw(request: HttpRequest): boolean {
   const lines = request.header('content-type');
   const type = lines.length === 0 ? RAW_BODY_TYPE : mediaType(lines[0] as string);
-  // A body is UTF-8 whatever a charset says of it, as JSON is.
+  // A charset is ignored: like JSON, a body is always UTF-8.
   const known = type === RAW_BODY_TYPE || JSON_BODY_TYPES.includes(type);
   if (lines.length > 1 || !known) {
     throw registryError('unsupported_media_type', 'HTTP 415 Unsupported Media Type', {
@@ -104,8 +104,8 @@ export function bodyMayBeRaw(request: HttpRequest): boolean {
   if (request.header('content-encoding').some((coding) => !/^\s*(identity)?\s*$/i.test(coding))) {
     throw registryError(
       'unsupported_media_type',
-      'HTTP 415 Unsupported Media Type: a body with a Content-Encoding is not read',
-      { next: 'send it as it is' },
+      'HTTP 415 Unsupported Media Type: a body with a Content-Encoding is not supported',
+      { next: 'send the body without an encoding' },
     );
   }
   return type === RAW_BODY_TYPE;

@@ -1,6 +1,7 @@
-/** One row of the registry's HTTP interface: from it follow the route and its description. */
+/** One operation of the registry's HTTP interface. Its route and its description are derived from
+ *  it. */
 
-import type { Access, Need, RequestGate, Operation as Right } from '../../access/request.ts';
+import type { Access, Need, RequestGate, AccessOperation as Right } from '../../access/request.ts';
 import { invariant } from '../../core/errors.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
@@ -10,28 +11,28 @@ import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
 import type { ByteCache } from './byte-cache.ts';
 import { checkLimits, type SchemaLimits } from './limits.ts';
-import { flagOf, type JsonSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
+import { flagOf, type OpenApiSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
 
 export type RegistryErrorCode = keyof typeof REGISTRY_ERRORS;
 
-/** What the routes need to know beside the registry. */
+/** Settings and shared state of the routes. */
 export interface ApiSettings {
   readonly wire: Wire;
-  /** Items of one list. */
+  /** Limit of items of one list. */
   readonly pageMax: number;
-  /** Bytes of a request body; enforced by the server, described here. */
+  /** Limit of a request body in bytes; the server enforces it, the description shows it. */
   readonly bodyBytesMax: number;
   readonly limits: SchemaLimits;
-  /** Time of one request on the thread that checks schemas, ms. */
+  /** Limit of one request's time on the thread that checks schemas, in ms. */
   readonly checkMs: number;
-  /** Of this program. */
+  /** Version of this program. */
   readonly version: string;
   readonly clusterId: string;
   readonly gate: RequestGate;
-  /** False: somebody else's requests are possible, so what they see is looked at. */
+  /** True if there are no access rules, so that no right needs to be checked. */
   readonly open: boolean;
   readonly byId: ByteCache;
-  /** Whether writes can be taken, here or by forwarding. */
+  /** True if writes are accepted, here or by forwarding. */
   readonly masterAvailable: () => boolean;
 }
 
@@ -42,24 +43,25 @@ export interface Operation {
   readonly path: string;
   readonly summary: string;
   readonly tag: 'subjects' | 'schemas' | 'compatibility' | 'config' | 'mode' | 'contexts' | 'service';
-  /** undefined: nothing of what is stored, so nobody is asked who they are. */
+  /** Undefined: the operation shows nothing that is stored, so the caller is not authenticated. */
   readonly right: Right | undefined;
   readonly query?: readonly QueryParameter[];
   /** Name of a schema of the description. */
   readonly body?: string;
   /** `text`: the body is the text itself. */
-  readonly answer: JsonSchema | 'text' | ((wire: Wire) => JsonSchema);
+  readonly answer: OpenApiSchema | 'text' | ((wire: Wire) => OpenApiSchema);
   readonly errors: readonly RegistryErrorCode[];
   /** Absent below `/contexts/{context}`. */
   readonly everywhere?: true;
-  /** Answers from what never changes, so it need not wait for writes of others. */
+  /** Answers from immutable data, so it need not wait until this instance has read the latest
+   *  writes. */
   readonly settled?: true;
-  /** Changes something: only the leader decides it. */
+  /** Writes; only the leader decides it. */
   readonly write?: true;
   readonly run: (call: Call) => unknown;
 }
 
-/** The context of a path, as a subject without a name; '' is the default one. @throws
+/** Returns the context of a path as a subject without a name; '' is the default context. @throws
  *  invalid_subject */
 function contextOfPath(context: string | undefined): string {
   if (context === undefined) return '';
@@ -70,15 +72,15 @@ function contextOfPath(context: string | undefined): string {
   return qualify({ context: name.startsWith('.') ? name : `.${name}`, name: '' });
 }
 
-/** Who was not asked may see nothing that is filtered. */
-const UNASKED: Access = {
+/** Access of a caller that was not authenticated: lists show it nothing. */
+const NO_ACCESS: Access = {
   principal: '',
   may: () => false,
   mayRead: () => false,
   mayReadContext: () => false,
 };
 
-/** One request under way. */
+/** One request in flight. */
 export class Call {
   readonly request: HttpRequest;
   readonly operation: Operation;
@@ -94,24 +96,25 @@ export class Call {
     this.operation = operation;
     this.service = service;
     this.api = api;
-    this.access = UNASKED;
+    this.access = NO_ACCESS;
     this.context = contextOfPath(request.params['context']);
     this.subject = this.qualified(request.params['subject'] ?? '');
   }
 
-  /** A subject in its one spelling, which is what rights are asked for; '' is the context itself.
-   */
+  /** Returns the canonical name of a subject, the name that rights are checked for; '' is the
+   *  context itself. */
   qualified(subject: string): string {
     return subject.startsWith(':') ? qualify(parseSubject(subject)) : this.context + subject;
   }
 
-  /** Undefined where a setting of the whole registry is meant. @throws invalid_subject */
+  /** Returns the subject or context of a setting; undefined: the whole registry. @throws
+   *  invalid_subject */
   scope(): string | undefined {
     return checkScope(this.subject === '' ? undefined : this.subject) ?? undefined;
   }
 
-  /** What the caller needs before the handler runs; a schema's readers are known only when it is
-   *  found. */
+  /** Returns the access that the caller needs before the handler runs. Who may read a schema is
+   *  known only when the schema is found. */
   need(right: Right): Need {
     const subject = this.isSetting ? this.scope() : this.subject;
     return subject === undefined || subject === '' ? { operation: right } : { operation: right, subject };
@@ -124,38 +127,38 @@ export class Call {
   }
 
   text(name: QueryParameter): string | null {
-    this.mustKnow(name);
+    this.assertDescribed(name);
     return this.request.query.get(name);
   }
 
   flag(name: QueryParameter): boolean {
-    this.mustKnow(name);
+    this.assertDescribed(name);
     return flagOf(this.request, name);
   }
 
   /** All values of a parameter, in their order. */
   all(name: QueryParameter): readonly string[] {
-    this.mustKnow(name);
+    this.assertDescribed(name);
     return this.request.query.getAll(name);
   }
 
-  /** Where nothing is asked for, the subject's config decides. `false` is what clients send by
-   *  default. */
+  /** `{}` leaves the decision to the subject's config. `false` counts as absent, because clients
+   *  send it by default. */
   normalize(): { readonly normalize?: true } {
     return this.flag('normalize') ? { normalize: true } : {};
   }
 
   page<T>(all: readonly T[]): readonly T[] {
-    this.mustKnow('limit');
+    this.assertDescribed('limit');
     return pageOf(this.request, all, this.api.pageMax);
   }
 
-  /** A parameter that is read is described. */
-  private mustKnow(name: QueryParameter): void {
+  /** Enforces that every parameter that is read is described. */
+  private assertDescribed(name: QueryParameter): void {
     invariant(this.operation.query?.includes(name), `${this.operation.id} does not describe ?${name}`);
   }
 
-  /** The subjects that the caller may know of. */
+  /** Returns the subjects that the caller may know about. */
   readable(subjects: readonly string[]): readonly string[] {
     return this.api.open ? subjects : subjects.filter((subject) => this.access.mayRead(subject));
   }
@@ -164,7 +167,8 @@ export class Call {
     return this.api.limits;
   }
 
-  /** The schema of the body, within the limits, read once. What it refers to is read with it.
+  /** Returns the schema of the body, checked against the limits and parsed once. The caller must be
+   *  allowed to read the schemas that it refers to.
    *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden
    */
   schema(): RegisterInput {
@@ -177,20 +181,20 @@ export class Call {
   private readSchema(): RegisterInput {
     const input = readSchemaBody(this.request);
     const references = input.references ?? [];
-    // They stand in the context of the subject behind an alias.
+    // References are relative to the context of the subject behind an alias.
     const parent = references.length === 0 ? this.subject : this.service.meant(this.subject);
     if (!this.api.open) {
       for (const { subject } of references) this.demandRead([qualifyWith(parent, subject)]);
     }
-    // The limits bound what is parsed anew; a stored text is found without a parser.
+    // The limits apply to schemas that must be parsed; a stored text is found without a parser.
     if (!this.service.holds(this.subject, input, this.normalize()))
       checkLimits(parent, input, this.limits, this.service);
     return input;
   }
 
-  /** What is asked of an alias is asked of the subject behind it, so it takes the same right there.
-   *  Runs right before the handler, which finds the same subject: nothing comes between. @throws
-   *  forbidden */
+  /** Checks the right of the operation for the subject behind an alias. Runs immediately before the
+   *  handler, without an await between, so both resolve the same subject.
+   *  @throws forbidden */
   demandBehind(): void {
     const { right } = this.operation;
     if (this.api.open || right === undefined || this.subject === '' || this.isSetting) return;
@@ -199,7 +203,7 @@ export class Call {
       this.api.gate.demand(this.request, this.access, { operation: right, subject });
   }
 
-  /** Settings belong to the name as it stands, an alias or not. */
+  /** Settings belong to the name itself, even if it is an alias. */
   private get isSetting(): boolean {
     return this.operation.tag === 'config' || this.operation.tag === 'mode';
   }
@@ -210,7 +214,7 @@ export class Call {
     if (!this.api.open) this.api.gate.demand(this.request, this.access, { operation: 'admin', subject });
   }
 
-  /** A second look at a request that was let in. @throws forbidden */
+  /** Checks the right to read after the request was admitted. @throws forbidden */
   demandRead(subjects: readonly string[]): void {
     if (!this.api.open)
       this.api.gate.demand(this.request, this.access, { operation: 'read', anyOf: subjects });

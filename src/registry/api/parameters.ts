@@ -1,22 +1,22 @@
-/** Parameters of paths and queries: what they mean, and how they are read. One table for both, so
- *  that the description says what the routes do. */
+/** Parameters of paths and queries: their description and how they are parsed. Routes and OpenAPI
+ *  description share one table. */
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { Deleted, SchemaTextFormat } from '../store/service.ts';
 import { SUBJECT_CHARS_MAX } from '../store/state/names.ts';
 import { VERSION_MAX } from '../store/state/records.ts';
 
-export type JsonSchema = Readonly<Record<string, unknown>>;
+export type OpenApiSchema = Readonly<Record<string, unknown>>;
 
 interface Parameter {
   readonly required?: true;
-  readonly schema: JsonSchema;
+  readonly schema: OpenApiSchema;
   readonly description: string;
 }
 
-const FLAG: JsonSchema = { type: 'string', examples: ['true', 'false'] };
-const TEXT: JsonSchema = { type: 'string' };
-/** Digits of `offset` and `limit`. */
+const FLAG: OpenApiSchema = { type: 'string', examples: ['true', 'false'] };
+const TEXT: OpenApiSchema = { type: 'string' };
+/** Largest `offset` and `limit`. */
 const COUNT_MAX = 9_999_999_999;
 const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f';
 
@@ -29,7 +29,7 @@ export const PATH_PARAMETERS = {
       pattern: `^[^${CONTROL}]+$`,
     },
     description:
-      'Name of a subject, percent-encoded, without control characters; `:.context:name` outside the default context. Config and mode also take `:.context:`, a whole context. `__GLOBAL`, `__EMPTY` and names that begin with `:*:` are refused where something is stored.',
+      'Name of a subject, percent-encoded, without control characters; `:.context:name` outside the default context. Config and mode also accept `:.context:`, a whole context. `__GLOBAL`, `__EMPTY` and names that begin with `:*:` are refused where something is stored.',
   },
   version: {
     schema: { anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: ['latest', '-1'] }] },
@@ -59,30 +59,31 @@ export const QUERY_PARAMETERS = {
   deletedAsNegative: { schema: FLAG, description: '`true`: a soft-deleted version as a negative number.' },
   subjectPrefix: {
     schema: TEXT,
-    description: 'Subjects that begin so; `:*:` (the default) in every context, `:.context:` in one.',
+    description:
+      'Prefix of the subjects; `:*:` (the default) matches every context, `:.context:` a single context.',
   },
   offset: {
     schema: { type: 'integer', minimum: 0, maximum: COUNT_MAX },
-    description: 'How many to leave out at the start; default 0.',
+    description: 'Number of items to skip; default 0.',
   },
   limit: {
     schema: { type: 'integer', minimum: -COUNT_MAX, maximum: COUNT_MAX },
-    description: 'How many at most; -1 (the default) or less: all.',
+    description: 'Largest number of items; -1 (the default) or less: all.',
   },
   normalize: {
     schema: FLAG,
     description:
-      '`true`: the text is normalised, then looked for and stored. A version that was stored in another spelling is not found so.',
+      '`true`: normalise the text before it is looked up and stored. This does not find a version that was stored in another spelling.',
   },
   verbose: {
     schema: FLAG,
     description:
-      '`true`: say why. A finding of the errorType `UNJUDGED_CHANGE` is a change without a rule here, hence refused.',
+      '`true`: return the reasons. A finding of the errorType `UNJUDGED_CHANGE` is a change that no rule covers, hence refused.',
   },
   format: {
     schema: TEXT,
     description:
-      'Form of the schema text: `resolved` (Avro, references put in), `serialized` (Protobuf, base64 of a FileDescriptorProto), `ignore_extensions` (Protobuf); anything else: as stored.',
+      'Form of the schema text: `resolved` (Avro, with references inlined), `serialized` (Protobuf, base64 of a FileDescriptorProto), `ignore_extensions` (Protobuf); anything else: as stored.',
   },
   referenceFormat: {
     schema: TEXT,
@@ -92,16 +93,23 @@ export const QUERY_PARAMETERS = {
   findTags: { schema: FLAG, description: 'Accepted; has no effect.' },
   subject: {
     schema: TEXT,
-    description: 'In whose context the id is; with it the answer names its version there.',
+    description:
+      'Subject whose context the id belongs to; the answer then includes the subject and its version with this id.',
   },
   permanent: { schema: FLAG, description: '`true`: remove what was soft-deleted before, for good.' },
-  defaultToGlobal: { schema: FLAG, description: '`true`: what is in force, where nothing is set here.' },
+  defaultToGlobal: {
+    schema: FLAG,
+    description: '`true`: return the inherited value if no value is set here.',
+  },
   verdictPolicy: {
     schema: FLAG,
-    description: '`true`: the verdict policy in force too, where no setting names one.',
+    description: '`true`: include the effective verdict policy even if it is not set.',
   },
-  force: { schema: FLAG, description: '`true`: mode IMPORT although there are schemas.' },
-  recursive: { schema: FLAG, description: '`true`: the subjects below lose theirs too.' },
+  force: { schema: FLAG, description: '`true`: allow mode IMPORT although schemas exist.' },
+  recursive: {
+    schema: FLAG,
+    description: '`true`: remove the modes of all contexts and subjects within it too.',
+  },
   latestOnly: { schema: FLAG, description: '`true`: the latest version of each subject only.' },
   aliases: { schema: FLAG, description: 'Accepted; has no effect.' },
   ruleType: { schema: TEXT, description: 'Only schemas that have a rule of this type.' },
@@ -132,7 +140,7 @@ export function deletedOf(request: HttpRequest): Deleted {
 
 const TEXT_FORMATS: readonly string[] = ['resolved', 'serialized', 'ignore_extensions'];
 
-/** Another word means the stored text, as with the existing registries. */
+/** An unknown format selects the stored text, as in the existing registries. */
 export function formatOf(request: HttpRequest): SchemaTextFormat {
   const format = request.query.get('format') ?? '';
   return TEXT_FORMATS.includes(format) ? (format as SchemaTextFormat) : '';
@@ -152,8 +160,9 @@ function countOf(request: HttpRequest, name: 'offset' | 'limit', absent: number)
   return value;
 }
 
-/** The asked part of a list. `max`: items of one answer, a longer one is refused. @throws
- *  malformed_request, page_too_large */
+/** Returns the requested page of a list.
+ *  @param max limit of items in one answer; a larger page is refused
+ *  @throws malformed_request, page_too_large */
 export function pageOf<T>(request: HttpRequest, all: readonly T[], max: number): readonly T[] {
   const offset = countOf(request, 'offset', 0);
   const limit = countOf(request, 'limit', -1);

@@ -1,11 +1,9 @@
-/** The registry's HTTP interface: every row of the operations as a route, and the description of
- *  them all.
- *
- *  A request passes, in this order: on its head, before its body is read, who asks and whether they
- *  may; what they accept, the leader where it changes something, what others wrote where it reads,
- *  the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
- *  shape.
- */
+/** The registry's HTTP interface: a route for every operation, and the OpenAPI description of all
+ *  of them.
+ *  A request passes these steps in order. On its head, before its body is read: authentication and
+ *  authorisation. Then content negotiation; forwarding to the leader for a write; waiting for the
+ *  writes of other instances for a read; the right to the subject behind an alias; the operation's
+ *  `run`. An error at any step becomes an answer in the one error shape. */
 import { type Access, openGate, type RequestGate } from '../../access/request.ts';
 import type {
   HttpAdmission,
@@ -28,9 +26,10 @@ import { negotiate } from './media.ts';
 import { openApi, pathsOf } from './openapi/document.ts';
 import { type ApiSettings, Call, type Operation } from './operation.ts';
 
-/** Larger than the largest schema text in its JSON string. */
+/** Default limit of a request body in bytes, larger than the largest schema text as a JSON string.
+ */
 export const REGISTRY_BODY_BYTES_MAX = 4 << 20;
-/** Items of one list. */
+/** Default limit of items of one list. */
 export const REGISTRY_PAGE_MAX = 100_000;
 
 export interface RegistryApiOptions {
@@ -38,14 +37,14 @@ export interface RegistryApiOptions {
   readonly pageMax?: number;
   readonly bodyBytesMax?: number;
   readonly limits?: SchemaLimits;
-  /** Time of one request on the thread that checks schemas, ms. */
+  /** Limit of one request's time on the thread that checks schemas, in ms. */
   readonly checkMs?: number;
   readonly version?: string;
   readonly clusterId?: string;
-  /** Absent: everybody may do everything. */
+  /** Absent: every caller may do everything. */
   readonly gate?: RequestGate;
-  /** Absent: every write is decided here. Otherwise it calls `here`, which throws what went wrong,
-   *  or asks another instance. */
+  /** Decides a write by calling `here`, which throws its error, or by asking another instance.
+   *  Absent: every write is decided here. */
   readonly writeAtLeader?: (request: HttpRequest, here: () => Promise<HttpResponse>) => Promise<HttpResponse>;
   readonly masterAvailable?: () => boolean;
 }
@@ -74,7 +73,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
   };
 }
 
-/** Every operation; the last one answers with the description of them all. */
+/** Returns every operation; the last one serves the description of all of them. */
 function operationsOf(api: ApiSettings): readonly Operation[] {
   let description: Ready | undefined;
   const operations: readonly Operation[] = [
@@ -103,19 +102,19 @@ function operationsOf(api: ApiSettings): readonly Operation[] {
   return operations;
 }
 
-/** The description of the interface as a document. */
+/** Returns the OpenAPI description of the interface. */
 export function registryDescription(options: RegistryApiOptions = {}): Readonly<Record<string, unknown>> {
   const api = settingsOf(options);
   return openApi(operationsOf(api), api);
 }
 
-/** What follows now, or when it has settled: a promise is made only where something is waited for.
+/** Applies `next` synchronously if `value` is not a promise, which saves a turn of the event loop.
  */
 function after<T, R>(value: T | Promise<T>, next: (value: T) => R | Promise<R>): R | Promise<R> {
   return value instanceof Promise ? value.then(next) : next(value);
 }
 
-/** @param serviceOf the registry, or an error while it is not open yet */
+/** @param serviceOf returns the registry; throws while it is not open yet */
 export function registryRoutes(
   serviceOf: () => RegistryService,
   options: RegistryApiOptions = {},
@@ -125,7 +124,7 @@ export function registryRoutes(
 
   const execute = (call: Call, type: string): HttpResponse | Promise<HttpResponse> => {
     const { operation, service } = call;
-    // An alias may name another subject when a step runs again.
+    // An alias may point to another subject when a step runs again.
     const run = (): unknown => {
       call.demandBehind();
       return operation.run(call);
@@ -139,7 +138,8 @@ export function registryRoutes(
     return operation.settled === true ? finish() : service.fresh().then(finish);
   };
 
-  /** Requests whose head was authorised; a handler gets the object that `admit` got. */
+  /** Access of requests whose head was authorised. The driver passes the same object to `admit` and
+   *  to the handler. */
   const admitted = new WeakMap<HttpRequestHead, Access>();
 
   const authorise = (call: Call): Access | Promise<Access> | undefined => {
@@ -156,7 +156,7 @@ export function registryRoutes(
   };
 
   const admit = (head: HttpRequestHead, operation: Operation): HttpAdmission | Promise<HttpAdmission> => {
-    // The body is of no concern here; the driver adds it to this object.
+    // The head suffices here; the driver adds the body to the same object later.
     const call = new Call(head as HttpRequest, operation, serviceOf(), api);
     return after(authorise(call), (access) => {
       if (access !== undefined) admitted.set(head, access);

@@ -1,22 +1,26 @@
-/** Answers that may be old say so. That something is not there is never said of what may be old: a
- *  client would take it for a fact. */
+/** Marks answers that may be stale with a Warning header. A 404 from stale data becomes an error,
+ *  because clients would treat it as a fact. */
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import { answerOf, type Wire } from './answers.ts';
 
 const WARNING = '110 - "Response is Stale"';
 
-/** Writes are decided by the leader, whatever is known here. */
+/** The leader decides writes, so this instance's data does not matter for them. */
 const isRead = ({ method }: HttpRequest): boolean => method !== 'PUT' && method !== 'DELETE';
 
 function unknown(wire: Wire): HttpResponse {
-  const error = registryError('store_timeout', 'it is not known here, and the broker does not tell what is', {
-    next: 'see whether the broker runs, then try again',
-  });
+  const error = registryError(
+    'store_timeout',
+    'this instance did not find it, but its data may be stale because the broker does not answer',
+    {
+      next: 'check that the broker runs, then try again',
+    },
+  );
   return answerOf(error, wire) as HttpResponse;
 }
 
-/** @param isStale whether what is known here may be old */
+/** @param isStale returns true if this instance's data may be stale */
 export function warnOfStale(
   routes: readonly HttpRoute[],
   isStale: () => boolean,

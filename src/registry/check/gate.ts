@@ -1,11 +1,11 @@
 /** Builds the report on a proposed schema: verdict, findings, counterexample events and fixes. */
 
-import type { Position } from '../../formats/json/text.ts';
+import type { TextPosition } from '../../formats/json/text.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { type Finding, isCompatible, type Severity } from '../compatibility/finding.ts';
 import { VERDICT_POLICIES } from '../compatibility/modes.ts';
 import { type Explanation, explain } from '../proof/explain.ts';
-import { type Judgement, judgeProposed, type Question } from './judge.ts';
+import { type GateJudgement, type GateQuestion, judgeProposed } from './judge.ts';
 import { type GateFinding, type GateReport, type Proof, type RegistryAnswer, readable } from './report.ts';
 
 /** Bounds on the findings that get a counterexample event and a fix. Each such finding costs
@@ -16,7 +16,7 @@ const EXPLAINED_LEAST = 3;
 
 const RANKS: Readonly<Record<Severity, number>> = { fail: 0, unjudged: 1, lossy: 2, note: 3 };
 
-export interface GateInput extends Question {
+export interface GateInput extends GateQuestion {
   readonly subject: string | undefined;
   readonly file: string;
   readonly against: string;
@@ -28,7 +28,7 @@ export interface GateInput extends Question {
 
 /** Merges a finding that several versions share into one entry. The entry keeps all versions and
  *  the details of the latest one. */
-function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
+function findingsOf(input: GateInput, judgement: GateJudgement): GateFinding[] {
   const { proposed, earlier, policy, lossy } = input;
   const schemas = new Map<number, Schema>();
   for (const one of earlier) {
@@ -98,7 +98,7 @@ function withSourceVersion(
   return held === undefined ? explanation : { ...explanation, writer: { ...writer, source: held.name } };
 }
 
-const samePlace = (a: Position, b: Position): boolean => a.line === b.line && a.column === b.column;
+const samePlace = (a: TextPosition, b: TextPosition): boolean => a.line === b.line && a.column === b.column;
 
 export function gateReport(input: GateInput): GateReport {
   const judgement = judgeProposed(input);

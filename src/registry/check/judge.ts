@@ -13,7 +13,7 @@ import {
 } from '../compatibility/modes.ts';
 import { type Earlier, readable } from './report.ts';
 
-export interface Question {
+export interface GateQuestion {
   readonly proposed: Schema;
   readonly level: Level;
   readonly policy: VerdictPolicy;
@@ -26,14 +26,14 @@ export interface Question {
   readonly known: boolean;
 }
 
-export interface Judgement {
+export interface GateJudgement {
   readonly compatible: boolean;
   readonly comparisons: readonly Comparison[];
   readonly compared: readonly Earlier[];
 }
 
 function unreadable({ version, name }: Earlier, why: string): Comparison {
-  const message = `the stored schema of ${name} cannot be read (${why}), so nothing can be said about it`;
+  const message = `the stored schema of ${name} cannot be read (${why}), so its compatibility is unknown`;
   return {
     version,
     direction: 'BACKWARD',
@@ -41,7 +41,7 @@ function unreadable({ version, name }: Earlier, why: string): Comparison {
   };
 }
 
-export function judgeProposed(question: Question): Judgement {
+export function judgeProposed(question: GateQuestion): GateJudgement {
   const { proposed, level, policy, earlier } = question;
   const live = earlier.filter((one) => one.live);
   const everyone = question.all || level.endsWith('_TRANSITIVE');

@@ -4,7 +4,7 @@
 import { parseSchema } from '../../formats/schema.ts';
 import { isCompatible } from '../compatibility/finding.ts';
 import { applyEdits, fixOf } from '../proof/fix/search.ts';
-import { judgeProposed, type Question } from './judge.ts';
+import { type GateQuestion, judgeProposed } from './judge.ts';
 import { readable } from './report.ts';
 
 /** Most fixes for one text. */
@@ -19,7 +19,7 @@ export interface Mended {
 }
 
 /** @returns the fixed text; undefined if there was no fix to apply */
-export function mend(question: Question): Mended | undefined {
+export function mend(question: GateQuestion): Mended | undefined {
   const ever = question.earlier.flatMap((one) => readable(one) ?? []);
   const schemas = new Map(question.earlier.map((one) => [one.version, readable(one)]));
   const words: string[] = [];

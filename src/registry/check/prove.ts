@@ -5,7 +5,7 @@ import type { Schema } from '../../formats/schema.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { tryAll } from '../proof/live.ts';
 import type { Outcome } from '../proof/trial.ts';
-import type { Judgement, Question } from './judge.ts';
+import type { GateJudgement, GateQuestion } from './judge.ts';
 import { type Proof, readable } from './report.ts';
 
 /** Most events for one pair of schemas. */
@@ -21,7 +21,7 @@ function judgedOutcome(reader: Schema, writer: Schema): Outcome | undefined {
 
 /** Tries each compared pair in the directions of the level. Always compares with policy PROVEN,
  *  because live decode proves nothing about STRICT. */
-export function prove(question: Question, { compared }: Judgement): Proof {
+export function prove(question: GateQuestion, { compared }: GateJudgement): Proof {
   const { proposed, level } = question;
   let events = 0;
   let pairs = 0;

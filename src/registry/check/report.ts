@@ -99,7 +99,7 @@ export function headline(report: GateReport): string {
     return `${what}: REFUSED by the registry, though compatible ${under} as judged here`;
   if (report.judged) return `${what}: NOT PROVEN ${under}: live decode differs from the verdict`;
   const count = report.findings.filter(({ refuses }) => refuses).length;
-  return `${what}: INCOMPATIBLE ${under}: ${count} ${count === 1 ? 'finding stands' : 'findings stand'} against it`;
+  return `${what}: INCOMPATIBLE ${under}: ${count} refusing ${count === 1 ? 'finding' : 'findings'}`;
 }
 
 /** Most versions that a sentence names; the latest are named. */

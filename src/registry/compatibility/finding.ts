@@ -7,7 +7,7 @@
 export type Severity = 'fail' | 'lossy' | 'unjudged' | 'note';
 
 /** Place in a schema's text, or in the text of the reference `from`. */
-export type Place =
+export type SchemaPlace =
   /** Avro and JSON: UTF-16 units from the beginning. */
   | { readonly at: number; readonly from?: string }
   /** Protobuf: line and column. */
@@ -28,13 +28,13 @@ export type Step =
   | { readonly kind: 'branch'; readonly index: number };
 
 /** Steps in reverse order, as a linked list: pairs share their outer steps. */
-export interface Route {
-  readonly outer: Route | undefined;
+export interface EventRoute {
+  readonly outer: EventRoute | undefined;
   readonly step: Step;
 }
 
 /** Returns the steps from the root inwards. */
-export function stepsOf(route: Route | undefined): Step[] {
+export function stepsOf(route: EventRoute | undefined): Step[] {
   const steps: Step[] = [];
   for (let one = route; one !== undefined; one = one.outer) steps.push(one.step);
   return steps.reverse();
@@ -48,11 +48,11 @@ export interface Finding {
   readonly path: string;
   readonly message: string;
   /** Place in the reader's schema: the part itself, or its holder. Absent if there is neither. */
-  readonly reader?: Place;
+  readonly reader?: SchemaPlace;
   /** The same in the writer's schema. */
-  readonly writer?: Place;
+  readonly writer?: SchemaPlace;
   /** Route of a written event to the place; undefined: the whole event. */
-  readonly route?: Route;
+  readonly route?: EventRoute;
   /** STRICT, Avro only: pointer that the existing registries report, `/fields/2/type`. */
   readonly pointer?: string;
   /** STRICT, Avro only: their detail text, `reader type: INT not compatible with writer type:
@@ -66,12 +66,19 @@ export interface Finding {
 
 export type FieldKind = 'text' | 'numeric' | 'scalar' | 'other';
 
-/** True: the reader can be used with the writer's data. */
+/** True if a reader with these findings can be used with the writer's data: each finding is a loss
+ *  that the reader accepts, or a note.
+ *  @example
+ *  const accepted = isCompatible(checkPair(reader, writer));
+ */
 export function isCompatible(findings: readonly Finding[]): boolean {
   return findings.every((finding) => finding.severity === 'lossy' || finding.severity === 'note');
 }
 
-/** Renders a finding as one line. */
+/** Renders a finding as one line: message, place and rule.
+ *  @example
+ *  for (const finding of checkPair(reader, writer)) console.log(findingLine(finding));
+ */
 export function findingLine(finding: Finding): string {
   const word =
     finding.severity === 'unjudged'

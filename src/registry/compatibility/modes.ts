@@ -31,7 +31,13 @@ export function isVerdictPolicy(text: unknown): text is VerdictPolicy {
   return (VERDICT_POLICIES as readonly unknown[]).includes(text);
 }
 
-/** Returns the findings of one direction. */
+/** Compares a reader schema with a writer schema, in this direction only.
+ *  @param budget steps that the comparison may take; a spent budget leaves findings out, so check
+ *    `isSpent` of a budget of your own
+ *  @returns no findings for equal schemas
+ *  @example
+ *  const findings = checkPair(parseSchema('AVRO', '"long"'), parseSchema('AVRO', '"int"'));
+ */
 export function checkPair(
   reader: Schema,
   writer: Schema,
@@ -119,7 +125,12 @@ function* protoVersions(ever: Iterable<EarlierVersion>): Generator<ProtoVersion>
     if (schema.format === 'PROTOBUF') yield { version, tree: schema.tree };
 }
 
-/** Judges a registration: the level's pairs and the history. `versions` come oldest first. */
+/** Judges a registration: the pairs of the level, and the history of Protobuf field numbers.
+ *  @param versions earlier versions, oldest first
+ *  @example
+ *  const verdict = judge(proposed, 'BACKWARD', [{ version: 1, schema: first }]);
+ *  if (!verdict.compatible) throw new Error('the schema is not compatible');
+ */
 export function judge(
   proposed: Schema,
   level: Level,

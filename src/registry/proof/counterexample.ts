@@ -6,7 +6,7 @@
 
 import type { AvroNode } from '../../formats/avro/syntax/tree.ts';
 import type { AvroSchema, Schema } from '../../formats/schema.ts';
-import type { Finding, Route } from '../compatibility/finding.ts';
+import type { EventRoute, Finding } from '../compatibility/finding.ts';
 import { readersAlone } from './avro/alone.ts';
 import { cpuMs } from './effort.ts';
 import { trialsOf } from './live.ts';
@@ -58,7 +58,7 @@ function toCounterexample({ outcome, witness, projection, read }: Trial, alone =
 
 /** Returns the trial with the smallest event among those that `isWanted` accepts. */
 function smallest(
-  route: Route | undefined,
+  route: EventRoute | undefined,
   reader: Schema,
   writer: Schema,
   isWanted: (trial: Trial) => boolean,
@@ -148,8 +148,8 @@ export function historyCounterexample(
 ): { readonly counterexample: Counterexample; readonly writer: Schema } | undefined {
   const field = historyField(finding);
   if (field === undefined || finding.severity === 'note') return undefined;
-  const root: Route = { outer: undefined, step: { kind: 'root', message: field.message } };
-  const route: Route = { outer: root, step: { kind: 'field', key: field.number } };
+  const root: EventRoute = { outer: undefined, step: { kind: 'root', message: field.message } };
+  const route: EventRoute = { outer: root, step: { kind: 'field', key: field.number } };
   for (const writer of ever.toReversed()) {
     const broken = smallest(route, proposed, writer, ({ outcome }) => outcome === 'FAIL');
     const best = broken ?? smallest(route, proposed, writer, ({ witness }) => witness.bytes.length > 0);

@@ -3,7 +3,7 @@
 import type { ResolvedReference } from '../../formats/content.ts';
 import { positionOf } from '../../formats/json/text.ts';
 import type { Schema } from '../../formats/schema.ts';
-import type { Finding, Place } from '../compatibility/finding.ts';
+import type { Finding, SchemaPlace } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import {
   type Counterexample,
@@ -56,18 +56,18 @@ const SPAN_CHARS_MAX = 4_000;
 /** Returns the text of a reference, found breadth-first; undefined if no reference has that name.
  */
 function referenceText(references: readonly ResolvedReference[], name: string): string | undefined {
-  const met = new Set<ResolvedReference>();
+  const seen = new Set<ResolvedReference>();
   const open = [...references];
   for (let one = open.shift(); one !== undefined; one = open.shift()) {
     if (one.name === name) return one.text;
-    if (met.has(one)) continue;
-    met.add(one);
+    if (seen.has(one)) continue;
+    seen.add(one);
     open.push(...one.references);
   }
   return undefined;
 }
 
-function fragmentOf(place: Place | undefined, schema: Schema, name: string): Fragment | undefined {
+function fragmentOf(place: SchemaPlace | undefined, schema: Schema, name: string): Fragment | undefined {
   if (place === undefined) return undefined;
   const { from } = place;
   const text = from === undefined ? schema.source : referenceText(schema.references, from);
@@ -86,7 +86,7 @@ function fragmentOf(place: Place | undefined, schema: Schema, name: string): Fra
 }
 
 /** Returns the field of this schema that a finding of the number history concerns. */
-function heldAt(finding: Finding, schema: Schema | undefined): Place | undefined {
+function heldAt(finding: Finding, schema: Schema | undefined): SchemaPlace | undefined {
   const field = historyField(finding);
   if (field === undefined || schema?.format !== 'PROTOBUF') return undefined;
   const message = schema.tree.byName.get(field.message);
@@ -123,9 +123,9 @@ export function explain(
     other: names.other ?? (version === undefined ? 'an earlier version' : `version ${version}`),
   };
   const explainPair = (finding: Finding): Explanation => {
-    const mine = (place: Place | undefined): Fragment | undefined =>
+    const mine = (place: SchemaPlace | undefined): Fragment | undefined =>
       fragmentOf(place, proposed, named.proposed);
-    const its = (place: Place | undefined): Fragment | undefined =>
+    const its = (place: SchemaPlace | undefined): Fragment | undefined =>
       other && fragmentOf(place, other, named.other);
     if (direction === 'FORWARD')
       return {

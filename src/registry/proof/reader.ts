@@ -15,10 +15,14 @@ import { protoDatum } from './protobuf/datum.ts';
 import { protoProjector } from './protobuf/projection.ts';
 import { sameValue } from './same.ts';
 
-/** Compiles a reader. Its decoder throws incompatible_schema for a record that only its writer
- *  schema can read.
+/** Compiles a reader of records of one writer schema. Its decoder throws incompatible_schema for a
+ *  record that only its writer schema can read.
  *  @param path message indexes of the record; ignored for Avro
- *  @throws incompatible_schema, bad_message_index */
+ *  @throws incompatible_schema, bad_message_index
+ *  @example
+ *  const decode = readerCodec(reader, writer, []);
+ *  const value = decode(payload);
+ */
 export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
   const decode = readerUnjudged(reader, writer, path);
   if (reader.format !== 'PROTOBUF' || writer.format !== 'PROTOBUF') return decode;
@@ -42,7 +46,8 @@ function judged(decode: Decode, reader: ProtoSchema, writer: ProtoSchema, path: 
     } catch (cause) {
       throw refused(findMillraceError(cause)?.message ?? String(cause), cause);
     }
-    if (!sameValue(projection.value, read)) throw refused(`${message.name} comes back changed`);
+    if (!sameValue(projection.value, read))
+      throw refused(`${message.name} would be read with a changed value`);
     return read;
   };
 }

@@ -4,13 +4,13 @@
  *  proof/live.ts. */
 
 import type { ProtoDatum } from '../../formats/datum.ts';
-import type { Route } from '../compatibility/finding.ts';
+import type { EventRoute } from '../compatibility/finding.ts';
 import type { Projection } from './trial.ts';
 
 export interface WitnessOptions {
   /** Yields only events along this route, the rest of the event being the smallest; only the part
    *  at its end varies. */
-  readonly route?: Route;
+  readonly route?: EventRoute;
   /** Most events. */
   readonly limit: number;
   /** Returns numbers in [0, 1). After the planned events, random mixes follow up to the limit.

@@ -76,3 +76,18 @@ export interface RegistryLog {
   role(): LogRole;
   close(): Promise<void>;
 }
+
+/** Log that keeps nothing: the registry's memory is the only copy and ends with the process. */
+export class MemoryLog implements RegistryLog {
+  readonly name = 'memory';
+
+  async open(): Promise<OpenReport> {
+    return { records: 0, tornBytes: 0 };
+  }
+  async append(): Promise<void> {}
+  async catchUp(): Promise<void> {}
+  role(): LogRole {
+    return { leader: true };
+  }
+  async close(): Promise<void> {}
+}

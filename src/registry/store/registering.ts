@@ -1,350 +1,418 @@
 /** Decides a registration: whether the subject has the schema, whether the schema is allowed, and
  *  its id and version.
  */
-import { findMillraceError } from '../../core/errors.ts';
+import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { SchemaContent } from '../../formats/content.ts';
-import type { Comparison } from '../compatibility/modes.ts';
+import { guidOf } from '../../formats/guid.ts';
+import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
+import type { Comparison, Level, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { Deferred } from '../worker/checks.ts';
-import type { Draft } from './draft.ts';
-import { comparedBy, inGroup, judgeAgainst, verdictLines } from './judging.ts';
-import { removeReplaced } from './removal.ts';
+import { Deferred, type JudgeRequest, type OriginOf } from '../worker/checks.ts';
 import type { Registered, RegisterInput, RegistryMode, SchemaInput, SubjectConfig } from './service.ts';
-import { complete } from './state/contracts.ts';
-import { isSameContent, type State, type VersionEntry } from './state/model.ts';
+import { isSameContent, type State, type Text, type VersionEntry } from './state/model.ts';
 import { contextOf, DEFAULT_CONTEXT } from './state/names.ts';
 import { type Memo, type Parser, type Prepared, verbatimContent } from './state/parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './state/records.ts';
 import {
-  checkWritable,
+  complete,
   configInForce,
+  isReadOnly,
   levelOf,
+  metadataProperty,
   modeInForce,
   notPermitted,
   policyOf,
 } from './state/settings.ts';
+import { hasSameText } from './state/table.ts';
+import type { Draft } from './writer.ts';
 
-export interface Registering {
+export interface RegistrationRequest {
+  /** Canonical name, with its alias resolved. */
   readonly subject: string;
   readonly input: RegisterInput;
   readonly normalize: boolean | undefined;
   readonly memo?: Memo;
 }
 
-const takesNumbers = (mode: RegistryMode): boolean => mode === 'IMPORT' || mode === 'FORWARD';
-
-/** Parses what a client sent. In modes that take ids from the client, texts are read leniently,
- *  because they were valid in another registry. @throws invalid_schema, schema_too_large
- */
-function prepare(
-  state: State,
-  parser: Parser,
-  registering: Registering,
-  how: { readonly lenient: boolean },
-): Prepared {
-  const { subject, memo } = registering;
-  const config = configInForce(state, subject);
-  const asked = {
-    unvalidated: !validatesNewSchemas(config, parser),
-    looseImports: policyOf(config) === 'STRICT',
-    lenient: how.lenient || takesNumbers(modeInForce(state, subject)),
-    normalize: isNormalized(state, registering),
-  };
-  return parser.prepare(state, subject, inputOf(state, registering), asked, memo);
-}
-
-/** True when new Avro texts are validated. Releases 7.x of the existing registries, whose answers
- *  STRICT gives, validate neither defaults nor namespaces; from 8.0 on the setting decides.
- */
-function validatesNewSchemas(config: SubjectConfig, parser: Parser): boolean {
-  return config.validateNewSchemas ?? (policyOf(config) !== 'STRICT' && parser.validatesNewSchemas);
-}
-
-const isNormalized = (state: State, { subject, normalize }: Registering): boolean =>
-  normalize === true || configInForce(state, subject).normalize === true;
-
-const inputOf = (state: State, { subject, input }: Registering): RegisterInput =>
-  withPreviousText(state, subject, input);
-
-/** Newest version that stores the text as it was sent; undefined where the text must be normalized
- *  first.
- */
-export function findVerbatim(
-  state: State,
-  registering: Registering,
-  versions: readonly VersionEntry[],
-): VersionEntry | undefined {
-  if (versions.length === 0 || isNormalized(state, registering)) return undefined;
-  const content = verbatimContent(state, registering.subject, inputOf(state, registering));
-  return versions[state.newestWith(content, versions)];
-}
-
 const REFUSALS: readonly unknown[] = ['invalid_schema', 'schema_too_large'];
-
-/** Parses a text as a new one. A text that is refused as new is read leniently when the registry
- *  holds it already: another registry or an earlier release accepted it, and its producers register
- *  it again at each start.
- *  @throws invalid_schema, schema_too_large for a text that is refused and not held
- */
-export function prepareNewOrHeld(state: State, parser: Parser, registering: Registering): Prepared {
-  try {
-    return prepare(state, parser, registering, { lenient: false });
-  } catch (refusal) {
-    if (!REFUSALS.includes(findMillraceError(refusal)?.code)) throw refusal;
-    const prepared = prepareLeniently(state, parser, registering);
-    if (prepared === undefined || !isHeld(state, parser, registering, prepared)) throw refusal;
-    return prepared;
-  }
-}
-
-function prepareLeniently(state: State, parser: Parser, registering: Registering): Prepared | undefined {
-  try {
-    return prepare(state, parser, registering, { lenient: true });
-  } catch (thrown) {
-    if (thrown instanceof Deferred) throw thrown;
-    // The caller reports the strict reader's refusal, which names the first thing to correct.
-    return undefined;
-  }
-}
-
-/** True when a version of the subject has this content, soft-deleted or not, or when this exact
- *  text has an id in the context. In another subject no other spelling counts, because a lenient
- *  reader drops what it cannot use.
- */
-function isHeld(state: State, parser: Parser, registering: Registering, prepared: Prepared): boolean {
-  const { subject } = registering;
-  const verbatim = verbatimContent(state, subject, inputOf(state, registering));
-  if (state.idOf(contextOf(subject), verbatim) !== undefined) return true;
-  const versions = state.versions(subject);
-  return (
-    parser.find(state, subject, prepared, versions) >= 0 ||
-    findCompleted(state, parser, registering, prepared, versions) !== undefined
-  );
-}
-
-/** Version among `versions` that a look-up finds. @throws invalid_schema, schema_too_large */
-export function findVersion(
-  state: State,
-  parser: Parser,
-  registering: Registering,
-  versions: readonly VersionEntry[],
-): VersionEntry | undefined {
-  if (isBlank(registering.input)) return undefined;
-  const verbatim = findVerbatim(state, registering, versions);
-  if (verbatim !== undefined) return verbatim;
-  const prepared = prepare(state, parser, registering, { lenient: true });
-  return (
-    versions[parser.find(state, registering.subject, prepared, versions)] ??
-    findRegistered(state, parser, registering, prepared)
-  );
-}
-
-/** Fills in the subject's latest text when a request has none. */
-function withPreviousText(state: State, subject: string, input: RegisterInput): RegisterInput {
-  if (!isBlank(input)) return input;
-  const previous = state.latest(subject)?.text.content;
-  if (previous === undefined) return input;
-  const { text, references, format } = previous;
-  return { ...input, text, references, format };
-}
 
 export const isBlank = ({ text }: SchemaInput): boolean => text.trim() === '';
 
-/** Live version that has the content of a parsed text.
- *  @throws id_mismatch, not_permitted for a version with an id other than the sent id
+/** Fills in the subject's latest text when a request has none. */
+function withPreviousText(input: RegisterInput, latest: VersionEntry | undefined): RegisterInput {
+  if (latest === undefined || !isBlank(input)) return input;
+  const { text, references, format } = latest.text.content;
+  return { ...input, text, references, format };
+}
+
+/** A request with everything of one state that decides it: settings, mode and versions of its
+ *  subject, read once. It is valid until that state changes.
  */
-function findRegistered(
-  state: State,
-  parser: Parser,
-  registering: Registering,
-  prepared: Prepared,
-): VersionEntry | undefined {
-  const { subject } = registering;
-  const live = state.live(subject);
-  const at = parser.find(state, subject, prepared, live);
-  const found = at < 0 ? findCompleted(state, parser, registering, prepared, live) : live[at];
-  return found === undefined ? undefined : withSentId(state, registering, found);
-}
+export class Registration {
+  readonly live: readonly VersionEntry[];
+  readonly level: Level;
+  readonly policy: VerdictPolicy;
+  private readonly state: State;
+  private readonly parser: Parser;
+  private readonly subject: string;
+  private readonly input: RegisterInput;
+  private readonly memo: Memo | undefined;
+  private readonly config: SubjectConfig;
+  private readonly mode: RegistryMode;
+  private readonly versions: readonly VersionEntry[];
+  private readonly isNormalized: boolean;
+  /** True in modes that take ids and versions from the client. */
+  private readonly takesNumbers: boolean;
 
-/** @throws id_mismatch, not_permitted */
-function withSentId(state: State, { subject, input }: Registering, found: VersionEntry): VersionEntry {
-  if (input.id === undefined || input.id === found.stored.id) return found;
-  if (!takesNumbers(modeInForce(state, subject))) throw notPermitted(subject, 'not in import mode');
-  throw registryError(
-    'id_mismatch',
-    `Schema already registered with id ${found.stored.id} instead of input id ${input.id}`,
-    { next: 'omit the id, or send the existing id' },
-  );
-}
-
-/** Live version that answers a registration without a write; for a new schema its parsed text
- *  instead.
- *  @throws invalid_schema, schema_too_large, id_mismatch, not_permitted
- */
-export function lookUp(
-  state: State,
-  parser: Parser,
-  registering: Registering,
-):
-  | { readonly found: VersionEntry; readonly prepared?: undefined }
-  | { readonly found: undefined; readonly prepared: Prepared } {
-  const verbatim = findVerbatim(state, registering, state.live(registering.subject));
-  if (verbatim !== undefined) return { found: withSentId(state, registering, verbatim) };
-  const prepared = prepareNewOrHeld(state, parser, registering);
-  const found = findRegistered(state, parser, registering, prepared);
-  return found === undefined ? { found, prepared } : { found };
-}
-
-/** Content as it would be stored: with the metadata and rules of the settings and of the previous
- *  version.
- */
-function completed(
-  state: State,
-  { subject, input }: Registering,
-  content: SchemaContent,
-  config: SubjectConfig,
-  version: number | undefined,
-): SchemaContent {
-  if (takesNumbers(modeInForce(state, subject))) return content;
-  const previous = state.latest(subject)?.text.content;
-  const number = version === undefined ? undefined : { version, asked: input.version !== undefined };
-  return complete(content, config, previous, number);
-}
-
-function findCompleted(
-  state: State,
-  parser: Parser,
-  registering: Registering,
-  prepared: Prepared,
-  live: readonly VersionEntry[],
-): VersionEntry | undefined {
-  const config = configInForce(state, registering.subject);
-  const content = completed(state, registering, prepared.content, config, undefined);
-  if (isSameContent(content, prepared.content)) return undefined;
-  return live[parser.find(state, registering.subject, { ...prepared, content }, live)];
-}
-
-function checkMode(state: State, { subject, input }: Registering): RegistryMode {
-  checkWritable(state, subject);
-  const mode = modeInForce(state, subject);
-  if (input.id !== undefined && !takesNumbers(mode)) throw notPermitted(subject, 'not in import mode');
-  if (input.id === undefined && mode !== 'READWRITE') throw notPermitted(subject, 'not in read-write mode');
-  return mode;
-}
-
-function chooseVersion(
-  versions: readonly VersionEntry[],
-  input: RegisterInput,
-  mode: RegistryMode,
-  subject: string,
-): number {
-  const next = (versions.at(-1)?.stored.version ?? 0) + 1;
-  const wanted = input.version === undefined || input.version <= 0 ? next : input.version;
-  if (wanted > VERSION_MAX)
-    throw registryError('invalid_version', `version ${wanted} of subject ${subject} is past ${VERSION_MAX}`);
-  if (!takesNumbers(mode)) {
-    if (wanted !== next)
-      throw registryError('invalid_schema', `Version is not one more than previous version ${next - 1}`, {
-        next: 'omit the version, or change the mode to IMPORT',
-      });
-    return next;
+  constructor(state: State, parser: Parser, { subject, input, normalize, memo }: RegistrationRequest) {
+    this.state = state;
+    this.parser = parser;
+    this.subject = subject;
+    this.memo = memo;
+    this.config = configInForce(state, subject);
+    this.mode = modeInForce(state, subject);
+    this.level = levelOf(this.config);
+    this.policy = policyOf(this.config);
+    this.versions = state.versions(subject);
+    this.live = state.live(subject);
+    this.input = withPreviousText(input, this.live.at(-1));
+    this.isNormalized = normalize === true || this.config.normalize === true;
+    this.takesNumbers = this.mode === 'IMPORT' || this.mode === 'FORWARD';
   }
-  if (versions.some(({ stored }) => stored.version === wanted)) {
-    throw registryError(
-      'not_permitted',
-      `Overwrite version ${wanted} of subject ${subject} is not permitted.`,
-    );
-  }
-  return wanted;
-}
 
-function chooseId(state: State, context: string, content: SchemaContent, wanted: number | undefined): number {
-  if (wanted === undefined) {
-    const known = state.idOf(context, content);
-    if (known !== undefined) return known;
-    const id = state.maxId(context) + 1;
-    if (id > SCHEMA_ID_MAX)
-      throw registryError('store_failed', `the ids of context ${context} are used up at ${SCHEMA_ID_MAX}`);
-    return id;
+  /** Parses the text. In modes that take ids from the client, texts are read leniently, because
+   *  they were valid in another registry. @throws invalid_schema, schema_too_large
+   */
+  private prepare(how: { readonly lenient: boolean }): Prepared {
+    const { state, parser, subject, policy } = this;
+    // Releases 7.x of the existing registries, whose answers STRICT gives, validate neither
+    // defaults nor namespaces of new Avro texts; from 8.0 on the setting decides.
+    const validates = this.config.validateNewSchemas ?? (policy !== 'STRICT' && parser.validatesNewSchemas);
+    const options = {
+      unvalidated: !validates,
+      looseImports: policy === 'STRICT',
+      lenient: how.lenient || this.takesNumbers,
+      normalize: this.isNormalized,
+    };
+    return parser.prepare(state, subject, this.input, options, this.memo);
   }
-  const holder = state.schema(context, wanted);
-  if (holder !== undefined && !isSameContent(holder.content, content)) {
-    const name = context === DEFAULT_CONTEXT ? '' : `:${context}:`;
-    throw registryError(
-      'not_permitted',
-      `Overwrite new schema with id ${wanted} in context ${name} is not permitted.`,
-    );
-  }
-  return wanted;
-}
 
-/** Decides a registration on a draft. @throws invalid_schema, incompatible, not_permitted,
- *  id_mismatch
- */
-export function register(draft: Draft, parser: Parser, registering: Registering): Registered {
-  const { state } = draft;
-  const { subject, input } = registering;
-  const { found, prepared } = lookUp(state, parser, registering);
-  if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
-  const mode = checkMode(state, registering);
-  const versions = state.versions(subject);
-  const version = chooseVersion(versions, input, mode, subject);
-  const config = configInForce(state, subject);
-  const proposed: Prepared = {
-    ...prepared,
-    content: completed(state, registering, prepared.content, config, version),
-  };
-  const comparisons = takesNumbers(mode) ? [] : check(state, parser, subject, proposed, config);
-  const context = contextOf(subject);
-  const { content } = proposed;
-  const id = chooseId(state, context, content, input.id);
-  if (!state.hasContext(context)) draft.put({ kind: 'context', context, value: true });
-  const { format, text, references, metadata, ruleSet } = content;
-  draft.put({
-    kind: 'schema',
-    subject,
-    version,
-    value: {
-      id,
-      format,
-      text,
-      references,
-      ...(metadata === undefined ? {} : { metadata }),
-      ...(ruleSet === undefined ? {} : { ruleSet }),
-      deleted: false,
-    },
-  });
-  for (const { stored } of versions) {
-    // The new version replaces soft-deleted versions of its content, except versions that others
-    // refer to.
-    if (stored.id === id && stored.deleted && stored.version < version) {
-      if (state.referrers(subject, stored.version).length === 0)
-        removeReplaced(draft, subject, stored.version);
+  /** Parses a text as a new one. A text that is refused as new is read leniently when the registry
+   *  holds it already: another registry or an earlier release accepted it, and its producers
+   *  register it again at each start.
+   *  @throws invalid_schema, schema_too_large for a text that is refused and not held
+   */
+  prepareNewOrHeld(): Prepared {
+    try {
+      return this.prepare({ lenient: false });
+    } catch (refusal) {
+      if (!REFUSALS.includes(findMillraceError(refusal)?.code)) throw refusal;
+      const prepared = this.prepareLeniently();
+      if (prepared === undefined || !this.isHeld(prepared)) throw refusal;
+      return prepared;
     }
   }
-  const entry = draft.state.version(subject, version) as VersionEntry;
-  return { version: entry.stored, created: true, comparisons };
+
+  private prepareLeniently(): Prepared | undefined {
+    try {
+      return this.prepare({ lenient: true });
+    } catch (thrown) {
+      if (thrown instanceof Deferred) throw thrown;
+      // The caller reports the strict reader's refusal, which names the first thing to correct.
+      return undefined;
+    }
+  }
+
+  /** True when a version of the subject has this content, soft-deleted or not, or when this exact
+   *  text has an id in the context. In another subject no other spelling counts, because a lenient
+   *  reader drops what it cannot use.
+   */
+  private isHeld(prepared: Prepared): boolean {
+    const { state, subject, versions } = this;
+    const verbatim = verbatimContent(state, subject, this.input);
+    if (state.idOf(contextOf(subject), verbatim) !== undefined) return true;
+    return (
+      this.find(prepared, versions) !== undefined || this.findCompleted(prepared, versions) !== undefined
+    );
+  }
+
+  /** Newest of `versions` with the content of a parsed text, in any spelling. */
+  find(prepared: Prepared, versions: readonly VersionEntry[]): VersionEntry | undefined {
+    return versions[this.parser.find(this.state, this.subject, prepared, versions)];
+  }
+
+  /** Newest version that stores the text as it was sent; undefined where the text must be
+   *  normalized first.
+   */
+  findVerbatim(versions = this.versions): VersionEntry | undefined {
+    if (versions.length === 0 || this.isNormalized) return undefined;
+    const content = verbatimContent(this.state, this.subject, this.input);
+    return versions[this.state.newestWith(content, versions)];
+  }
+
+  /** Version among `versions` that a look-up finds. @throws invalid_schema, schema_too_large */
+  findVersion(versions: readonly VersionEntry[]): VersionEntry | undefined {
+    const verbatim = this.findVerbatim(versions);
+    if (verbatim !== undefined) return verbatim;
+    const prepared = this.prepare({ lenient: true });
+    return this.find(prepared, versions) ?? this.findRegistered(prepared);
+  }
+
+  /** Live version that has the content of a parsed text.
+   *  @throws id_mismatch, not_permitted for a version with an id other than the sent id
+   */
+  private findRegistered(prepared: Prepared): VersionEntry | undefined {
+    const found = this.find(prepared, this.live) ?? this.findCompleted(prepared, this.live);
+    return found === undefined ? undefined : this.withSentId(found);
+  }
+
+  /** @throws id_mismatch, not_permitted */
+  private withSentId(found: VersionEntry): VersionEntry {
+    const { id } = this.input;
+    if (id === undefined || id === found.stored.id) return found;
+    if (!this.takesNumbers) throw notPermitted(this.subject, 'not in import mode');
+    throw registryError(
+      'id_mismatch',
+      `Schema already registered with id ${found.stored.id} instead of input id ${id}`,
+      { next: 'omit the id, or send the existing id' },
+    );
+  }
+
+  /** Live version that answers a registration without a write; for a new schema its parsed text
+   *  instead.
+   *  @throws invalid_schema, schema_too_large, id_mismatch, not_permitted
+   */
+  lookUp():
+    | { readonly found: VersionEntry; readonly prepared?: undefined }
+    | { readonly found: undefined; readonly prepared: Prepared } {
+    const verbatim = this.findVerbatim(this.live);
+    if (verbatim !== undefined) return { found: this.withSentId(verbatim) };
+    const prepared = this.prepareNewOrHeld();
+    const found = this.findRegistered(prepared);
+    return found === undefined ? { found, prepared } : { found };
+  }
+
+  /** Content as it would be stored: with the metadata and rules of the settings and of the previous
+   *  version.
+   */
+  private completed(content: SchemaContent, version: number | undefined): SchemaContent {
+    if (this.takesNumbers) return content;
+    const previous = this.live.at(-1)?.text.content;
+    const number = version === undefined ? undefined : { version, asked: this.input.version !== undefined };
+    return complete(content, this.config, previous, number);
+  }
+
+  private findCompleted(prepared: Prepared, versions: readonly VersionEntry[]): VersionEntry | undefined {
+    const content = this.completed(prepared.content, undefined);
+    return isSameContent(content, prepared.content)
+      ? undefined
+      : this.find({ ...prepared, content }, versions);
+  }
+
+  /** @throws not_permitted */
+  private checkMode(): void {
+    const { mode, subject, input } = this;
+    if (isReadOnly(mode)) throw notPermitted(subject, 'in read-only mode');
+    if (input.id !== undefined && !this.takesNumbers) throw notPermitted(subject, 'not in import mode');
+    if (input.id === undefined && mode !== 'READWRITE') throw notPermitted(subject, 'not in read-write mode');
+  }
+
+  private chooseVersion(): number {
+    const { versions, subject, input } = this;
+    const next = (versions.at(-1)?.stored.version ?? 0) + 1;
+    const wanted = input.version === undefined || input.version <= 0 ? next : input.version;
+    if (wanted > VERSION_MAX)
+      throw registryError(
+        'invalid_version',
+        `version ${wanted} of subject ${subject} is past ${VERSION_MAX}`,
+      );
+    if (!this.takesNumbers) {
+      if (wanted !== next)
+        throw registryError('invalid_schema', `Version is not one more than previous version ${next - 1}`, {
+          next: 'omit the version, or change the mode to IMPORT',
+        });
+      return next;
+    }
+    if (versions.some(({ stored }) => stored.version === wanted))
+      throw registryError(
+        'not_permitted',
+        `Overwrite version ${wanted} of subject ${subject} is not permitted.`,
+      );
+    return wanted;
+  }
+
+  private chooseId(context: string, content: SchemaContent): number {
+    const { state } = this;
+    const wanted = this.input.id;
+    if (wanted === undefined) {
+      const known = state.idOf(context, content);
+      if (known !== undefined) return known;
+      const id = state.maxId(context) + 1;
+      if (id > SCHEMA_ID_MAX)
+        throw registryError('store_failed', `the ids of context ${context} are used up at ${SCHEMA_ID_MAX}`);
+      return id;
+    }
+    const holder = state.schema(context, wanted);
+    if (holder !== undefined && !isSameContent(holder.content, content)) {
+      const name = context === DEFAULT_CONTEXT ? '' : `:${context}:`;
+      throw registryError(
+        'not_permitted',
+        `Overwrite new schema with id ${wanted} in context ${name} is not permitted.`,
+      );
+    }
+    return wanted;
+  }
+
+  /** Decides the registration and writes its records into `draft`, whose state this is.
+   *  @throws invalid_schema, incompatible, not_permitted, id_mismatch
+   */
+  decide(draft: Draft): Registered {
+    const { state, subject } = this;
+    const { found, prepared } = this.lookUp();
+    if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
+    this.checkMode();
+    const version = this.chooseVersion();
+    const proposed: Prepared = { ...prepared, content: this.completed(prepared.content, version) };
+    const comparisons = this.takesNumbers ? [] : this.check(proposed);
+    const context = contextOf(subject);
+    const { content } = proposed;
+    const id = this.chooseId(context, content);
+    if (!state.hasContext(context)) draft.put({ kind: 'context', context, value: true });
+    const { format, text, references, metadata, ruleSet } = content;
+    draft.put({
+      kind: 'schema',
+      subject,
+      version,
+      value: {
+        id,
+        format,
+        text,
+        references,
+        ...(metadata === undefined ? {} : { metadata }),
+        ...(ruleSet === undefined ? {} : { ruleSet }),
+        deleted: false,
+      },
+    });
+    for (const { stored } of this.versions) {
+      // The new version replaces soft-deleted versions of its content, except versions that others
+      // refer to. No tombstone is needed, because the content stays.
+      if (stored.id !== id || !stored.deleted || stored.version >= version) continue;
+      if (state.referrers(subject, stored.version).length === 0)
+        draft.put({ kind: 'schema', subject, version: stored.version, value: null });
+    }
+    const entry = state.version(subject, version);
+    invariant(entry?.stored.id === id, 'a draft has the version that it decided');
+    return { version: entry.stored, created: true, comparisons };
+  }
+
+  private check(proposed: Prepared): readonly Comparison[] {
+    const { subject, level, policy } = this;
+    const against = this.comparedBy(proposed.content);
+    const verdict = this.judge(proposed, against);
+    if (verdict.compatible) return verdict.comparisons;
+    const lines = verdictLines(verdict);
+    throw registryError(
+      'incompatible',
+      `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
+      {
+        next: 'change the schema, or the level of the subject',
+        details: { subject, level, policy, lines, verdict, compared: against.map(({ stored }) => stored) },
+      },
+    );
+  }
+
+  /** Live versions with the proposed content's value of the metadata property that divides a
+   *  subject into compatibility groups.
+   */
+  inGroup(proposed: SchemaContent): readonly VersionEntry[] {
+    const group = this.config.compatibilityGroup;
+    if (group === undefined) return this.live;
+    const value = metadataProperty(proposed, group);
+    return this.live.filter(({ text }) => metadataProperty(text.content, group) === value);
+  }
+
+  /** Versions of the group that the level compares with: the latest for a plain level, all for a
+   *  transitive one, none for NONE.
+   */
+  comparedBy(proposed: SchemaContent): readonly VersionEntry[] {
+    if (this.level === 'NONE') return [];
+    const group = this.inGroup(proposed);
+    return this.level.endsWith('_TRANSITIVE') ? group : group.slice(-1);
+  }
+
+  /** Comparisons that decide whether `proposed` may follow the versions `against`. */
+  questionOf(proposed: Prepared, against: readonly VersionEntry[]): JudgeRequest {
+    const { state, parser, subject, level, policy } = this;
+    // The field numbers of a text that a version has keep their meaning, soft-deleted or not.
+    const isNumbered =
+      proposed.content.format === 'PROTOBUF' &&
+      !this.versions.some(({ text }) => hasSameText(text.content, proposed.content));
+    return {
+      proposed: proposed.origin,
+      level,
+      policy,
+      against: against.map(({ stored, text }) => ({
+        version: stored.version,
+        format: text.content.format,
+        origin: parser.storedOrNone(state, subject, text),
+      })),
+      ever: isNumbered ? this.everHeld() : undefined,
+    };
+  }
+
+  /** @throws Deferred, check_too_long */
+  judge(proposed: Prepared, against: readonly VersionEntry[], explain = false): Verdict {
+    const comparisons = this.parser.checks.judge(this.questionOf(proposed, against), explain);
+    const refusesLoss = this.config.lossy === 'REJECT';
+    const compatible = comparisons.every(
+      ({ findings }) =>
+        isCompatible(findings) && !(refusesLoss && findings.some(({ severity }) => severity === 'lossy')),
+    );
+    return { compatible, comparisons };
+  }
+
+  /** All Protobuf versions that the subject ever had, oldest first: those deleted for good, one
+   *  life of the subject after the other, then the existing ones. A life ends when the last version
+   *  is deleted for good; the next life counts versions from 1 again.
+   */
+  private everHeld(): readonly OriginOf[] {
+    const { state, parser, subject } = this;
+    const ever: OriginOf[] = [];
+    let life: Array<{ readonly version: number; readonly text: Text }> = [];
+    const close = (): void => {
+      life.sort((a, b) => a.version - b.version);
+      for (const { version, text } of life) {
+        const { format } = text.content;
+        if (format !== 'PROTOBUF') continue;
+        // The field numbers are in the text itself, so references may be missing.
+        ever.push({ version, format, origin: parser.storedOrNone(state, subject, text, true) });
+      }
+      life = [];
+    };
+    for (const { version, format, text, references, last } of state.burned(subject)) {
+      const content = { format: format as 'PROTOBUF', text, references };
+      const guid = guidOf(content);
+      life.push({ version, text: { key: guid, guid, content } });
+      if (last) close();
+    }
+    for (const { stored, text } of this.versions) life.push({ version: stored.version, text });
+    close();
+    return ever;
+  }
 }
 
-function check(
-  state: State,
-  parser: Parser,
-  subject: string,
-  proposed: Prepared,
-  config: SubjectConfig,
-): readonly Comparison[] {
-  const against = comparedBy(config, inGroup(config, proposed, state.live(subject)));
-  const verdict = judgeAgainst(state, parser, subject, proposed, config, against);
-  if (verdict.compatible) return verdict.comparisons;
-  const lines = verdictLines(verdict);
-  const level = levelOf(config);
-  const policy = policyOf(config);
-  throw registryError(
-    'incompatible',
-    `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
-    {
-      next: 'change the schema, or the level of the subject',
-      details: { subject, level, policy, lines, verdict, compared: against.map(({ stored }) => stored) },
-    },
+/** One line for each finding that refuses a schema. A lossy finding refuses only where losses do,
+ *  and nothing else does.
+ */
+export function verdictLines(verdict: Verdict): string[] {
+  const strict = verdict.comparisons.every(({ findings }) => isCompatible(findings)) && !verdict.compatible;
+  return verdict.comparisons.flatMap((comparison) =>
+    comparison.findings
+      .filter((finding) => !isCompatible([finding]) || (strict && finding.severity === 'lossy'))
+      .map((finding: Finding) =>
+        comparison.version === undefined
+          ? `in any mode: ${findingLine(finding)}`
+          : `${comparison.direction} against version ${comparison.version}: ${findingLine(finding)}`,
+      ),
   );
 }

@@ -14,18 +14,8 @@ import { type Verdict, type VerdictPolicy, verdictOf } from '../compatibility/mo
 import { registryError } from '../errors.ts';
 import { Checks, Deferred, type JudgeRequest } from '../worker/checks.ts';
 import type { TaskRunner } from '../worker/thread.ts';
-import { comparedBy, inGroup, judgeAgainst, questionOf } from './judging.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
-import { Notices } from './notices.ts';
-import {
-  findVerbatim,
-  findVersion,
-  isBlank,
-  lookUp,
-  prepareNewOrHeld,
-  type Registering,
-  register,
-} from './registering.ts';
+import { isBlank, Registration, type RegistrationRequest } from './registering.ts';
 import { deleteSubject, deleteVersion, referrersOf } from './removal.ts';
 import type {
   Deleted,
@@ -41,23 +31,25 @@ import type {
   StoredVersion,
   SubjectConfig,
 } from './service.ts';
-import { metadataProperty } from './state/contracts.ts';
 import { State, type VersionEntry } from './state/model.ts';
 import {
   checkScope,
   checkSubject,
   DEFAULT_CONTEXT,
   parseSubject,
+  parseVersion,
   prefixTest,
   qualify,
   qualifyWith,
+  subjectNotFound,
+  versionNotFound,
 } from './state/names.ts';
 import { anySubjectOf, Parser } from './state/parsing.ts';
 import { decodeRecord, isForeign } from './state/records.ts';
 import {
   configInForce,
   configOf,
-  levelOf,
+  metadataProperty,
   modeOf,
   policyOf,
   readMode,
@@ -66,10 +58,9 @@ import {
   setMode,
   settingConfig,
 } from './state/settings.ts';
-import { parseVersion, subjectNotFound, versionNotFound } from './state/versions.ts';
-import { Writer } from './writer.ts';
+import { Notices, Writer } from './writer.ts';
 
-export { verdictLines } from './judging.ts';
+export { verdictLines } from './registering.ts';
 
 export interface RegistryOptions {
   readonly clock: Timers;
@@ -153,7 +144,7 @@ export class Registry implements RegistryService {
   }
 
   /** Number of records without effect and of failed appends, and whether the last append failed. */
-  trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
+  storeFaults(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
     const { unread, failures, failing } = this.notices;
     return { unread, failures, failing };
   }
@@ -323,15 +314,22 @@ export class Registry implements RegistryService {
     const name = this.meant(subject);
     const versions = options.deleted === true ? this.state.versions(name) : this.state.live(name);
     if (versions.length === 0) throw subjectNotFound(subject);
-    const registering: Registering = { subject: name, input, normalize: options.normalize };
-    const found = findVersion(this.state, this.parser, registering, versions);
+    if (isBlank(input)) throw registryError('schema_not_found', 'Schema not found');
+    const found = this.registration({ subject: name, input, normalize: options.normalize }).findVersion(
+      versions,
+    );
     if (found === undefined) throw registryError('schema_not_found', 'Schema not found');
     return found.stored;
   }
 
   holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean {
-    const registering = { subject: this.meant(subject), input, normalize: options.normalize };
-    return findVerbatim(this.state, registering, this.state.versions(registering.subject)) !== undefined;
+    const request = { subject: this.meant(subject), input, normalize: options.normalize };
+    return this.registration(request).findVerbatim() !== undefined;
+  }
+
+  /** Resolves a request on the visible state. */
+  private registration(request: RegistrationRequest): Registration {
+    return new Registration(this.state, this.parser, request);
   }
 
   async register(
@@ -341,11 +339,11 @@ export class Registry implements RegistryService {
   ): Promise<Registered> {
     const name = this.meant(checkSubject(subject));
     const { normalize } = options;
-    const registering: Registering = { subject: checkSubject(name), input, normalize, memo: {} };
-    const found = this.findNow(registering);
+    const request: RegistrationRequest = { subject: checkSubject(name), input, normalize, memo: {} };
+    const found = this.findNow(request);
     if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
     const registered = await this.writer.write((draft) =>
-      this.step(() => register(draft, this.parser, registering)),
+      this.step(() => new Registration(draft.state, this.parser, request).decide(draft)),
     );
     const { version, id, content } = registered.version;
     if (registered.created)
@@ -355,10 +353,10 @@ export class Registry implements RegistryService {
 
   /** Finds an existing version that answers the registration, without a place in the write queue.
    */
-  private findNow(registering: Registering): VersionEntry | undefined {
-    if (this.state.latest(registering.subject) === undefined) return undefined;
+  private findNow(request: RegistrationRequest): VersionEntry | undefined {
+    if (this.state.latest(request.subject) === undefined) return undefined;
     try {
-      return lookUp(this.state, this.parser, registering).found;
+      return this.registration(request).lookUp().found;
     } catch (thrown) {
       if (thrown instanceof Deferred) throw thrown;
       // The text may refer to a schema that is still being written; the queued decision will find
@@ -374,36 +372,33 @@ export class Registry implements RegistryService {
     options: { readonly normalize?: boolean; readonly explain?: boolean },
   ): Judgement {
     const name = this.meant(subject);
-    const config = configInForce(this.state, name);
-    const level = levelOf(config);
     const number = wanted === undefined ? undefined : parseVersion(wanted);
-    const live = this.state.live(name);
+    const registration = this.registration({ subject: name, input, normalize: options.normalize });
+    const { live, level, policy } = registration;
     if (typeof number === 'number' && live.every(({ stored }) => stored.version !== number))
       throw versionNotFound(String(number));
     if (isBlank(input)) throw registryError('invalid_schema', 'Empty schema');
-    const registering: Registering = { subject: name, input, normalize: options.normalize };
     const one = number === 'latest' ? live.slice(-1) : live.filter(({ stored }) => stored.version === number);
     // A stored text that is registered again is answered before any check.
     const isAnswer = (found: VersionEntry): boolean => number === undefined || found === one[0];
-    const verbatim = findVerbatim(this.state, registering, live);
+    const verbatim = registration.findVerbatim(live);
     const held = verbatim !== undefined && isAnswer(verbatim) ? verbatim : undefined;
-    const proposed = held === undefined ? prepareNewOrHeld(this.state, this.parser, registering) : undefined;
-    const same = proposed === undefined ? held : live[this.parser.find(this.state, name, proposed, live)];
+    const proposed = held === undefined ? registration.prepareNewOrHeld() : undefined;
+    const same = proposed === undefined ? held : registration.find(proposed, live);
     const content = proposed?.content ?? (held as VersionEntry).text.content;
-    const against = inGroup(config, { content }, live);
+    const group = registration.inGroup(content);
     const compared =
-      number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
-    const policy = policyOf(config);
-    const told = { compared: compared.map(storedOf), level, policy };
+      number === undefined ? registration.comparedBy(content) : one.filter((v) => group.includes(v));
+    const basis = { compared: compared.map(storedOf), level, policy };
     if (proposed === undefined || (same !== undefined && isAnswer(same)))
-      return { ...verdictOf([]), ...told, explained: () => [] };
+      return { ...verdictOf([]), ...basis, explained: () => [] };
     const explain = options.explain === true && policy === 'PROVEN';
-    const verdict = judgeAgainst(this.state, this.parser, name, proposed, config, compared, explain);
+    const verdict = registration.judge(proposed, compared, explain);
     return {
       ...verdict,
-      ...told,
+      ...basis,
       explained: () => {
-        const question = questionOf(this.state, this.parser, name, proposed, config, compared);
+        const question = registration.questionOf(proposed, compared);
         return this.checks.explain(question) ?? explainedHere(question, verdict);
       },
     };

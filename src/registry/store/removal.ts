@@ -1,11 +1,11 @@
 /** Deletion of versions and subjects: soft, so that ids keep working, and for good. */
+import { invariant } from '../../core/errors.ts';
 import { registryError } from '../errors.ts';
-import type { Draft } from './draft.ts';
 import type { StoredVersion } from './service.ts';
 import type { State, VersionEntry } from './state/model.ts';
+import { parseVersion, subjectNotFound, versionNotFound } from './state/names.ts';
 import { checkWritable, removeSettings } from './state/settings.ts';
-import { burn } from './state/tombstones.ts';
-import { parseVersion, subjectNotFound, versionNotFound } from './state/versions.ts';
+import type { Draft } from './writer.ts';
 
 /** Versions that refer to a version, soft-deleted ones included. */
 export function referrersOf(state: State, subject: string, version: number): readonly StoredVersion[] {
@@ -25,15 +25,15 @@ function checkUnreferenced(state: State, subject: string, version: number): void
 }
 
 function removeForGood(draft: Draft, subject: string, versions: readonly VersionEntry[]): void {
-  burn(draft, subject, versions);
+  draft.putTombstones(subject, versions);
   for (const { stored } of versions)
     draft.put({ kind: 'schema', subject, version: stored.version, value: null });
-  if (draft.state.versions(subject).length === 0) removeSettings(draft, subject, { mode: true });
-}
-
-/** Removes a version that another version of the same content replaces; no tombstone is needed. */
-export function removeReplaced(draft: Draft, subject: string, version: number): void {
-  draft.put({ kind: 'schema', subject, version, value: null });
+  const left = draft.state.versions(subject);
+  invariant(
+    versions.every(({ stored }) => left.every((one) => one.stored.version !== stored.version)),
+    'a version that was deleted for good is gone',
+  );
+  if (left.length === 0) removeSettings(draft, subject, { mode: true });
 }
 
 function softDelete(draft: Draft, { stored, extra }: VersionEntry): void {

@@ -10,14 +10,15 @@
  *     end.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { sleep, type Timers } from '../../core/clock.ts';
-import { findMillraceError } from '../../core/errors.ts';
+import { type Clock, sleep, type Timers } from '../../core/clock.ts';
+import { findMillraceError, invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
+import { isLevel } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { Draft } from './draft.ts';
-import type { RegistryLog } from './log.ts';
-import type { Notices } from './notices.ts';
-import type { State } from './state/model.ts';
+import type { LogRecord, RegistryLog } from './log.ts';
+import type { State, VersionEntry } from './state/model.ts';
+import { contextOf } from './state/names.ts';
+import { encodeRecord, type StoreRecord } from './state/records.ts';
 
 /** Maximum requests and bytes of one append. */
 const BATCH_REQUESTS_MAX = 512;
@@ -25,6 +26,162 @@ const BATCH_BYTES_MAX = 8 << 20;
 /** Time of deciding after which reads get a turn. */
 const SLICE_MS = 4;
 const CATCH_UP_RETRY_MS = 250;
+
+/** Number of unread records that get a line of their own, and of key characters in a line. */
+const UNREAD_LINES_MAX = 20;
+const KEY_CHARS_MAX = 200;
+/** Minimum time between two lines about consecutive failed writes. */
+const FAILURE_LINE_MS = 10_000;
+
+/** Change that is decided but not yet durable: its records, and the state that results from them.
+ */
+export class Draft {
+  readonly state: State;
+  readonly records: LogRecord[] = [];
+  readonly changes: Array<{ readonly record: StoreRecord; readonly ts: number }> = [];
+  private readonly ts: number;
+  private readonly parent: Draft | undefined;
+
+  constructor(base: State, ts: number, parent?: Draft) {
+    this.state = base.fork();
+    this.ts = ts;
+    this.parent = parent;
+  }
+
+  /** @param ts time of the record, ms since 1970; default: the time of this draft */
+  put(record: StoreRecord, ts = this.ts): void {
+    const encoded = encodeRecord(record, ts);
+    this.records.push(encoded);
+    // Also removes every other spelling of the key, whose value would otherwise survive log
+    // compaction.
+    if (encoded.value === null)
+      for (const key of this.state.aliases(record))
+        this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
+    this.changes.push({ record, ts });
+    this.state.apply(record, ts);
+  }
+
+  /** Writes the facts that outlive versions which the caller is about to delete for good, in
+   *  records that other registries skip: Protobuf field numbers and the greatest id.
+   */
+  putTombstones(subject: string, versions: readonly VersionEntry[]): void {
+    const { state } = this;
+    const context = contextOf(subject);
+    const left = state.versions(subject).length - versions.length;
+    for (const [i, { stored }] of versions.entries()) {
+      const { id, version, content } = stored;
+      if (id === state.maxId(context)) this.put({ kind: 'maxId', context, value: id });
+      if (content.format !== 'PROTOBUF') continue;
+      const seq = (state.burned(subject).at(-1)?.seq ?? 0) + 1;
+      const { format, text, references } = content;
+      const last = left === 0 && i === versions.length - 1;
+      this.put({ kind: 'burned', subject, seq, value: { version, format, text, references, last } });
+    }
+  }
+
+  /** Draft of one request in a batch. It sees the earlier decisions of the batch and cannot undo
+   *  them.
+   */
+  fork(): Draft {
+    return new Draft(this.state, this.ts, this);
+  }
+
+  mergeIntoParent(): void {
+    this.state.merge();
+    this.parent?.records.push(...this.records);
+    this.parent?.changes.push(...this.changes);
+  }
+
+  /** Applies the durable changes to `base`. `moved`: `base` has changed since this draft began, so
+   *  only the records are valid and are applied one by one.
+   */
+  commit(base: State, moved: boolean): void {
+    if (!moved) this.state.merge();
+    else for (const { record, ts } of this.changes) base.apply(record, ts);
+  }
+}
+
+/** Log lines and counters about the content of a log and about failed writes, with limited log
+ *  volume.
+ */
+export class Notices {
+  private readonly store: string;
+  private readonly logger: Logger;
+  private readonly clock: Clock;
+  private readonly levels = new Set<string>();
+  private records = 0;
+  private lineAt = Number.NEGATIVE_INFINITY;
+  private unsaid = 0;
+  /** Number of records that have no effect here. */
+  unread = 0;
+  /** Number of failed appends, and whether the last append failed. */
+  failures = 0;
+  failing = false;
+
+  constructor(store: string, logger: Logger, clock: Clock) {
+    this.store = store;
+    this.logger = logger;
+    this.clock = clock;
+  }
+
+  /** Call once for each record, so that a line can name the record's position in the log. */
+  count(): void {
+    this.records++;
+  }
+
+  unreadRecord({ key }: LogRecord, why: string): void {
+    if (++this.unread > UNREAD_LINES_MAX) return;
+    const text = Buffer.from(key.subarray(0, 4 * KEY_CHARS_MAX))
+      .toString('utf8')
+      .slice(0, KEY_CHARS_MAX);
+    const last = this.unread === UNREAD_LINES_MAX ? '; further ones are only counted' : '';
+    this.logger.warn(
+      { store: this.store, record: this.records, key: text, why },
+      `a record of the log is kept and has no effect here${last}`,
+    );
+  }
+
+  /** Reports, once, a compatibility level of another registry that is unknown here and therefore
+   *  ignored.
+   */
+  record(record: StoreRecord): void {
+    if (record.kind !== 'config') return;
+    const level = record.value?.compatibilityLevel;
+    if (level === undefined || isLevel(level) || this.levels.has(level)) return;
+    if (this.levels.size < UNREAD_LINES_MAX) this.levels.add(level);
+    else return;
+    this.logger.warn(
+      { store: this.store, subject: record.subject, compatibilityLevel: level.slice(0, KEY_CHARS_MAX) },
+      'a compatibility level of the log is unknown and ignored; the inherited level is in force',
+    );
+  }
+
+  appended(): void {
+    if (!this.failing) return;
+    this.failing = false;
+    this.logger.info({ store: this.store, failures: this.failures }, 'writes succeed again');
+  }
+
+  appendFailed(thrown: unknown): void {
+    this.failures++;
+    this.unsaid++;
+    const now = this.clock.monotonicMs();
+    if (this.failing && now - this.lineAt < FAILURE_LINE_MS) return;
+    this.failing = true;
+    this.lineAt = now;
+    const cause = thrown instanceof Error ? thrown.cause : undefined;
+    this.logger.warn(
+      {
+        store: this.store,
+        error: String(thrown),
+        ...(cause === undefined ? {} : { cause: String(cause) }),
+        failures: this.unsaid,
+      },
+      'a write failed; its requests were refused',
+    );
+    this.unsaid = 0;
+  }
+}
 
 interface Request {
   readonly decide: (draft: Draft) => unknown;
@@ -103,6 +260,7 @@ export class Writer {
       return;
     }
     const { draft, requests, outcomes, foreign } = await this.decide();
+    invariant(requests.length === outcomes.length, 'each request of a batch has one outcome');
     if (draft.records.length > 0) {
       try {
         const how = await this.log.append(draft.records);

@@ -13,8 +13,15 @@ import type { TextForm } from '../../formats/options.ts';
 import type { Schema } from '../../formats/schema.ts';
 import { CHECK_STEPS_MAX, StepBudget } from '../compatibility/finding.ts';
 import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
-import { judgeSchemas, tooManyChars, tooManySteps, tooMuchTime } from './judge.ts';
-import { charsOf, readSource, type Source } from './source.ts';
+import {
+  charsOf,
+  judgeSchemas,
+  readSource,
+  type SchemaSource,
+  tooManyChars,
+  tooManySteps,
+  tooMuchTime,
+} from './judge.ts';
 import {
   errorOf,
   type JudgeResult,
@@ -65,14 +72,14 @@ export class Deferred extends Error {
   }
 }
 
-type Sourced = { readonly source: Source };
+type Sourced = { readonly source: SchemaSource };
 
 /** Text that can be parsed when its tree is needed. */
 export interface Origin {
   /** Equal exactly where everything that counts for parsing is equal. */
   readonly key: string;
   /** Source, made on access: the texts of a store are packed. */
-  readonly source: Source;
+  readonly source: SchemaSource;
   /** Returns the tree if it is cached. */
   readonly tree: () => Schema | undefined;
   /** Returns the tree, parsed on this thread. Undefined: the text cannot be read, which was
@@ -239,7 +246,7 @@ export class Checks {
 /** Makes the sources of a task.
  *  @throws check_too_long before the texts exceed the limit of one task
  */
-function sourcesOf(origins: readonly Sourced[]): readonly Source[] {
+function sourcesOf(origins: readonly Sourced[]): readonly SchemaSource[] {
   let chars = 0;
   return origins.map(({ source }) => {
     chars += charsOf(source);

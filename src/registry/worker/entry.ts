@@ -3,12 +3,14 @@
  *  long.
  */
 import { parentPort } from 'node:worker_threads';
-import type { Source } from './source.ts';
+import type { SchemaSource } from './judge.ts';
 import { runTask, type Task } from './task.ts';
 
-export type CheckMessage = { readonly source: Source } | { readonly task: Task; readonly steps: number };
+export type CheckMessage =
+  | { readonly source: SchemaSource }
+  | { readonly task: Task; readonly steps: number };
 
-let sources: Source[] = [];
+let sources: SchemaSource[] = [];
 
 parentPort?.on('message', (message: CheckMessage) => {
   if ('source' in message) {

@@ -1,9 +1,10 @@
-/** Verdict on a proposed schema over all the versions that it is compared with, under one budget of
- *  steps.
+/** Parses schemas that are plain data, and judges a proposed schema over all the versions that it
+ *  is compared with, under one budget of steps.
  */
-
-import { isSchemaFormat } from '../../formats/format.ts';
-import type { Schema } from '../../formats/schema.ts';
+import type { ResolvedReference } from '../../formats/content.ts';
+import { isSchemaFormat, type SchemaFormat } from '../../formats/format.ts';
+import type { ParseOptions } from '../../formats/options.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
 import { StepBudget } from '../compatibility/finding.ts';
 import {
   type Comparison,
@@ -17,6 +18,34 @@ import { registryError } from '../errors.ts';
 
 /** Maximum characters of an unknown type in a message. */
 const TYPE_CHARS_MAX = 40;
+
+/** Schema as plain data, which can be sent to another thread and parsed there. */
+export interface SchemaSource extends Pick<ParseOptions, 'unvalidated' | 'looseImports'> {
+  readonly format: SchemaFormat;
+  readonly text: string;
+  readonly references: readonly ResolvedReference[];
+  readonly lenient: boolean;
+  readonly normalize: boolean;
+}
+
+/** @throws invalid_schema, schema_too_large */
+export function readSource({ format, text, ...options }: SchemaSource): Schema {
+  return parseSchema(format, text, options);
+}
+
+/** Characters of the text and of everything that it refers to, each reference once. */
+export function charsOf({ text, references }: Pick<SchemaSource, 'text' | 'references'>): number {
+  let chars = text.length;
+  const met = new Set<ResolvedReference>();
+  const open = [...references];
+  for (let one = open.pop(); one !== undefined; one = open.pop()) {
+    if (met.has(one)) continue;
+    met.add(one);
+    chars += one.text.length;
+    open.push(...one.references);
+  }
+  return chars;
+}
 
 /** Version to compare with. */
 export interface Against {

@@ -7,8 +7,7 @@ import { type Schema, schemaText } from '../../formats/schema.ts';
 import { StepBudget } from '../compatibility/finding.ts';
 import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
-import { type Against, judgeSchemas } from './judge.ts';
-import { readSource, type Source } from './source.ts';
+import { type Against, judgeSchemas, readSource, type SchemaSource } from './judge.ts';
 
 /** Task that parses a text. */
 export interface TextTask {
@@ -75,7 +74,7 @@ export interface Reply {
 /** Runs a task.
  *  @param steps maximum steps of its comparisons
  */
-export async function runTask(task: Task, sources: readonly Source[], steps: number): Promise<Reply> {
+export async function runTask(task: Task, sources: readonly SchemaSource[], steps: number): Promise<Reply> {
   const budget = new StepBudget(steps);
   try {
     const result = task.kind === 'text' ? textOf(task, sources) : await judged(task, sources, budget);
@@ -109,8 +108,8 @@ export function errorOf({ code, message, next, details }: NonNullable<Reply['err
   });
 }
 
-function textOf({ source, forms }: TextTask, sources: readonly Source[]): TextResult {
-  return textResult(readSource(sources[source] as Source), forms);
+function textOf({ source, forms }: TextTask, sources: readonly SchemaSource[]): TextResult {
+  return textResult(readSource(sources[source] as SchemaSource), forms);
 }
 
 export function textResult(schema: Schema, forms: readonly TextForm[]): TextResult {
@@ -123,12 +122,16 @@ export function textResult(schema: Schema, forms: readonly TextForm[]): TextResu
   };
 }
 
-async function judged(task: JudgeTask, sources: readonly Source[], budget: StepBudget): Promise<JudgeResult> {
+async function judged(
+  task: JudgeTask,
+  sources: readonly SchemaSource[],
+  budget: StepBudget,
+): Promise<JudgeResult> {
   const unread = new Map<number, string>();
   const read = (source: number | undefined): Schema | undefined => {
     if (source === undefined || unread.has(source)) return undefined;
     try {
-      return readSource(sources[source] as Source);
+      return readSource(sources[source] as SchemaSource);
     } catch (thrown) {
       if (!(thrown instanceof MillraceError)) throw thrown;
       unread.set(source, thrown.message);
@@ -145,7 +148,7 @@ async function judged(task: JudgeTask, sources: readonly Source[], budget: StepB
     }
   }
   const { level, policy } = task;
-  const proposed = readSource(sources[task.proposed] as Source);
+  const proposed = readSource(sources[task.proposed] as SchemaSource);
   const question = {
     proposed,
     level,
@@ -176,8 +179,8 @@ async function judged(task: JudgeTask, sources: readonly Source[], budget: StepB
   };
 }
 
-const textCharsOf = (sources: readonly Source[], source: number | undefined): number =>
-  source === undefined ? 0 : (sources[source] as Source).text.length;
+const textCharsOf = (sources: readonly SchemaSource[], source: number | undefined): number =>
+  source === undefined ? 0 : (sources[source] as SchemaSource).text.length;
 
 function withoutRoutes(comparison: Comparison): Comparison {
   return { ...comparison, findings: comparison.findings.map(({ route: _, ...finding }) => finding) };

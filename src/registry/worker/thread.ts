@@ -9,8 +9,7 @@ import { Worker } from 'node:worker_threads';
 import type { Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 import type { CheckMessage } from './entry.ts';
-import { tooMuchMemory, tooMuchTime } from './judge.ts';
-import { charsOf, type Source } from './source.ts';
+import { charsOf, type SchemaSource, tooMuchMemory, tooMuchTime } from './judge.ts';
 import type { Reply, Task } from './task.ts';
 
 /** Maximum size of the thread's heap, MiB. */
@@ -21,9 +20,9 @@ const CHECKS_WAITING_MAX = 32;
 const COPY_CHARS_MAX = 2 << 20;
 
 /** Task with its texts and its limits. */
-export interface Job {
+export interface TaskRequest {
   readonly task: Task;
-  readonly sources: readonly Source[];
+  readonly sources: readonly SchemaSource[];
   readonly steps: number;
   /** Time limit, counted from the moment when the task gets the thread, ms. */
   readonly limitMs: number;
@@ -37,7 +36,7 @@ export interface Ran {
 /** The worker thread that runs tasks. */
 export interface TaskRunner {
   /** @throws check_too_long, checks_busy */
-  run(job: Job): Promise<Ran>;
+  run(job: TaskRequest): Promise<Ran>;
   close(): Promise<void>;
 }
 
@@ -55,7 +54,7 @@ export class CheckThread implements TaskRunner {
     this.clock = clock;
   }
 
-  run(job: Job): Promise<Ran> {
+  run(job: TaskRequest): Promise<Ran> {
     if (this.waiting >= CHECKS_WAITING_MAX)
       return Promise.reject(
         busy(`${this.waiting} checks of large schemas wait already (the limit checks-waiting)`),
@@ -72,7 +71,7 @@ export class CheckThread implements TaskRunner {
     await this.worker?.terminate();
   }
 
-  private async runNow(job: Job, asked: number): Promise<Ran> {
+  private async runNow(job: TaskRequest, asked: number): Promise<Ran> {
     if (this.closed) throw registryError('store_failed', 'the registry is closing');
     const started = this.clock.monotonicMs();
     if (started - asked > this.mostMs)
@@ -137,7 +136,7 @@ export class CheckThread implements TaskRunner {
 
 const busy = (why: string) => registryError('checks_busy', `${why}; send the request again in a few seconds`);
 
-async function copy(worker: Worker, sources: readonly Source[]): Promise<void> {
+async function copy(worker: Worker, sources: readonly SchemaSource[]): Promise<void> {
   let chars = 0;
   for (const source of sources) {
     worker.postMessage({ source } satisfies CheckMessage);

@@ -1,5 +1,5 @@
-/** The access settings of a service, and the gate they make. Files are read before anything is
- *  served. */
+/** Access settings of a service, and the gate built from them. All files are read before the
+ *  service listens. */
 import {
   BasicScheme,
   checkAlgorithms,
@@ -30,22 +30,22 @@ import { addressOf } from './serve.ts';
 export const ACCESS_SETTINGS = {
   'auth-rules': {
     type: 'string',
-    help: 'file of rules, one a line: PRINCIPAL OPERATIONS SUBJECTS; what no rule allows is denied. Absent: everybody may do everything',
+    help: 'file of rules, one per line: PRINCIPAL OPERATIONS SUBJECTS; an operation that no rule allows is denied. Absent: every client may do everything',
   },
   'auth-basic': {
     type: 'string',
-    help: 'file of users and hashed passwords; millrace registry hash-password makes its lines',
+    help: 'file of users and hashed passwords; millrace registry hash-password creates its lines',
   },
   'auth-jwks': {
     type: 'string',
-    help: 'file or https address of the keys that bearer tokens are signed with',
+    help: 'file or https address of the keys that verify bearer tokens',
   },
   'auth-jwt-issuer': { type: 'string', help: 'the issuer (iss) that every token must name' },
   'auth-jwt-audience': { type: 'string', help: 'the audience (aud) that every token must name' },
   'auth-jwt-algorithms': {
     type: 'list',
     default: 'RS256,PS256,ES256,EdDSA',
-    help: 'signature algorithms that are accepted',
+    help: 'accepted signature algorithms',
   },
   'auth-jwt-name': { type: 'string', default: 'sub', help: 'claim that names the principal of a token' },
   'auth-jwt-leeway': {
@@ -53,44 +53,45 @@ export const ACCESS_SETTINGS = {
     default: '30s',
     min: 0,
     max: 600_000,
-    help: 'how far the clocks of the issuer and of this process may be apart',
+    help: 'largest accepted difference between the clocks of the issuer and of this process',
   },
   'auth-mtls': {
     type: 'bool',
     default: 'false',
-    help: "take the subject of a client's certificate as its principal",
+    help: "use the subject of a client's certificate as its principal",
   },
   'auth-failure-rate': {
     type: 'rate',
     default: '5',
     min: 0.01,
-    help: 'attempts a second with wrong credentials from one address, after the first 50',
+    help: 'attempts per second with wrong credentials from one address, after the first 50',
   },
   'client-rate': {
     type: 'rate',
     default: '0',
     min: 0,
-    help: 'requests a second of one client (its principal, or its address); more are answered 429; 0 is no bound',
+    help: 'requests per second of one client (its principal, or its address); further requests are answered 429; 0: no limit',
   },
 } as const satisfies SettingTable;
 
 type Context = CommandContext<typeof ACCESS_SETTINGS>;
 
-/** How often files are looked at for a change. */
-const LOOK_EVERY_MS = 2000;
+/** Interval between two checks of the files, in ms. */
+const CHECK_EVERY_MS = 2000;
 const JWKS_TIMEOUT_MS = 5000;
 
-/** Settings of the gate that differ between services. */
+/** Gate options that differ between services. */
 export interface GatedService extends Pick<GateOptions, 'logsAllowed'> {
-  /** Asked for once, where there is a gate. */
+  /** Creates the counters; called once, only if there is a gate. */
   readonly counters: () => {
     readonly decisions: Counter;
-    /** Labels file (the flag) and outcome. */
+    /** Counter with the labels file (the flag) and outcome. */
     readonly reloads: Counter;
   };
 }
 
-/** Undefined without access rules and without a rate limit. @throws usage, bad_value, bad_file */
+/** Builds the gate; undefined: neither access rules nor a rate limit. @throws usage, bad_value,
+ *  bad_file */
 export function accessGate(context: Context, service: GatedService): RequestGate | undefined {
   const { settings, clock, log } = context;
   const schemes = ['auth-basic', 'auth-jwks'] as const;
@@ -100,14 +101,14 @@ export function accessGate(context: Context, service: GatedService): RequestGate
   ];
   const rulesPath = settings['auth-rules'];
   if (rulesPath === undefined && given.length > 0) {
-    throw coreError('usage', `-${given[0]} without -auth-rules would let nobody in`, {
+    throw coreError('usage', `-${given[0]} without -auth-rules would refuse every request`, {
       next: 'give -auth-rules=FILE, with rules such as: authenticated read *',
     });
   }
   if (settings['auth-mtls'] && settings['tls-client-ca'] === undefined) {
     throw coreError(
       'usage',
-      '-auth-mtls needs -tls-client-ca: no other certificate of a client is believed',
+      '-auth-mtls needs -tls-client-ca: without it no client certificate is verified',
       {
         next: 'give -tls-cert, -tls-key and -tls-client-ca',
       },
@@ -131,9 +132,12 @@ export function accessGate(context: Context, service: GatedService): RequestGate
     rulesPath === undefined ? undefined : watch('auth-rules', rulesPath, RULES_BYTES_MAX, Rules.parse);
   const basic = basicOf(context, watch);
   const jwt = jwtOf(context, watch);
-  if (files.length > 0) keepFresh(context, files);
+  if (files.length > 0) watchFiles(context, files);
   if (rules !== undefined) {
-    log.info({ rules: rules.current.size, schemes: given }, 'access is by rules; what none allows is denied');
+    log.info(
+      { rules: rules.current.size, schemes: given },
+      'access rules are in force; an operation that no rule allows is denied',
+    );
   }
   return new Gate({
     decisions,
@@ -203,7 +207,7 @@ function jwtOf(context: Context, watch: Watch): JwtScheme | undefined {
     nameClaim: settings['auth-jwt-name'],
     clock,
   });
-  // Read before the first token comes, without holding up the start.
+  // Reads the keys before the first token arrives, without delaying the start.
   void remote?.refresh();
   return scheme;
 }
@@ -211,20 +215,20 @@ function jwtOf(context: Context, watch: Watch): JwtScheme | undefined {
 const fetchKeys = (url: string): Promise<string> =>
   textOf(url, { timeoutMs: JWKS_TIMEOUT_MS, bytesMax: JWKS_BYTES_MAX });
 
-/** @throws bad_value */
+/** Checks the address of the keys. @throws bad_value */
 function keysAddress(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || (url.protocol === 'http:' && !isLoopback(url.hostname))) {
-    throw coreError('bad_value', `-auth-jwks=${text} is no address to trust`, {
-      next: 'give an https address or a file: keys over plain http can be replaced on the way',
+    throw coreError('bad_value', `-auth-jwks=${text} is not an address to trust`, {
+      next: 'give an https address or a file: keys over plain http can be replaced in transit',
     });
   }
   return text;
 }
 
-/** Warns of an address beyond this machine that is open to everybody, or where credentials would
- *  cross a network in the clear.
- *  @param listens host:port of each port that the gate stands before */
+/** Warns about an address beyond this machine that is open to everyone, or on which credentials
+ *  would be sent unencrypted.
+ *  @param listens host:port of each port that the gate protects */
 export function warnOfExposure(context: Context, listens: readonly string[]): void {
   const { settings, log } = context;
   const exposed = listens.filter((listen) => !isLoopback(addressOf(listen).host.toLowerCase()));
@@ -245,11 +249,11 @@ export function warnOfExposure(context: Context, listens: readonly string[]): vo
   }
 }
 
-/** Looks at the files every now and then, and at once on SIGHUP. */
-function keepFresh(context: Context, files: ReadonlyArray<WatchedFile<unknown>>): void {
+/** Checks the files at an interval, and reads them immediately on SIGHUP. */
+function watchFiles(context: Context, files: ReadonlyArray<WatchedFile<unknown>>): void {
   const timer = setInterval(() => {
     for (const file of files) file.check();
-  }, LOOK_EVERY_MS);
+  }, CHECK_EVERY_MS);
   timer.unref();
   const reread = (): void => {
     for (const file of files) file.check(true);

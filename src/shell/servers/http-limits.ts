@@ -1,11 +1,11 @@
-/** Limits of the servers of a command, from its flags. */
+/** Derives the limits of a command's servers from its flags. */
 import { readFileSync } from 'node:fs';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf } from '../../core/settings.ts';
 import type { HttpServerOptions } from '../../io/http/port.ts';
 import type { HTTP_SETTINGS } from '../command.ts';
 
-/** File descriptors that stay free for files, brokers and databases. */
+/** File descriptors reserved for files, brokers and databases. */
 const OPEN_FILES_RESERVED = 256;
 const CONNECTIONS_MIN = 16;
 
@@ -14,7 +14,7 @@ type Settings = Pick<
   'connections-max' | 'connections-per-address' | 'held-max' | 'allowed-origins'
 >;
 
-/** Open files that the kernel allows this process; Infinity where it does not say. */
+/** Returns the limit of open files of this process; Infinity if it is unknown. */
 function openFilesMax(): number {
   try {
     const soft = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
@@ -24,7 +24,7 @@ function openFilesMax(): number {
   }
 }
 
-/** `scheme://host[:port]` in the form in which a browser sends it. @throws bad_value */
+/** Returns an origin `scheme://host[:port]` as browsers send it. @throws bad_value */
 function originOf(given: string): string {
   if (given === '*' || given === 'null') return given;
   const url = URL.canParse(given) ? new URL(given) : undefined;
@@ -35,11 +35,11 @@ function originOf(given: string): string {
   )
     return `${url.protocol}//${url.host}`;
   throw coreError('bad_value', `-allowed-origins=${given} is not an origin`, {
-    next: 'give scheme and host, such as https://app.example.com, and a port that is not the usual one',
+    next: 'give scheme and host, such as https://app.example.com, and the port unless it is the default',
   });
 }
 
-/** The part that HTTP and gRPC share. */
+/** Limits that HTTP and gRPC share. */
 export function connectionLimits(
   settings: Settings,
 ): Required<Pick<HttpServerOptions, 'connectionsMax' | 'connectionsPerAddressMax'>> {

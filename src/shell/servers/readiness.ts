@@ -1,10 +1,7 @@
-/** What /ready answers: named checks, the word of the command itself, and whether the process
- *  drains.
- *
- *  Invariants: (1) not ready before `setReady`, and never again from the start of a drain; (2) a
- *  check is never run twice at once, and one that hangs counts as failed after CHECK_TIMEOUT_MS;
- *  (3) a result is reused for CACHE_MS.
- */
+/** Readiness of a process: named checks, the command's own `setReady`, and the drain state.
+ *  Invariants: (1) The process is not ready before `setReady`, nor after the start of a drain. (2)
+ *  A check never runs twice at the same time; a check without an answer within CHECK_TIMEOUT_MS has
+ *  failed. (3) A result is reused for CACHE_MS. */
 import { afterAwake } from '../../core/awake.ts';
 import type { Timers } from '../../core/clock.ts';
 
@@ -14,11 +11,11 @@ const CACHE_MS = 250;
 interface CheckReport {
   readonly name: string;
   readonly ok: boolean;
-  /** Why not. */
+  /** Reason of a failed check. */
   readonly why?: string;
-  /** Age of this result. */
+  /** Age of this result in ms. */
   readonly age_ms: number;
-  /** How long the answer has been the same. */
+  /** Time in ms since `ok` last changed. */
   readonly since_ms: number;
 }
 
@@ -41,8 +38,8 @@ interface Check {
   readonly run: () => boolean | Promise<boolean>;
   last: Result | undefined;
   running: Promise<Result> | undefined;
-  /** The check itself, which may outlive the run that gave up on it. */
-  asked: Promise<string | undefined> | undefined;
+  /** Call of the check in flight; it may outlive the run that timed out. */
+  inFlight: Promise<string | undefined> | undefined;
 }
 
 export class Readiness {
@@ -56,7 +53,7 @@ export class Readiness {
   }
 
   add(name: string, run: () => boolean | Promise<boolean>): void {
-    this.checks.push({ name, run, last: undefined, running: undefined, asked: undefined });
+    this.checks.push({ name, run, last: undefined, running: undefined, inFlight: undefined });
   }
 
   setReady(): void {
@@ -95,17 +92,17 @@ export class Readiness {
   }
 
   private async run(check: Check): Promise<Result> {
-    let answered = (): void => {};
-    const late = new Promise<string>((resolve) => {
-      answered = afterAwake(this.clock, CHECK_TIMEOUT_MS, () =>
+    let cancelTimeout = (): void => {};
+    const timeout = new Promise<string>((resolve) => {
+      cancelTimeout = afterAwake(this.clock, CHECK_TIMEOUT_MS, () =>
         resolve(`no answer within ${CHECK_TIMEOUT_MS} ms`),
       );
     });
-    check.asked ??= this.ask(check).finally(() => {
-      check.asked = undefined;
+    check.inFlight ??= this.call(check).finally(() => {
+      check.inFlight = undefined;
     });
-    const why = await Promise.race([check.asked, late]);
-    answered();
+    const why = await Promise.race([check.inFlight, timeout]);
+    cancelTimeout();
     const ok = why === undefined;
     const atMs = this.clock.monotonicMs();
     const result: Result = { ok, why, atMs, sinceMs: check.last?.ok === ok ? check.last.sinceMs : atMs };
@@ -113,8 +110,8 @@ export class Readiness {
     return result;
   }
 
-  /** Why the check is not good, undefined when it is. */
-  private async ask(check: Check): Promise<string | undefined> {
+  /** Runs the check. Resolves to the reason of a failure, or undefined. */
+  private async call(check: Check): Promise<string | undefined> {
     try {
       return (await check.run()) ? undefined : 'not yet';
     } catch (thrown) {

@@ -1,6 +1,5 @@
-/** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them,
- *  or with
- *  -metrics-listen those four on a server of their own. */
+/** HTTP servers of a command: its own routes and /metrics /health /ready /version on one server, or
+ *  with -metrics-listen the latter four on a server of their own. */
 import { METHODS } from 'node:http';
 import type { ConnectionLimit } from '../../core/connections.ts';
 import { coreError } from '../../core/errors.ts';
@@ -29,14 +28,15 @@ export interface ServeOptions {
   readonly tls?: HttpTls | undefined;
 }
 
-/** A client may invent methods without end; metrics name those of the registry of methods. */
+/** Methods that metrics name. Others share one label value, because a client may send any number of
+ *  method names. */
 const METHODS_NAMED: ReadonlySet<string> = new Set([...METHODS, 'QUERY']);
 const METHOD_OTHER = 'other';
 
-/** The series of one route. */
+/** Metric series of one route. */
 interface KnownSeries {
   readonly took: number;
-  /** By method and status. */
+  /** Series by method and status. */
   readonly requests: Map<string, Map<number, number>>;
 }
 
@@ -87,21 +87,21 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
   ];
 }
 
-/** Splits `host:port`, `[::1]:port`. */
+/** Splits `host:port` or `[::1]:port`. */
 export function addressOf(listen: string): { readonly host: string; readonly port: number } {
   const colon = listen.lastIndexOf(':');
   return { host: listen.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(listen.slice(colon + 1)) };
 }
 
-/** Counts of connections and held bytes, read at each scrape. */
-function measureServers(metrics: Metrics, { main, metrics: beside }: Served): void {
-  const servers = [main, beside].filter((server) => server !== undefined);
+/** Registers gauges of connections and held bytes, read at each scrape. */
+function measureServers(metrics: Metrics, { main, metrics: metricsServer }: Served): void {
+  const servers = [main, metricsServer].filter((server) => server !== undefined);
   const sum = (of: (server: HttpServer) => number): number =>
     servers.reduce((total, server) => total + of(server), 0);
   const connections = metrics.gauge('http_connections', 'Open connections of -listen and -metrics-listen.');
   const held = metrics.gauge(
     'http_held_bytes',
-    'Bytes of unanswered requests in memory; -held-max bounds those of each of -listen and -metrics-listen.',
+    'Bytes of unanswered requests in memory; -held-max limits each of -listen and -metrics-listen.',
   );
   metrics.onCollect(() => {
     connections.set(sum((server) => server.connections()));
@@ -110,13 +110,13 @@ function measureServers(metrics: Metrics, { main, metrics: beside }: Served): vo
 }
 
 export interface Served {
-  /** Undefined where -metrics-listen takes the only routes that the command has. */
+  /** Undefined if -metrics-listen serves the only routes of the command. */
   readonly main: HttpServer | undefined;
   /** Undefined without -metrics-listen. */
   readonly metrics: HttpServer | undefined;
 }
 
-/** @throws busy_port, bad_value, usage where -listen would serve nothing */
+/** Starts the servers. @throws busy_port, bad_value, usage if -listen would serve nothing */
 export async function serve(options: ServeOptions): Promise<Served> {
   const served = await listenAll(options);
   measureServers(options.context.metrics, served);
@@ -154,8 +154,8 @@ async function listenAll(options: ServeOptions): Promise<Served> {
     return { main, metrics: undefined };
   }
   if (own === undefined && (tls !== undefined || context.isFlag('listen'))) {
-    throw coreError('usage', `${command.name} serves nothing on -listen beside -metrics-listen`, {
-      next: tls === undefined ? 'leave -listen out' : 'leave -metrics-listen out: -listen can speak TLS',
+    throw coreError('usage', `${command.name} serves nothing on -listen if -metrics-listen is given`, {
+      next: tls === undefined ? 'leave -listen out' : 'leave -metrics-listen out: -listen can serve TLS',
     });
   }
   const { wireDriver } = await import('../../io/http/http1/server.ts');
@@ -169,7 +169,7 @@ async function listenAll(options: ServeOptions): Promise<Served> {
   }
 }
 
-/** Counts and times what is answered. */
+/** Counts and times the answers. */
 function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOptions['onAnswer']> {
   const requests = context.metrics.counter('http_requests_total', 'HTTP requests answered.', [
     'method',
@@ -179,7 +179,7 @@ function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOp
   const seconds = context.metrics.histogram('http_request_duration_seconds', 'Time from request to answer.', [
     'route',
   ]);
-  // Looked up by what an answer is, so that counting one makes no text.
+  // Caches the series by route, method and status, so that counting an answer builds no string.
   const known = new Map<string, KnownSeries>();
   return ({ method: sent, route, status, seconds: took }) => {
     const method = METHODS_NAMED.has(sent) || sent === '' ? sent : METHOD_OTHER;

@@ -1,4 +1,4 @@
-/** The TLS of `-listen` from its files. */
+/** Loads the TLS configuration of `-listen` from files, and reloads it when they change. */
 import { readFileSync, statSync } from 'node:fs';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -29,8 +29,9 @@ function readPem(flag: string, path: string): string {
   throw bad(`is larger than ${FILE_BYTES_MAX} bytes`);
 }
 
-/** Undefined where no TLS is asked. @throws usage for a certificate without its key or the other
- *  way round, bad_file for what cannot be read or does not fit */
+/** Loads the TLS files; undefined: no TLS is configured.
+ *  @throws usage for a certificate without its key or the reverse
+ *  @throws bad_file for a file that cannot be read or does not match */
 export function loadTls(settings: TlsSettings): HttpTls | undefined {
   const cert = settings['tls-cert'];
   const key = settings['tls-key'];
@@ -62,7 +63,7 @@ export interface TlsContext {
   onClose(close: () => void): void;
 }
 
-/** Identity of the files' contents, as far as their metadata shows it. */
+/** Fingerprint of the files' contents, from their metadata. */
 function stampOf(settings: TlsSettings): string {
   const paths = [settings['tls-cert'], settings['tls-key'], settings['tls-client-ca']];
   return paths
@@ -78,8 +79,8 @@ function stampOf(settings: TlsSettings): string {
     .join('\n');
 }
 
-/** Applies the files of `-tls-*` again when one of them changes. Files that do not fit, such as a
- *  new certificate whose key is not written yet, leave the old ones in force until the next change.
+/** Reloads the `-tls-*` files when one of them changes. If the new files do not match, such as a
+ *  new certificate whose key is not written yet, the old ones stay in force until the next change.
  */
 class TlsFiles {
   private readonly context: Pick<TlsContext, 'settings' | 'log' | 'metrics'>;
@@ -92,7 +93,7 @@ class TlsFiles {
     this.seen = stampOf(context.settings);
   }
 
-  /** @param always without asking for a change */
+  /** @param always reload even if no file changed */
   check(always = false): void {
     const { settings, log, metrics } = this.context;
     const reloads = metrics.counter(
@@ -101,7 +102,7 @@ class TlsFiles {
       ['outcome'],
     );
     try {
-      // Before the files are read: a change in between is seen at the next check.
+      // Taken before the files are read, so the next check sees a change in between.
       const stamp = stampOf(settings);
       if (stamp === this.seen && !always) return;
       this.seen = stamp;
@@ -112,13 +113,13 @@ class TlsFiles {
     } catch (thrown) {
       reloads.add(1, reloads.series('failed'));
       const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
-      log.error({ error }, 'TLS files not reloaded; the certificate that was read before stays in force');
+      log.error({ error }, 'TLS files not reloaded; the previous certificate stays in force');
     }
   }
 }
 
 /** Checks the files every CHECK_EVERY_MS, and on SIGHUP, until the command closes. Call it before
- *  the files are read, so that no change is missed. */
+ *  the files are first read, so that no change is missed. */
 export function watchTls(context: TlsContext, apply: (tls: HttpTls) => void): void {
   if (context.settings['tls-cert'] === undefined) return;
   const files = new TlsFiles(context, apply);

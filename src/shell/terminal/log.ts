@@ -1,12 +1,11 @@
-/** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is
- *  a TTY. */
+/** pino driver of the logger port: JSON lines on stderr, or readable lines on a TTY. */
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { LogFields, Logger } from '../../core/log.ts';
 import { visibleLine } from './redact.ts';
 import type { Screen } from './screen.ts';
 
-/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. Texts lose
- *  their secrets here, before they are escaped a further time. */
+/** Converts values that JSON.stringify cannot represent: a bigint to decimal text, an error to its
+ *  message. Secrets are removed here, before texts are escaped again. */
 function plain(fields: LogFields, hide: Screen['hide']): Record<string, unknown> {
   const out: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {
@@ -28,7 +27,8 @@ function wrap(inner: PinoLogger, screen: Screen): Logger {
   };
 }
 
-/** `12:00:01.123 WARN message key=value` of one JSON line; the line itself when it is not one. */
+/** Formats one JSON line as `12:00:01.123 WARN message key=value`; returns a line that is not JSON
+ *  unchanged. */
 export function humanLine(jsonLine: string): string {
   let parsed: Record<string, unknown>;
   try {

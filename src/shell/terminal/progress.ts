@@ -1,15 +1,14 @@
-/** The progress of long work: one line that is rewritten on a TTY, a plain line every 10 s
- *  elsewhere. */
+/** Progress of long work: a line that is rewritten on a TTY, else a plain line every 10 s. */
 import type { Clock } from '../../core/clock.ts';
 import type { Progress, ProgressOptions } from '../command.ts';
 import type { Screen } from './screen.ts';
 
 const TTY_EVERY_MS = 200;
 const PLAIN_EVERY_MS = 10_000;
-/** The rate shown is that of about the last so many ms, so that it follows a change. */
+/** Window of the displayed rate in ms, so that it follows changes. */
 const RATE_WINDOW_MS = 5_000;
 
-/** 950, 12.3k, 4.56M: three figures are enough to watch. */
+/** Formats a number with three significant digits: 950, 12.3k, 4.56M. */
 export function shortNumber(value: number): string {
   if (!Number.isFinite(value)) return '-';
   const scaled: ReadonlyArray<readonly [number, string]> = [
@@ -23,7 +22,7 @@ export function shortNumber(value: number): string {
   return Number.isInteger(value) ? String(value) : value.toPrecision(3);
 }
 
-/** 4s, 2m05s, 1h02m. */
+/** Formats a duration: 4s, 2m05s, 1h02m. */
 export function shortDuration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 60) return `${seconds}s`;
@@ -60,7 +59,7 @@ export function progressText(state: ProgressState): string {
   return `${state.what}: ${parts.join(', ')}`;
 }
 
-/** Starts a progress line. `quiet` shows nothing and still counts. */
+/** Starts a progress line. `quiet` prints nothing but still counts. */
 export function startProgress(
   options: ProgressOptions,
   screen: Screen,
@@ -93,7 +92,7 @@ export function startProgress(
   };
 
   const tick = (): void => {
-    if (screen.isTty) screen.stand(text(false));
+    if (screen.isTty) screen.showProgress(text(false));
     else screen.line(text(false));
   };
   const timer = quiet ? undefined : setInterval(tick, screen.isTty ? TTY_EVERY_MS : PLAIN_EVERY_MS);

@@ -1,9 +1,9 @@
-/** What may be shown: secrets never, URLs without their password, and no byte that a terminal would
- *  act on. */
+/** Redacts output: hides secrets and passwords in URLs, and escapes control characters that a
+ *  terminal would interpret. */
 import { HIDDEN, Secrets } from '../../core/secrets.ts';
 import type { Properties, Setting, SettingTable } from '../../core/settings.ts';
 
-/** Replaces the password of every URL in a text, and the value of key=value pairs that name a
+/** Hides the password of every URL in a text, and the value of key=value pairs whose key names a
  *  secret. */
 export function redactText(text: string): string {
   return text
@@ -11,13 +11,13 @@ export function redactText(text: string): string {
     .replace(/\b((?:[\w.]*(?:password|secret|token))\s*=\s*)[^\s&,;]+/gi, `$1${HIDDEN}`);
 }
 
-/** Where URLs of one text begin: one that is a setting may have anything in its password, commas
- *  and blanks included. */
+/** Start of a URL. The text of a setting is split here, because a password in it may contain any
+ *  character, including commas and blanks. */
 const URLS = /(?=\b[a-z][a-z0-9+.-]*:\/\/)/i;
 const CREDENTIALS = /^([a-z][a-z0-9+.-]*:\/\/[^:@]*):(.*)@/is;
 const NAMED_SECRET = /\b([\w.]*(?:password|passwd|secret|token|apikey|api_key)\s*=\s*)(.+)$/is;
 
-/** Replaces credentials in the whole text of one setting; rather too much than too little. */
+/** Hides credentials in the text of one setting. Prefers to hide too much. */
 const redactWhole = (text: string): string =>
   text
     .split(URLS)
@@ -35,17 +35,17 @@ export function redactSetting(setting: Setting, value: unknown): unknown {
     );
   }
   if (typeof value === 'string') return redactWhole(value);
-  // One text: a comma of a password has cut it into several.
+  // Joined again: a comma in a password has split it.
   if (Array.isArray(value)) return redactWhole(value.join(','));
   return value;
 }
 
-/** Shorter secrets, and words, are hidden where they are known to stand alone: in any text they
- *  would hide parts of our own. */
+/** Least length of a secret that is hidden anywhere in output. Shorter secrets and plain words are
+ *  hidden only in their own setting, because they would match unrelated text. */
 const NET_CHARS_MIN = 8;
 const WORD = /^[a-z]{1,15}$/;
 
-/** Every secret that the settings hold, for hiding it in whatever the process writes. */
+/** Collects the secrets of the settings, to hide them in all output of the process. */
 export function secretsOf(table: SettingTable, values: Readonly<Record<string, unknown>>): Secrets {
   const found: string[] = [];
   for (const [name, setting] of Object.entries(table)) {
@@ -57,7 +57,7 @@ export function secretsOf(table: SettingTable, values: Readonly<Record<string, u
       continue;
     }
     const text = Array.isArray(value) ? value.join(',') : String(value);
-    // Host and database of an address belong into messages.
+    // A secret address is not hidden whole: its host and database may appear in messages.
     if (setting.secret === true && !text.includes('://')) found.push(text);
     for (const url of text.split(URLS)) {
       const password = CREDENTIALS.exec(url)?.[2];
@@ -69,8 +69,8 @@ export function secretsOf(table: SettingTable, values: Readonly<Record<string, u
   return new Secrets(found.filter((one) => one.length >= NET_CHARS_MIN && !WORD.test(one)));
 }
 
-/** One line of a text that may come from anywhere: line ends become blanks, other control
- *  characters are spelled out. */
+/** Makes one printable line of any text: line ends become blanks, other control characters are
+ *  escaped. */
 export function visibleLine(text: string): string {
   return text
     .replace(/\s*[\r\n]+\s*/g, ' ')

@@ -1,5 +1,5 @@
-/** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the
- *  exit code. */
+/** Describes a failure: one line for stderr, with -json a document for stdout, and the exit code.
+ */
 import { inspect } from 'node:util';
 import { EXIT, findMillraceError } from '../../core/errors.ts';
 import { redactText, visibleLine } from './redact.ts';
@@ -16,15 +16,15 @@ export interface Failure {
       readonly next?: string;
     };
   };
-  /** For log-level debug only. */
+  /** Stack, printed at log level debug only. */
   readonly stack: string;
 }
 
 const textOf = (thrown: unknown): string =>
   typeof thrown === 'string' ? thrown : inspect(thrown, { depth: 1 });
 
-/** Total for any value thrown.
- *  @param hide takes the secrets of the process out of a text */
+/** Describes any thrown value; never throws.
+ *  @param hide removes the secrets of the process from a text */
 export function failureOf(thrown: unknown, hide: (text: string) => string = (text) => text): Failure {
   const oneLine = (text: string): string => redactText(visibleLine(hide(text)));
   const known = findMillraceError(thrown);

@@ -1,9 +1,7 @@
-/** stderr as one screen: plain lines, log lines and at most one progress line that is rewritten in
+/** Multiplexes stderr: plain lines, log lines, and at most one progress line that is rewritten in
  *  place on a TTY.
- *
- *  Invariants: (1) a line that is printed while a progress line stands is printed above it; (2) a
- *  broken stderr never ends the process; (3) every text passes `hide`.
- */
+ *  Invariants: (1) While a progress line is displayed, other lines are printed above it. (2) A
+ *  broken stderr never ends the process. (3) Every text passes through `hide`. */
 
 export interface ScreenOutput {
   write(text: string): unknown;
@@ -16,8 +14,8 @@ const CLEAR_LINE = '\r\u001b[2K';
 export class Screen {
   readonly isTty: boolean;
   private readonly output: ScreenOutput;
-  private standing = '';
-  /** Takes secrets out of a text. */
+  private progressLine = '';
+  /** Removes secrets from a text. */
   hide: (text: string) => string = (text) => text;
 
   constructor(output: ScreenOutput) {
@@ -28,8 +26,8 @@ export class Screen {
   /** Prints text that already ends in a line feed. */
   write(text: string): void {
     const shown = this.hide(text);
-    if (this.standing === '') this.output.write(shown);
-    else this.output.write(`${CLEAR_LINE}${shown}${this.standing}`);
+    if (this.progressLine === '') this.output.write(shown);
+    else this.output.write(`${CLEAR_LINE}${shown}${this.progressLine}`);
   }
 
   line(text: string): void {
@@ -37,17 +35,17 @@ export class Screen {
   }
 
   /** Replaces the progress line; only on a TTY. */
-  stand(text: string): void {
+  showProgress(text: string): void {
     const room = (this.output.columns ?? 80) - 1;
     const shown = this.hide(text);
-    this.standing = shown.length > room ? shown.slice(0, room) : shown;
-    this.output.write(`${CLEAR_LINE}${this.standing}`);
+    this.progressLine = shown.length > room ? shown.slice(0, room) : shown;
+    this.output.write(`${CLEAR_LINE}${this.progressLine}`);
   }
 
-  /** Takes the progress line away. */
+  /** Clears the progress line. */
   clear(): void {
-    if (this.standing === '') return;
-    this.standing = '';
+    if (this.progressLine === '') return;
+    this.progressLine = '';
     this.output.write(CLEAR_LINE);
   }
 }

@@ -1,5 +1,5 @@
-/** Test driver of @confluentinc/schemaregistry: node confluent.mjs CLIENTS_DIR REGISTRY_URL
- *  [ACCESS] */
+/** Test driver of @confluentinc/schemaregistry:
+ *    node confluent.mjs CLIENTS_DIR REGISTRY_URL [ACCESS] */
 import { readFileSync } from 'node:fs';
 import { Agent } from 'node:https';
 import { plain, requireFrom, serve } from './lines.mjs';

@@ -1,5 +1,5 @@
-/** Line protocol of the test drivers: one request a line on stdin, one answer a line on stdout, in
- *  order. */
+/** Line protocol of the test drivers: one request per line on stdin, one answer per line on stdout,
+ *  in order. */
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,7 +18,8 @@ const errorOf = (thrown) => ({
   message: thrown.message,
 });
 
-/** Serves until stdin ends. @param operations handlers by name */
+/** Serves until stdin ends.
+ *  @param operations handlers by name */
 export async function serve(operations) {
   for await (const line of createInterface({ input: process.stdin })) {
     const { op, ...request } = JSON.parse(line);

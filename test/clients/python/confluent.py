@@ -1,4 +1,4 @@
-"""Test driver of confluent-kafka: one request a line on stdin, one answer a line on stdout.
+"""Test driver of confluent-kafka: one request per line on stdin, one answer per line on stdout.
 
     python confluent.py REGISTRY_URL [ACCESS]
 """

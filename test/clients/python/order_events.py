@@ -3,7 +3,7 @@
 
     python order_events.py BROKERS TOPIC
 
-Reads one record a line: {"key":text|null,"value":text,"headers":[[name,text|null],…]}
+Reads one record per line: {"key":text|null,"value":text,"headers":[[name,text|null],…]}
 
 Prints one line when all records are acknowledged: {"delivered":n,"partitions":[…]}
 """

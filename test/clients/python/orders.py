@@ -1,5 +1,5 @@
-"""Test driver of grpcio: one request a line on stdin, one answer a line on stdout. It has no proto file: it
-loads the messages from the server's reflection.
+"""Test driver of grpcio: one request per line on stdin, one answer per line on stdout.
+It has no proto file: it loads the messages from the server's reflection.
 
     python orders.py ADDRESS
 """

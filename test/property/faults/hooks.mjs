@@ -1,4 +1,4 @@
-/** A module loader that changes one piece of one module's text: the planted fault. */
+/** Module loader that plants a fault: it replaces one piece of the text of one module. */
 let fault;
 export function initialize(data) {
   fault = data;
@@ -9,6 +9,6 @@ export async function load(url, context, nextLoad) {
   if (!url.endsWith(fault.module)) return loaded;
   const source = String(loaded.source);
   if (source.split(fault.from).length !== 2)
-    throw new Error(`${fault.module} has ${source.split(fault.from).length - 1} times ${fault.from}`);
+    throw new Error(`${fault.module} contains ${source.split(fault.from).length - 1} times ${fault.from}`);
   return { ...loaded, source: source.replace(fault.from, () => fault.to) };
 }

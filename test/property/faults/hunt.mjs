@@ -1,6 +1,6 @@
-/** Plants a fault into the compiled checker and looks for a random pair on which verdict and live
- *  decode disagree. Arguments: folder of the build, format, pairs at most, the fault as JSON (or
- *  null). Prints the number of the pair. */
+/** Plants a fault into the compiled checker and searches for a random pair on which verdict and
+ *  live decode disagree. Arguments: folder of the build, format, maximum number of pairs, the fault
+ *  as JSON (or null). Prints the number of the pair. */
 import { register } from 'node:module';
 import { pathToFileURL } from 'node:url';
 

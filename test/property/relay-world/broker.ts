@@ -1,7 +1,6 @@
 /** Broker side of a simulated relay: one log, and requests that are slow, lost or answered with an
  *  error. Its producer keeps the order of its rows as librdkafka does with
- *  `enable.gapless.guarantee`: no row is appended behind a failed one.
- */
+ *  `enable.gapless.guarantee`: no row is appended after a failed row. */
 import { coreError } from '../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import type {
@@ -25,7 +24,8 @@ export interface BrokerHooks {
   /** Waits for the time of a request in transit, and of its answer. */
   readonly delay: () => Promise<void>;
   readonly after: (ms: number, run: () => void) => () => void;
-  /** A row is refused, or appended and reported as failed. */
+  /** Fate of a row: appended, refused ('lost row'), or appended and reported as failed ('lost
+   *  report'). */
   readonly fault: (row: Published) => 'none' | 'lost row' | 'lost report';
   readonly onRequest: (rows: readonly Published[], process: SimProcess) => void;
   readonly onAppend: (row: Published) => void;
@@ -38,7 +38,7 @@ export interface BrokerHooks {
 const FAILED = -192;
 const GAPLESS = -148;
 const OLD_EPOCH = 47;
-/** Time limit of an answer to a transactional producer, where the caller allows more. */
+/** Upper limit of the time for an answer to a transactional producer. */
 const ANSWER_MS = 3000;
 const text = new TextDecoder();
 
@@ -76,7 +76,7 @@ class SimProducer implements BatchProducer {
     });
     const outcome = await Promise.race([answered, this.abandoned]);
     const status = outcome === 'abandoned' ? new Int32Array(rows.length).fill(FAILED) : outcome;
-    await this.process.hear(undefined);
+    await this.process.receive(undefined);
     this.acknowledge(rows.filter((_, i) => status[i] === 0));
     const failed = status.reduce((sum, one) => sum + (one === 0 ? 0 : 1), 0);
     const event = {
@@ -105,7 +105,7 @@ class SimProducer implements BatchProducer {
     this.isClosed = true;
     this.hooks.after(flushMs, this.abandon);
     await Promise.race([this.turn, this.abandoned]);
-    await this.process.hear(undefined);
+    await this.process.receive(undefined);
   }
 
   protected acknowledge(rows: readonly Published[]): void {
@@ -148,8 +148,8 @@ interface Transaction {
   readonly rows: Published[];
 }
 
-/** Transactions of the log. Readers of committed rows get the rows in the order of the log, and
- *  none behind an open transaction. */
+/** Transactions of the log. Readers of committed rows get the rows in log order, and no row after
+ *  the start of an open transaction. */
 export class TransactionLog {
   private readonly log: Array<{ readonly row: Published; readonly transaction: Transaction }> = [];
   private readonly epochs = new Map<string, number>();
@@ -260,7 +260,7 @@ class SimTransactionalProducer extends SimProducer implements TransactionalProdu
     const late = new Promise<{ failed: TransactionFailure }>((resolve) => {
       hooks.after(ANSWER_MS, () => resolve({ failed: failure('retry') }));
     });
-    const { failed } = await process.hear(await Promise.race([answer, late]));
+    const { failed } = await process.receive(await Promise.race([answer, late]));
     return failed ?? undefined;
   }
 

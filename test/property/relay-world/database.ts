@@ -1,7 +1,6 @@
-/** Tables of an outbox and of its relays in memory, as the relay's own statements see them. A part
- *  of its text identifies a statement. An unknown statement is an error, so that no test relies on
- *  an answer that no server gives.
- */
+/** Simulated tables of an outbox and of its relays, as the relay's statements see them. A
+ *  characteristic part of its text identifies a statement. An unknown statement is an error, so
+ *  that no test relies on an answer that no server gives. */
 import { coreError } from '../../../src/core/errors.ts';
 import {
   type SqlDriver,
@@ -54,11 +53,11 @@ interface SlotRecord {
   version: string;
 }
 
-/** Hooks of the world into the database. */
+/** Functions by which the environment controls the database. */
 export interface DatabaseHooks {
   readonly nowMs: () => number;
   readonly after: (ms: number, run: () => void) => () => void;
-  /** Waits for the time to the server or back. */
+  /** Waits for the latency to the server or back. */
   readonly delay: () => Promise<void>;
   /** True when a statement or its answer is lost now. */
   readonly isLost: () => boolean;
@@ -80,7 +79,7 @@ export class OutboxDatabase {
   lsn = 1000n;
   /** Ends of transactions that are in the log and not yet visible to any statement. */
   readonly committing = new Set<bigint>();
-  /** Last id that was given out. */
+  /** Last id that was assigned. */
   lastId = 0n;
   readonly writers = new Set<Writer>();
   leases = new Map<number, Lease>();
@@ -151,12 +150,12 @@ export class OutboxDatabase {
 
   private async ask(process: SimProcess, text: string, values: Values): Promise<SqlResult> {
     await this.hooks.delay();
-    if (this.hooks.isLost()) throw await process.hear(lost());
+    if (this.hooks.isLost()) throw await process.receive(lost());
     const answer = this.answer(text, values);
     this.hooks.onStatement();
     await this.hooks.delay();
-    if (this.hooks.isLost()) throw await process.hear(lost());
-    return process.hear(
+    if (this.hooks.isLost()) throw await process.receive(lost());
+    return process.receive(
       typeof answer === 'number'
         ? { rows: [], rowCount: answer }
         : { rows: answer as SqlRow[], rowCount: answer.length },
@@ -196,7 +195,7 @@ export class OutboxDatabase {
       await this.hooks.delay();
       if (isOver) throw lost();
       end(true);
-      await process.hear(undefined);
+      await process.receive(undefined);
       return done;
     } catch (thrown) {
       end(false);
@@ -391,7 +390,7 @@ export class OutboxDatabase {
     ).map(({ row, followed }) => ({ ...columnsOf(row), followed }));
   }
 
-  /** Ranges of ids whose transaction the snapshot sees as ended. */
+  /** Ranges of ids whose transaction has ended in the snapshot. */
   private endedRanges([xids, lows, highs]: Values): ReadonlyArray<{ from: bigint; to: bigint }> {
     return (xids as readonly string[]).flatMap((xid, i) => {
       const range = { from: (lows as bigint[])[i] as bigint, to: (highs as bigint[])[i] as bigint };
@@ -422,7 +421,7 @@ export class OutboxDatabase {
   private makeSlot(): Answer {
     if (this.slot.exists) throw sqlError('sql_failed', 'the slot exists', { details: { sqlstate: '42710' } });
     this.slot.exists = true;
-    // A slot is consistent once every transaction outside of it is visible.
+    // A slot is consistent once every transaction before it is visible.
     const first = [...this.committing].reduce((a, b) => (a < b ? a : b), this.lsn + 1n);
     this.slot.confirmed = first - 1n;
     return [{ lsn: formatLsn(this.lsn) }];
@@ -462,7 +461,7 @@ export class OutboxDatabase {
     return [{ version: this.record.version }];
   }
 
-  /** Writes as a relay of an earlier release, without a claim: it knows of no parked rows. */
+  /** Writes as a relay of an earlier release does, without a claim and without parked rows. */
   noteUnclaimed(confirmed: bigint): void {
     if (this.record === undefined) return;
     this.allow(this.record.version, confirmed, null, null);

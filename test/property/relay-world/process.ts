@@ -5,25 +5,25 @@ import type { VirtualClock } from '../../../src/sim/clock.ts';
 
 export class SimProcess {
   isDead = false;
-  private readonly world: VirtualClock;
+  private readonly worldClock: VirtualClock;
   private isStopped = false;
   private deferred: Array<() => void> = [];
   private wallOffsetMs = 0;
 
-  constructor(world: VirtualClock) {
-    this.world = world;
+  constructor(worldClock: VirtualClock) {
+    this.worldClock = worldClock;
   }
 
-  /** Runs the function immediately, or when the process is continued, or never. */
-  gate(run: () => void): void {
+  /** Runs the function now, or after the process is resumed; never if the process is killed. */
+  runWhenActive(run: () => void): void {
     if (this.isDead) return;
     if (this.isStopped) this.deferred.push(run);
     else run();
   }
 
   /** Resolves with the answer of a server once the process runs. */
-  hear<T>(answer: T): Promise<T> {
-    return new Promise((resolve) => this.gate(() => resolve(answer)));
+  receive<T>(answer: T): Promise<T> {
+    return new Promise((resolve) => this.runWhenActive(() => resolve(answer)));
   }
 
   stop(): void {
@@ -32,7 +32,7 @@ export class SimProcess {
 
   resume(): void {
     this.isStopped = false;
-    for (const run of this.deferred.splice(0)) this.gate(run);
+    for (const run of this.deferred.splice(0)) this.runWhenActive(run);
   }
 
   jump(ms: number): void {
@@ -40,16 +40,16 @@ export class SimProcess {
   }
 
   readonly clock: Timers = {
-    wallNowMs: () => this.world.wallNowMs() + this.wallOffsetMs,
-    monotonicMs: () => this.world.monotonicMs(),
+    wallNowMs: () => this.worldClock.wallNowMs() + this.wallOffsetMs,
+    monotonicMs: () => this.worldClock.monotonicMs(),
     after: (ms: number, run: () => void): Cancel => {
       let isOver = false;
-      const cancel = this.world.after(ms, () => this.gate(() => isOver || run()));
+      const cancel = this.worldClock.after(ms, () => this.runWhenActive(() => isOver || run()));
       return () => {
         isOver = true;
         cancel();
       };
     },
-    every: (ms: number, run: () => void): Cancel => this.world.every(ms, () => this.gate(run)),
+    every: (ms: number, run: () => void): Cancel => this.worldClock.every(ms, () => this.runWhenActive(run)),
   };
 }

@@ -53,12 +53,13 @@ class SimStream implements ReplicationStream {
     this.options = options;
     this.sent = database.slot.confirmed;
     this.ended = new Promise((resolve, reject) => {
-      this.finish = (thrown) => process.gate(() => (thrown === undefined ? resolve() : reject(thrown)));
+      this.finish = (thrown) =>
+        process.runWhenActive(() => (thrown === undefined ? resolve() : reject(thrown)));
     });
     this.ended.catch(() => {});
     database.slot.activePid = this.pid;
-    database.slot.end = () => this.over(coreError('unreachable', 'the sender was ended'));
-    this.give(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
+    database.slot.end = () => this.end(coreError('unreachable', 'the sender was ended'));
+    this.deliver(wire.relation(1, 'public', 'outbox', wire.OUTBOX_COLUMNS));
     this.next();
   }
 
@@ -76,14 +77,14 @@ class SimStream implements ReplicationStream {
   }
 
   async close(): Promise<void> {
-    this.over();
+    this.end();
   }
 
   private next(): void {
     this.hooks.after(this.hooks.gapMs(), () => {
       if (this.isOver) return;
       if (this.hooks.breaks()) {
-        this.over(coreError('unreachable', 'the stream broke'));
+        this.end(coreError('unreachable', 'the stream broke'));
         return;
       }
       if (!this.isPaused) this.step();
@@ -96,21 +97,21 @@ class SimStream implements ReplicationStream {
     if (transaction === undefined) {
       this.sent = this.database.lsn;
       const { sent } = this;
-      this.process.gate(() => this.isOver || this.options.onKeepalive(sent));
+      this.process.runWhenActive(() => this.isOver || this.options.onKeepalive(sent));
       return;
     }
     const { endLsn, rows } = transaction;
     this.sent = endLsn;
-    this.give(wire.begin(endLsn - 1n, 0n, 1));
-    for (const row of rows) this.give(insertOf(row));
-    this.give(wire.commit(endLsn - 1n, endLsn, 0n));
+    this.deliver(wire.begin(endLsn - 1n, 0n, 1));
+    for (const row of rows) this.deliver(insertOf(row));
+    this.deliver(wire.commit(endLsn - 1n, endLsn, 0n));
   }
 
-  private give(bytes: Buffer): void {
-    this.process.gate(() => this.isOver || this.options.onMessage(bytes, 0, bytes.length));
+  private deliver(bytes: Buffer): void {
+    this.process.runWhenActive(() => this.isOver || this.options.onMessage(bytes, 0, bytes.length));
   }
 
-  private over(thrown?: Error): void {
+  private end(thrown?: Error): void {
     if (this.isOver) return;
     this.isOver = true;
     const { slot } = this.database;

@@ -1,7 +1,6 @@
 /** Relays over one outbox under virtual time: several processes, a database and a broker with the
  *  faults of a seed. The oracle is written from the requirements: an event is published at least
- *  once, in the order of its key, and marked after that.
- */
+ *  once, in the order of its key, and marked after that. */
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { RELAY_DEFAULTS, WAL_DEFAULTS } from '../../../src/outbox/defaults.ts';
@@ -19,7 +18,7 @@ export const LEASE_MS = LEASE_IDLE_MS;
 const SHARDS = 4;
 const MINUTE_MS = 60_000;
 
-/** Probabilities per occasion, and longest times in ms. */
+/** Probability of each fault per occasion, and longest delays in ms. */
 export interface RelayFaults {
   readonly lostRow: number;
   readonly lostReport: number;
@@ -52,7 +51,7 @@ export interface WorldOptions {
   /** True: ids come from a sequence that the relay may read, so that a poll uses the safe-id
    *  horizon. */
   readonly hasSequence?: boolean;
-  /** Limit of the bytes in memory: a low one makes pages of a few rows. */
+  /** Limit of the bytes in memory: a low limit makes pages of a few rows. */
   readonly inFlightBytesMax?: number;
 }
 
@@ -76,8 +75,8 @@ export class RelayWorld {
   private readonly transactions: Transaction[] = [];
   private readonly committed = new Map<string, bigint[]>();
   private readonly acknowledged = new Set<bigint>();
-  /** Number of published rows of each key; below, the last published row of each key, producer and
-   *  epoch. */
+  /** Number of published rows of each key; the field below: the last published row by key, producer
+   *  and epoch. */
   private readonly reached = new Map<string, number>();
   private readonly last = new Map<string, number>();
   private writing = 0;
@@ -91,14 +90,14 @@ export class RelayWorld {
       nowMs: () => this.clock.wallNowMs() + this.databaseJumpMs,
       after: (ms, run) => this.clock.after(ms, run),
       delay: () => this.pass(this.random.fraction() * this.faults.statementMs),
-      isLost: () => this.strikes(this.faults.lostStatement),
+      isLost: () => this.occurs(this.faults.lostStatement),
       onMark: ({ id }) => this.check(this.acknowledged.has(id), `row ${id} was marked before its ack`),
       onStatement: () => this.checkOwners(),
       hasSequence: options.hasSequence ?? false,
     });
   }
 
-  strikes(chance: number): boolean {
+  occurs(chance: number): boolean {
     return chance > 0 && this.random.fraction() < chance;
   }
 
@@ -110,7 +109,7 @@ export class RelayWorld {
     return new Promise((resolve) => this.clock.after(ms, resolve));
   }
 
-  /** Starts a relay, repeatedly where it cannot be opened, as a supervisor does. */
+  /** Starts a relay; retries like a supervisor if it cannot be opened. */
   async start(): Promise<Running> {
     for (;;) {
       const one = await this.tryToStart().catch(() => undefined);
@@ -132,7 +131,7 @@ export class RelayWorld {
     return one;
   }
 
-  /** SIGKILL: requests in transit to a server arrive nevertheless. */
+  /** SIGKILL: requests in transit still reach their server. */
   kill(one: Running): void {
     one.process.isDead = true;
     this.running.splice(this.running.indexOf(one), 1);
@@ -178,7 +177,7 @@ export class RelayWorld {
       after: (ms, run) => this.clock.after(ms, run),
       log: this.transactions,
       gapMs: () => 1 + this.random.fraction() * 20,
-      breaks: () => this.strikes(this.faults.brokenStream),
+      breaks: () => this.occurs(this.faults.brokenStream),
     });
     return new Relay({
       sql: this.database.driver(process),
@@ -225,13 +224,13 @@ export class RelayWorld {
       after: (ms, run) => this.clock.after(ms, run),
       delay: () => this.pass(this.random.fraction() * this.faults.requestMs),
       fault: (row) => {
-        if (this.refuses(row) || this.strikes(this.faults.lostRow)) return 'lost row';
-        return this.strikes(this.faults.lostReport) ? 'lost report' : 'none';
+        if (this.refuses(row) || this.occurs(this.faults.lostRow)) return 'lost row';
+        return this.occurs(this.faults.lostReport) ? 'lost report' : 'none';
       },
       onRequest: () => this.checkOwners(),
       onAppend: (row) => this.append(row),
       onAck: ({ id }) => void this.acknowledged.add(id),
-      isAnswerLost: () => this.strikes(this.faults.lostReport),
+      isAnswerLost: () => this.occurs(this.faults.lostReport),
     };
   }
 
@@ -243,7 +242,7 @@ export class RelayWorld {
     const reached = this.reached.get(key) ?? 0;
     this.check(
       place >= 0 && place <= reached,
-      `row ${id} passed an earlier one of ${key}: ${this.story(key)}`,
+      `row ${id} overtook an earlier row of ${key}: ${this.story(key)}`,
     );
     if (place === reached) this.reached.set(key, place + 1);
     const run = `${key} ${producer} ${epoch}`;
@@ -281,7 +280,7 @@ export class RelayWorld {
       await this.pass(this.random.fraction() * gapMs);
       const later = key + 1 + this.below(keys);
       // Locks keys in their order, so that no two transactions wait for each other.
-      await this.transact(later < keys && this.strikes(0.3) ? [keyOf(key), keyOf(later)] : [keyOf(key)]);
+      await this.transact(later < keys && this.occurs(0.3) ? [keyOf(key), keyOf(later)] : [keyOf(key)]);
     }
     this.writing--;
   }
@@ -296,17 +295,17 @@ export class RelayWorld {
       unlocks.push(await this.lockKey(key));
       if (writer === undefined) {
         writer = database.openWriter();
-        // A statement that found no row to write holds the writers' lock too, and has no xid.
-        if (this.strikes(0.1)) await this.idle(writer);
+        // A statement that found no row to write also holds the writers' lock, without an xid.
+        if (this.occurs(0.1)) await this.idle(writer);
       }
       for (let left = 1 + this.below(2); left > 0; left--) await this.insert(writer, key, rows);
     }
     if (writer === undefined) return;
-    if (this.strikes(0.05)) {
+    if (this.occurs(0.05)) {
       database.prepare(writer);
       await this.idle(writer);
     }
-    if (this.strikes(0.1)) database.endXids(writer);
+    if (this.occurs(0.1)) database.endXids(writer);
     else await this.commit(rows, writer);
     await this.pass(this.random.fraction() * 5);
     database.writers.delete(writer);
@@ -320,13 +319,13 @@ export class RelayWorld {
     await this.pass(this.random.fraction() * 3);
     rows.push(this.rowOf(key));
     await this.pass(this.random.fraction() * 3);
-    if (writer.xids.length === 0 || this.strikes(0.2)) this.database.assignXid(writer);
+    if (writer.xids.length === 0 || this.occurs(0.2)) this.database.assignXid(writer);
     await this.idle(writer);
   }
 
   private async idle(writer: Writer): Promise<void> {
     writer.isIdle = true;
-    await this.pass(this.random.fraction() * (this.strikes(0.05) ? 4000 : 30));
+    await this.pass(this.random.fraction() * (this.occurs(0.05) ? 4000 : 30));
   }
 
   private async lockKey(key: string): Promise<() => void> {

@@ -101,7 +101,7 @@ export type Decision =
   | { readonly access: Access }
   | { readonly code: string; readonly status: number; readonly headers: Readonly<Record<string, string>> };
 
-/** What the gate decides, refusals as values. */
+/** Decision of the gate, with a refusal as a value. */
 export async function decide(gate: Gate, parts: RequestParts, need: Need): Promise<Decision> {
   try {
     return { access: await gate.authorise(requestOf(parts), need) };

@@ -1,5 +1,4 @@
-/** The access gate: who is admitted, what a refusal looks like, what a guess costs, and what is
- *  logged. */
+/** The access gate: admission, the form of a refusal, the cost of a guess, and the access log. */
 import * as crypto from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
 import { BasicScheme } from '../../../src/access/basic.ts';
@@ -13,7 +12,7 @@ vi.mock('node:crypto', async (original) => {
   return { ...real, scrypt: vi.fn(real.scrypt), timingSafeEqual: vi.fn(real.timingSafeEqual) };
 });
 
-/** The least that a file may ask for, so that the tests are quick. */
+/** Least cost parameters that a file may have, so that the tests are fast. */
 const CHEAP = { N: 2 ** 14, r: 1, p: 1 };
 const SECRET = 'correct horse: battery';
 const users = parsePasswords(
@@ -83,7 +82,7 @@ describe('password hash', () => {
   it('a line of the password file names one user, once', () => {
     const line = `scrypt$16384$8$1$${salt}$${hash}`;
     expect(() => parsePasswords(line, 'users')).toThrow('users:1: the line does not begin with user:');
-    expect(() => parsePasswords(`a:${line}\na:${line}`, 'users')).toThrow('users:2: a is there twice');
+    expect(() => parsePasswords(`a:${line}\na:${line}`, 'users')).toThrow('users:2: a has two lines');
   });
 });
 
@@ -116,7 +115,7 @@ describe('basic credentials', () => {
     const { gate } = basicGate();
     for (const [user, password] of [
       ['alice', 'wrong'],
-      ['nobody', SECRET],
+      ['unknown', SECRET],
       ['bob', ''],
     ] as const) {
       const before = scrypts();
@@ -129,7 +128,7 @@ describe('basic credentials', () => {
     }
   });
 
-  it('wrong credentials are refused even where none are needed', async () => {
+  it('wrong credentials are refused even if none are needed', async () => {
     const { gate } = basicGate();
     const open = { operation: 'read', subject: 'public-1' } as const;
     expect(await decide(gate, {}, open)).toMatchObject({ access: { principal: 'anonymous' } });
@@ -201,7 +200,7 @@ describe('basic credentials', () => {
 });
 
 describe('client certificate', () => {
-  it('a client certificate names the principal where no Authorization is sent', async () => {
+  it('a client certificate names the principal if no Authorization is sent', async () => {
     const { gate } = basicGate();
     expect(await decide(gate, { peer: peerOf('CN=relay') }, read)).toMatchObject({
       access: { principal: 'mtls:CN=relay' },
@@ -213,7 +212,7 @@ describe('client certificate', () => {
     expect(await decide(gate, { peer: peerOf('') }, read)).toMatchObject({ status: 401 });
   });
 
-  it('a client certificate names no principal where the setting is off', async () => {
+  it('a client certificate names no principal if the setting is off', async () => {
     const { gate } = basicGate({ mtls: false });
     expect(await decide(gate, { peer: peerOf('CN=relay') }, read)).toMatchObject({ status: 401 });
   });
@@ -231,7 +230,7 @@ describe('access decisions', () => {
     expect(await decide(gate, {}, remove)).toMatchObject({ status: 401 });
   });
 
-  it('access rules also judge what a request needs later', async () => {
+  it('access rules also apply to rights that a request needs later', async () => {
     const { gate } = basicGate();
     const request = requestOf({ authorization: alice });
     const access = await gate.authorise(request, write);
@@ -250,7 +249,7 @@ describe('access decisions', () => {
 });
 
 describe('client rate', () => {
-  it('the client rate is limited by principal where it is known, and else by address', async () => {
+  it('the client rate is limited by principal if it is known, otherwise by address', async () => {
     const { gate, clock } = basicGate({ clientRate: 10 });
     const many = async (count: number, parts: Parameters<typeof requestOf>[0]) => {
       let let_in = 0;
@@ -308,7 +307,7 @@ describe('access log', () => {
     }
   });
 
-  it('the access log is not flooded, and omitted lines are counted', async () => {
+  it('the access log has a bounded rate, and omitted lines are counted', async () => {
     const { gate, log, clock } = basicGate();
     for (let i = 0; i < 500; i++) await decide(gate, {}, read);
     expect(log.lines).toHaveLength(50);

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { registryRoutes } from '../../../src/registry/api/routes.ts';
-import { MemoryLog } from '../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../src/registry/store/log.ts';
 import { Registry } from '../../../src/registry/store/registry.ts';
 import { realClock } from '../../wait.ts';
 import { gateOf, peerOf } from './access-kit.ts';
@@ -11,7 +11,8 @@ import { gateOf, peerOf } from './access-kit.ts';
 const text = (name: string, type = 'string'): string =>
   JSON.stringify({ type: 'record', name, fields: [{ name: 'f', type }] });
 
-/** A registry with rules; who asks is named by a certificate, or is nobody. */
+/** Registry with rules. A certificate names the caller; without a certificate the caller is
+ *  anonymous. */
 async function setUp(rules: string) {
   const { gate, log } = gateOf(rules, { mtls: true });
   const registry = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
@@ -59,7 +60,8 @@ describe('schema id', () => {
       (await ask(user, `GET /schemas/ids/1?subject=${subject}`)).body as object;
     const without = await of('', 'no-such');
     expect(without).not.toHaveProperty('subject');
-    // One that uses the id, one that does not, one that is not there: all look alike.
+    // A subject that uses the id, a subject that does not, and an unknown subject are
+    // indistinguishable.
     expect(await of('', 'secret')).toEqual(without);
     expect(await of('', ':.:secret')).toEqual(without);
     expect(await of('', 'unrelated')).toEqual(without);
@@ -104,7 +106,7 @@ describe('schema id', () => {
     const inB = (await get('eve', ':.b:secret')).body as object;
     expect(inB).toMatchObject({ schema: text('InB'), maxId: 1 });
     expect(inB).not.toHaveProperty('subject');
-    // Without a context it is looked for in all of them, but not by what may not be read.
+    // Without a context, all contexts are searched, but only the readable subjects.
     expect((await get('bob', 'secret')).body).toMatchObject({ schema: text('InB') });
     for (const more of ['', '/subjects', '/versions'])
       expect(await get('eve', 'secret', more)).toEqual(await get('eve', 'no-such', more));
@@ -189,7 +191,7 @@ describe('alias', () => {
     async ({ line, body }) => {
       const { ask, registry } = await aliased();
       expect(await ask('alice', line, body)).toMatchObject({ status: 403, body: { error_code: 40301 } });
-      // Whoever may not do it on the name itself is told no more than before.
+      // A caller without the right on the alias itself learns nothing more than before.
       expect((await ask('', line, body)).status).toBe(401);
       expect(registry.versions('secret', 'no')).toHaveLength(1);
       expect([401, 403]).not.toContain((await ask('bob', line, body)).status);
@@ -208,7 +210,7 @@ describe('alias', () => {
     }
   });
 
-  it('references behind an alias are read in the context of its target', async () => {
+  it('references of an alias are read in the context of its target', async () => {
     const { ask, registry } = await setUp('mtls:CN=eve all orders-*\nmtls:CN=eve all :.lab:x');
     await registry.register(':.lab:orders-part', { text: text('P') }, {});
     await registry.register('orders-part', { text: text('P') }, {});
@@ -220,7 +222,7 @@ describe('alias', () => {
     expect((await ask('eve', 'POST /subjects/orders-b/versions', body)).status).toBe(403);
   });
 
-  it('the settings of an alias need their own right, and the log names what was changed', async () => {
+  it('the settings of an alias need their own right, and the log names the changed subject', async () => {
     const { ask, log } = await aliased();
     expect((await ask('alice', 'GET /config/orders-b')).body).toEqual({ alias: 'secret' });
     expect((await ask('bob', 'DELETE /subjects/orders-b')).status).toBe(200);

@@ -1,4 +1,4 @@
-/** The rules file, its patterns, the token buckets, and files that are read again. */
+/** The rules file, its patterns, the token buckets, and files that are reloaded. */
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -68,7 +68,7 @@ describe('access rules', () => {
     'rules',
   );
 
-  it('access rules allow what they name and nothing else', () => {
+  it('access rules allow the operations and subjects that they name, and nothing else', () => {
     const alice = rules.principal('basic:alice');
     expect(alice.may(read('orders-value'))).toBe(true);
     expect(alice.may({ operation: 'write', subject: 'orders-value' })).toBe(true);
@@ -127,16 +127,16 @@ describe('access rules', () => {
 
   it.each([
     ['basic:a read', 'rules:1: a rule has three columns, not 2'],
-    ['\n\nalice read *', 'rules:3: "alice" is no principal'],
-    ['basic: read *', '"basic:" is no principal'],
-    ['basic:a reads *', '"reads" is no operation'],
-    ['basic:a read,,write *', '"" is no operation'],
+    ['\n\nalice read *', 'rules:3: "alice" is not a principal'],
+    ['basic: read *', '"basic:" is not a principal'],
+    ['basic:a reads *', '"reads" is not an operation'],
+    ['basic:a read,,write *', '"" is not an operation'],
     ['basic:a read :.ctx', 'names a context and no subjects'],
     ['basic:a read :*:', 'names a context and no subjects'],
     ['basic:a read a\\', 'ends in a lone backslash'],
     ['"basic:a read *', 'a quote is not closed'],
     ['"basic:a"b read *', 'a quote is not closed'],
-    [`basic:a read ${'x'.repeat(2000)}`, 'a pattern of 2000 characters'],
+    [`basic:a read ${'x'.repeat(2000)}`, 'a pattern has 2000 characters'],
     ['basic:a read * extra', 'three columns, not 4'],
   ])('the rules file %j is refused with its line', (text, message) => {
     expect(() => Rules.parse(text, 'rules')).toThrow(message);
@@ -159,7 +159,7 @@ describe('token buckets', () => {
     expect(buckets.take('a')).toBeGreaterThan(0);
     clock.advance(2);
     expect(buckets.take('a')).toBe(0);
-    buckets.giveBack('a');
+    buckets.refund('a');
     expect(buckets.take('a')).toBe(0);
   });
 
@@ -216,7 +216,7 @@ describe('watched file', () => {
     return { file, log, changes: () => changes, reloads };
   };
 
-  it('a watched file is read again when it changes, and only then', () => {
+  it('a watched file is reloaded when it changes, and only then', () => {
     const path = write('a', 'basic:a read *');
     const { file, changes } = open(path);
     const first = file.current;
@@ -232,7 +232,7 @@ describe('watched file', () => {
     expect(changes()).toBe(2);
   });
 
-  it('a watched file keeps its last valid content when it turns bad or disappears, logs once and recovers', () => {
+  it('a watched file keeps its last valid content when it becomes invalid or disappears, logs once and recovers', () => {
     const path = write('b', 'basic:a read *');
     const { file, log, reloads } = open(path);
     const first = file.current;
@@ -244,7 +244,7 @@ describe('watched file', () => {
     expect(file.current).toBe(first);
     const errors = log.lines.filter(({ level }) => level === 'error');
     expect(errors.map(({ fields }) => String(fields['error']))).toEqual([
-      expect.stringContaining(':1: "reads" is no operation'),
+      expect.stringContaining(':1: "reads" is not an operation'),
       expect.stringContaining('ENOENT'),
     ]);
     expect(reloads.value(reloads.series('auth-rules', 'failed'))).toBe(2);

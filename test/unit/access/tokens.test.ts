@@ -1,4 +1,4 @@
-/** Bearer tokens, hostile ones above all, and the keys they are checked with. */
+/** Bearer tokens, above all hostile ones, and the keys that verify them. */
 import { createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { fileKeys, parseKeySet, RemoteKeys } from '../../../src/access/jwks.ts';
@@ -22,7 +22,7 @@ const jwk = (key: KeyObject, kid: string, over: object = {}): object => ({
 });
 const setOf = (...keys: readonly object[]): string => JSON.stringify({ keys });
 
-/** A token with any header and payload, signed as `RS256` with `key`. */
+/** Token with any header and payload, signed as `RS256` with `key`. */
 function token(claims: object, header: object = {}, key: KeyObject = rsa.privateKey): string {
   const text = `${part({ alg: 'RS256', kid: 'one', ...header })}.${part(claims)}`;
   return `${text}.${sign('sha256', Buffer.from(text), key).toString('base64url')}`;
@@ -139,23 +139,27 @@ describe('bearer token', () => {
       /signature is wrong/,
     ],
     [
-      'says where its key is',
+      'states the address of its key',
       () => token(good(), { jku: 'http://127.0.0.1:1/keys', x5u: 'http://127.0.0.1:1/' }, other.privateKey),
       /signature is wrong/,
     ],
-    ['demands what is not known', () => token(good(), { crit: ['b64'], b64: false }), /malformed/],
+    ['requires an unknown extension', () => token(good(), { crit: ['b64'], b64: false }), /malformed/],
     ['has expired', () => token(good({ exp: nowS() - 31 })), /expired/],
-    ['has no end', () => token(good({ exp: undefined })), /claim exp/],
-    ['has an end that is no number', () => token(good({ exp: 'tomorrow' })), /claim|malformed/],
+    ['has no expiry', () => token(good({ exp: undefined })), /claim exp/],
+    ['has an expiry that is not a number', () => token(good({ exp: 'tomorrow' })), /claim|malformed/],
     ['is not valid yet', () => token(good({ nbf: nowS() + 31 })), /not valid yet/],
     ['is for another service', () => token(good({ aud: 'payments' })), /claim aud/],
     ['has no audience', () => token(good({ aud: undefined })), /claim aud/],
     ['is from another issuer', () => token(good({ iss: `${ISSUER}.evil.test` })), /claim iss/],
-    ['names no principal', () => token(good({ sub: '' })), /names nobody/],
+    ['names no principal', () => token(good({ sub: '' })), /is not the name of a principal/],
     ['has no subject', () => token(good({ sub: undefined })), /claim/],
-    ['names a number', () => token(good({ sub: 7 })), /names nobody/],
-    ['names two lines', () => token(good({ sub: 'a\nanonymous' })), /names nobody/],
-    ['names a novel', () => token(good({ sub: 'x'.repeat(257) })), /names nobody/],
+    ['names a number', () => token(good({ sub: 7 })), /is not the name of a principal/],
+    ['names two lines', () => token(good({ sub: 'a\nanonymous' })), /is not the name of a principal/],
+    [
+      'names a very long principal',
+      () => token(good({ sub: 'x'.repeat(257) })),
+      /is not the name of a principal/,
+    ],
     ['is huge', () => token(good({ pad: 'x'.repeat(8000) })), /too long/],
     [
       'is deep',
@@ -167,7 +171,7 @@ describe('bearer token', () => {
       () => `${Buffer.from(`${'{"a":'.repeat(900)}1${'}'.repeat(900)}`).toString('base64url')}.e30.AAAA`,
       /malformed|algorithm/,
     ],
-    ['has no payload that is an object', () => token([] as unknown as object), /malformed|claim/],
+    ['has a payload that is not an object', () => token([] as unknown as object), /malformed|claim/],
     [
       'has a changed payload',
       () => {
@@ -179,7 +183,7 @@ describe('bearer token', () => {
     ['is not base64', () => 'a.b!.c', /malformed/],
     ['is encrypted', () => 'a.b.c.d.e', /malformed/],
     ['is empty', () => '..', /malformed/],
-    ['has a weak key behind it', () => token(good(), { kid: 'small' }, small.privateKey), /malformed/],
+    ['is signed with a weak key', () => token(good(), { kid: 'small' }, small.privateKey), /malformed/],
   ];
   it.each(hostile)('a token that %s is refused without quoting it', async (_name, make, why) => {
     const text = make();
@@ -286,7 +290,7 @@ describe('remote key set', () => {
     expect(await refusal(jwt, text)).toMatch(/not known/);
   });
 
-  it('the last keys stay in force while their address is unreachable, with occasional retries', async () => {
+  it('the last keys stay valid while their address is unreachable, with occasional retries', async () => {
     const { jwt, asked, log } = remote([first, new Error('ECONNREFUSED'), new Error('ECONNREFUSED'), first]);
     expect(await nameOf(jwt, token(good({ exp: nowS() + 90_000 })))).toBe('svc');
     for (let minute = 0; minute < 30; minute++) {
@@ -296,7 +300,7 @@ describe('remote key set', () => {
     expect(asked()).toBeGreaterThan(3);
     expect(asked()).toBeLessThan(15);
     expect(log.lines.map(({ message }) => message)).toContain(
-      'token keys could not be read; the last ones stay in force',
+      'token keys could not be read; the last keys stay in force',
     );
   });
 

@@ -88,7 +88,7 @@ test('a missed goal exits with 1 only with -check, and the table is printed in b
   expect(await start(command, ['easy', '-check']).code).toBe(0);
 });
 
-test('a bench gets its settings and closes what it opened', async () => {
+test('a bench gets its settings and closes its resources', async () => {
   closed = 0;
   await start(command, ['easy']).code;
   expect(seen).toEqual({ smoke: false, repeats: 5, brokers: undefined });
@@ -109,7 +109,7 @@ test('the bench command lists the benches without a name, and suggests the neare
 });
 
 test.each(Object.entries(BENCHES))(
-  'the bench %s has that name and a summary of what it measures',
+  'the bench %s has that name and a summary of its measurement',
   async (name, load) => {
     const { bench } = await load();
     expect(bench.name).toBe(name);

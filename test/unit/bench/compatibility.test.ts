@@ -1,5 +1,5 @@
-/** The two benches that look for faults find none in their short form: no disagreement between
- *  verdict and live decode, no text that a parser stumbles over. */
+/** The two benches that search for faults find none in their short form: no disagreement between
+ *  verdict and live decode, and no text that crashes a parser. */
 import { expect, test } from 'vitest';
 import { bench as compatibility } from '../../../bench/compatibility.ts';
 import type { Bench } from '../../../bench/harness.ts';

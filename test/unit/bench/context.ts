@@ -1,4 +1,4 @@
-/** What a bench is run with in tests: small, once, without a broker. */
+/** Context of a bench in tests: small, one repetition, without a broker. */
 import type { BenchContext } from '../../../bench/harness.ts';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';

@@ -44,7 +44,7 @@ describe('bench arithmetic', () => {
   });
 });
 
-/** Works until this much CPU time is spent, in µs. */
+/** Works until this much CPU time has been used, in µs. */
 function work(us: number): void {
   const spent = (): number => process.cpuUsage().user + process.cpuUsage().system;
   const end = spent() + us;

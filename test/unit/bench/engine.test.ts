@@ -1,4 +1,5 @@
-/** The bench of the window step, small: both sides must agree on every result, else it throws. */
+/** The bench of the window step in smoke mode: it throws unless both sides agree on every
+ *  result. */
 import { expect, it } from 'vitest';
 import { quantilesMs } from '../../../bench/engine/latencies.ts';
 import { bench as checkpoints } from '../../../bench/engine-checkpoint.ts';
@@ -6,7 +7,7 @@ import { bench as kernels } from '../../../bench/engine-kernel.ts';
 import { bench } from '../../../bench/window.ts';
 import { smokeContext } from './context.ts';
 
-it('the operator bench measures the operator beside the obvious program, with equal answers', async () => {
+it('the operator bench compares the operator with a straightforward program, with equal answers', async () => {
   const said: string[] = [];
   const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
   expect(said).toEqual([expect.stringMatching(/^window, 1000 accounts: answer \d+ \d+ \d+ \d+$/)]);
@@ -19,7 +20,7 @@ it('the operator bench measures the operator beside the obvious program, with eq
   expect(results[0]?.value).toBeGreaterThan(0);
 });
 
-it('the kernel bench measures the kernels beside the bare loop and the reference implementation, with equal answers', async () => {
+it('the kernel bench compares the kernels with the bare loop and the reference implementation, with equal answers', async () => {
   const said: string[] = [];
   const results = await kernels.run(
     smokeContext({ settings: { native: 'on' }, say: (line) => void said.push(line) }),

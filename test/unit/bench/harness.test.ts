@@ -80,7 +80,7 @@ describe('bench results', () => {
   const ours = seriesOf([90, 100, 110]);
   const raw = seriesOf([125]);
 
-  test('the ratio of a rate is ours to theirs', () => {
+  test('the ratio of a rate is our rate divided by theirs', () => {
     expect(
       result({
         metric: 'consume',
@@ -103,12 +103,12 @@ describe('bench results', () => {
     });
   });
 
-  test('the ratio of a time is theirs to ours, so above 1 is better', () => {
+  test('the ratio of a time is their time divided by ours, so above 1 is better', () => {
     const one = result({
       metric: 'hash',
       unit: 'ns/row',
       ours,
-      against: { name: 'twin', series: raw },
+      against: { name: 'reference', series: raw },
       better: 'less',
       goal: { ratioAtLeast: 1.25 },
     });
@@ -188,7 +188,7 @@ test('a report describes the machine', () => {
   expect(one.node).toBe(process.version);
 });
 
-test('a table lists the runs of a result that asks for it', () => {
+test('a table lists the runs of a result on request', () => {
   const listed = result({
     metric: 'p99',
     unit: 'ms',

@@ -1,5 +1,5 @@
-/** The load generator against servers that behave and misbehave, and the bench of the HTTP
- *  backends, small. */
+/** The load generator with correct and faulty servers, and the bench of the HTTP backends in smoke
+ *  mode. */
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -66,11 +66,11 @@ describe('load generator', () => {
     expect(p50).toBeGreaterThan(0);
   });
 
-  test('the open model keeps its rate, so a stalled server raises the latency', async () => {
+  test('the open-loop model keeps its rate, so a stalled server raises the latency', async () => {
     let asked = 0;
     let stall = Promise.resolve();
     const server = createHttpServer((_request, response) => {
-      // Stalls for a part of the run; requests that fall due then have waited.
+      // The server stalls for a part of the run; requests that fall due meanwhile wait.
       if (++asked === 100) stall = pause(300);
       void stall.then(() => response.end('ok'));
     });
@@ -114,10 +114,10 @@ describe('load generator', () => {
   });
 });
 
-test('the HTTP bench measures both backends beside their raw libraries, and our parser beside node:http', async () => {
+test('the HTTP bench compares both backends with their raw libraries, and our parser with node:http', async () => {
   const said: string[] = [];
   const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
-  // Where uWebSockets.js has no binary one line says so, and it is not measured.
+  // Without a binary of uWebSockets.js, one line reports so, and it is not measured.
   const hasUws = said[0]?.startsWith('uWebSockets.js:') === true;
   expect(said).toHaveLength(hasUws ? 4 : 3);
   const rows = (name: string): [string, string][] => [

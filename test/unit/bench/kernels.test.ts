@@ -1,5 +1,5 @@
-/** The kernel benches in their smoke form: they run, say one digest for both sides, and compare
- *  what they should. */
+/** The kernel benches in smoke mode: they run, report one digest for both sides, and compare the
+ *  right kernels. */
 import { expect, it } from 'vitest';
 import type { Bench, BenchContext } from '../../../bench/harness.ts';
 import { BENCHES } from '../../../bench/index.ts';
@@ -30,7 +30,7 @@ it.each([
   ['decode', 2],
   ['frame', 6],
 ] as const)(
-  'the bench %s measures %i kernels beside the reference implementation',
+  'the bench %s compares %i kernels with the reference implementation',
   { timeout: 300_000 },
   async (name, cases) => {
     const load = BENCHES[name] as () => Promise<{ readonly bench: Bench }>;
@@ -41,7 +41,7 @@ it.each([
     for (const line of said) expect(line).toMatch(/: xxh32 [0-9a-f]{8} on both sides$/);
     expect(results).toHaveLength(cases);
     for (const one of results) {
-      expect(one).toMatchObject({ unit: 'ns/row', against: 'TypeScript twin', goal: 'ratio >= 1.5' });
+      expect(one).toMatchObject({ unit: 'ns/row', against: 'TypeScript reference', goal: 'ratio >= 1.5' });
       expect(one.value).toBeGreaterThan(0);
       expect(one.ratio).toBeCloseTo((one.against_value as number) / one.value);
     }

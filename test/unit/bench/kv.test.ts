@@ -1,16 +1,16 @@
-/** The bench of the embedded store, small: every answer is checked inside, and each goal has its
- *  figure. */
+/** The bench of the embedded store in smoke mode: every answer is checked inside, and each goal has
+ *  its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../../bench/kv.ts';
 import { npmObstacle } from '../../../src/io/rocksdb/npm.ts';
 import { smokeContext } from './context.ts';
 
-it('the store bench measures runs, scans, puts and look-ups beside a plain file', async () => {
+it('the store bench compares runs, scans, puts and look-ups with a plain file', async () => {
   const closing: Array<() => Promise<void> | void> = [];
   const running = bench.run(
     smokeContext({ settings: { native: 'auto' }, onClose: (close) => void closing.push(close) }),
   );
-  // The peer of its puts does not run on every Node.js.
+  // The peer of the puts does not run on every Node.js.
   if (npmObstacle() !== undefined) {
     await expect(running).rejects.toMatchObject({ code: 'addon_missing' });
     for (const close of closing) await close();

@@ -1,4 +1,4 @@
-/** The oracle's reader of a topic, where its broker goes away. */
+/** The oracle's reader of a topic when its broker disconnects. */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, it } from 'vitest';
@@ -8,7 +8,7 @@ const int16 = (value: number): Buffer => Buffer.from([value >> 8, value & 255]);
 const int32 = (value: number): Buffer => Buffer.concat([int16(value >> 16), int16(value & 65_535)]);
 const text = (value: string): Buffer => Buffer.concat([int16(value.length), Buffer.from(value)]);
 
-/** Metadata of one broker that leads the one partition of `t`, as the answer to the first request
+/** Metadata of a broker that leads the single partition of `t`, as the answer to the first request
  *  of a connection. */
 function metadata(port: number): Buffer {
   const broker = [int32(7), text('127.0.0.1'), int32(port), text('')];
@@ -27,7 +27,7 @@ it('the topic reader fails a request over a connection that ended while no reque
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const reader = await TopicReader.open(`127.0.0.1:${(server.address() as AddressInfo).port}`, 't');
-  // One for the metadata, one to the leader.
+  // One connection for the metadata, one to the leader.
   await expect.poll(() => served.length).toBe(2);
   const closed = Promise.all(served.map((socket) => once(socket, 'close')));
   for (const socket of served) socket.end();

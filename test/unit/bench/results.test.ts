@@ -1,10 +1,10 @@
-/** The bench of the results, small: every answer is checked inside, and each goal has its figure.
- */
+/** The bench of the results in smoke mode: every answer is checked inside, and each goal has its
+ *  figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../../bench/results.ts';
 import { smokeContext } from './context.ts';
 
-it('the results bench measures writes and look-ups beside a plain file', async () => {
+it('the results bench compares writes and look-ups with a plain file', async () => {
   const closing: Array<() => Promise<void> | void> = [];
   const results = await bench.run(
     smokeContext({ settings: { native: 'auto' }, onClose: (close) => void closing.push(close) }),

@@ -1,4 +1,4 @@
-/** The report formats of compat-check: each has what other tools read, whatever text a schema
+/** The report formats of compat-check: each is valid for its tools, whatever text a schema
  *  contains. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { failureOf } from '../../../src/shell/terminal/report.ts';
 
 const record = (...fields: unknown[]): string =>
   JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'id', type: 'string' }, ...fields] });
-/** Signs that mean something to XML, Markdown, annotations and paths. */
+/** Characters with a meaning in XML, Markdown, annotations and paths. */
 const HOSTILE = '<![CDATA[ ]]>&"\'%0A::error::`*_|\u0007\ud800\n,:';
 
 function report(
@@ -59,10 +59,10 @@ const broken = report(record({ name: 'note', type: 'string' }, { name: 'sum', ty
 const fine = report(record(), [record()], { registry: { asked: true, compatible: true, messages: [] } });
 const refused = report(record(), [record()]);
 const all = [broken, fine, refused];
-const failure = failureOf(coreError('unreachable', `no one is there ${HOSTILE}`, { next: 'wait' }));
+const failure = failureOf(coreError('unreachable', `no registry answers ${HOSTILE}`, { next: 'wait' }));
 
-/** What SARIF 2.1.0 requires, and what code scanning needs: its own schema says the same of these
- *  parts. */
+/** Parts of SARIF 2.1.0 that are required, or that code scanning needs; the official schema
+ *  agrees. */
 const message = {
   type: 'object',
   required: ['text'],
@@ -255,7 +255,7 @@ interface Element {
   text: string;
 }
 
-/** Well-formed XML of the plain kind, or an error. */
+/** Parses simple well-formed XML, or throws. */
 function parseXml(text: string): Element {
   const root: Element = { name: '', attributes: {}, children: [], text: '' };
   const open = [root];
@@ -263,7 +263,8 @@ function parseXml(text: string): Element {
   const plain = (part: string): string => {
     if (/[<&]/.test(part.replace(entity, ''))) throw new Error(`unescaped: ${part}`);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: what XML 1.0 cannot hold
-    if (/[\u0000-\u0008\u000b\u000c\u000e-\u001f]|\p{Surrogate}/u.test(part)) throw new Error('no XML');
+    if (/[\u0000-\u0008\u000b\u000c\u000e-\u001f]|\p{Surrogate}/u.test(part))
+      throw new Error('a character is not allowed in XML');
     return part.replace(
       entity,
       (one) => ({ '&amp;': '&', '&lt;': '<', '&gt;': '>', '&quot;': '"' })[one] ?? ' ',
@@ -276,11 +277,11 @@ function parseXml(text: string): Element {
     if (inner !== undefined && inner !== '') here.text += plain(inner);
     if (tag === undefined) continue;
     if (tag.startsWith('/')) {
-      if (open.pop()?.name !== tag.slice(1)) throw new Error(`closes ${tag}`);
+      if (open.pop()?.name !== tag.slice(1)) throw new Error(`the closing tag does not match: ${tag}`);
       continue;
     }
     const [, name = '', rest = '', end] = /^([\w-]+)((?:\s+[\w-]+="[^"<]*")*)\s*(\/?)$/.exec(tag) ?? [];
-    if (name === '') throw new Error(`no tag: ${tag}`);
+    if (name === '') throw new Error(`malformed tag: ${tag}`);
     const attributes = Object.fromEntries(
       [...rest.matchAll(/([\w-]+)="([^"]*)"/g)].map(([, key, value]) => [key, plain(value as string)]),
     );
@@ -359,7 +360,7 @@ describe('Markdown', () => {
       const { text } = reportOutput('markdown', one, undefined);
       expect(text).toMatch(/^## orders/);
       expect((text.match(/^```/gm)?.length ?? 0) % 2).toBe(0);
-      // Outside of blocks nothing of a schema is markup.
+      // Outside of code blocks no schema text acts as markup.
       expect(text.replace(/^```[\s\S]*?^```$/gm, '')).not.toMatch(/(?<!\\)<!/);
     }
   });

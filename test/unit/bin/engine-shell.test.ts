@@ -1,5 +1,5 @@
-/** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore
- *  checks. */
+/** The external interfaces of the engine: HTTP answers, the folder and its lock, and the checks of
+ *  a restore. */
 
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,7 @@ describe('drain with waiting results', () => {
       return nothing();
     };
     await expect(engine.run(drain.signal)).rejects.toMatchObject({ code: 'sink_failed', row: { exit: 3 } });
-    // The next run has nothing to read again: what fired is in the changelog, and leaves.
+    // The next run has no event to read: the fired rows are in the changelog, and now leave.
     const back = new MemorySink();
     const again = engineIn({ ...world, sink: back }, { stop: 'end' });
     await again.restore();
@@ -65,7 +65,7 @@ const event = (eventTs: bigint, accountId = 1n): TestEvent => ({
   eventTs,
 });
 
-async function ranEngine(events: readonly TestEvent[]): Promise<Engine> {
+async function finishedEngine(events: readonly TestEvent[]): Promise<Engine> {
   const engine = engineIn({
     job: JOB,
     partitions: 1,
@@ -99,7 +99,7 @@ async function get(engine: EngineQueries | undefined, path: string) {
 describe('engine HTTP interface', () => {
   let engine: Engine;
   beforeAll(async () => {
-    engine = await ranEngine([
+    engine = await finishedEngine([
       event(-5n),
       event(-4n, BIG),
       event(-3n),
@@ -152,7 +152,7 @@ describe('engine HTTP interface', () => {
     expect((await get(engine, '/windows/2')).body).toEqual([]);
   });
 
-  it('GET /windows takes from and to as ms or ISO 8601, half-open, and continues by a link', async () => {
+  it('GET /windows accepts from and to as ms or ISO 8601, half-open, and continues by a link', async () => {
     const starts = (body: unknown) => (body as { window_start: string }[]).map((one) => one.window_start);
     expect(starts((await get(engine, '/windows/1?from=-10&to=0')).body)).toEqual(['-10']);
     expect(
@@ -209,7 +209,7 @@ describe('engine HTTP interface', () => {
       body: { code: 'bad_range' },
     });
     expect((body as { lag_ms: number }).lag_ms).toBeGreaterThan(0);
-    expect((await get(await ranEngine([]), '/watermark')).body).toMatchObject({
+    expect((await get(await finishedEngine([]), '/watermark')).body).toMatchObject({
       watermark_ms: null,
       lag_ms: null,
       dropped_late: 0,
@@ -228,7 +228,7 @@ describe('engine HTTP interface', () => {
       lastUpdateTs: 0n,
       overflow: false,
     });
-    // The last two are of an earlier run that fired all it had: they are open again.
+    // The last two windows were fired by an earlier run at its end, so they are open again.
     const fired = [0, 10, 20, 30, 40].map((start) => result(start, 1n));
     const answers: EngineQueries = {
       restored: true,
@@ -243,7 +243,7 @@ describe('engine HTTP interface', () => {
           .slice(0, limit);
         return { rows, next: rows.length === limit ? rows.at(-1) : undefined };
       },
-      // The first of them has been stored since it was asked for.
+      // The first of these windows has been stored since the query.
       openWindows: async (_, after) => ({
         rows: [result(20, 1n), result(30, 5n), result(40, 6n), result(50, 7n)].filter(
           (row) => row.windowEnd > after,
@@ -339,7 +339,7 @@ describe('restore', () => {
     checkpointIntervalMs: 1,
     ...over,
   });
-  /** A run that leaves another checkpoint. */
+  /** Runs an engine that leaves another checkpoint. */
   const started = async (over: Partial<EngineParts>, disk = new SimDisk()) => {
     const count = disk.names().length;
     const events = Array.from({ length: 1 + count }, (_, i) => event(BigInt(i)));
@@ -387,15 +387,19 @@ describe('restore', () => {
       ),
       next: expect.stringContaining('give an empty -state-dir'),
     });
-    // A broker that gives no ids says nothing, and what is known stays in the checkpoint.
+    // A broker without topic ids proves nothing, and the known id stays in the checkpoint.
     await started({}, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/deleted and recreated/);
+    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(
+      /deleted and recreated/,
+    );
   });
 
   it('a restore accepts a state without a topic id and writes the id into later checkpoints', async () => {
     const { disk } = await started({});
     await started({ topicId: 'one' }, disk);
-    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/deleted and recreated/);
+    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(
+      /deleted and recreated/,
+    );
   });
 
   it('a restore resumes with one watermark over partitions that it reads in another order', async () => {
@@ -405,7 +409,7 @@ describe('restore', () => {
     const engine = engineIn(first, { stop: 'end' });
     await engine.restore();
     await engine.run(new AbortController().signal);
-    // Read in this order from the start, the second event of partition 0 would not be late.
+    // Reading in this order from the start, the second event of partition 0 would not be late.
     const source = new MemorySource([early, event(2n), late, last], 2, 3);
     const second = engineIn(world({ job, partitions: 2, disk: first.disk, sink: first.sink, source }));
     await second.restore();
@@ -413,7 +417,7 @@ describe('restore', () => {
     expect(first.sink.changed).toBe(0);
   });
 
-  it('a restore refuses offsets that the topic does not hold', async () => {
+  it('a restore refuses offsets that the topic does not contain', async () => {
     const disk = await finished();
     await expect(
       engineIn(world({ disk, source: new MemorySource([event(1n)], 1, 3) })).restore(),
@@ -442,7 +446,7 @@ describe('state folder', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('the folder writes whole files, replaces them, and leaves no unfinished ones', async () => {
+  it('the folder writes files atomically, replaces them, and leaves no unfinished files', async () => {
     const disk = await openDisk(join(dir, 'files'));
     await disk.write('a', [new Uint8Array([1]), new Uint8Array(0), new Uint8Array([2, 3])]);
     await disk.write('a', [new Uint8Array([4, 5])]);
@@ -482,7 +486,7 @@ describe('the folder of the state', () => {
       onClose: (close: () => void) => void closers.push(close),
     } as unknown as Parameters<typeof openStateDir>[0]);
 
-  it('the state folder is refused to a second engine while the first one has it, and free after the first one closed', async () => {
+  it('the state folder is refused to a second engine while the first engine has it, and free after the first engine closed it', async () => {
     expect((await open())?.where).toBe(folder);
     await expect(open()).rejects.toMatchObject({
       code: 'state_locked',
@@ -493,7 +497,7 @@ describe('the folder of the state', () => {
     for (const close of closers.splice(0)) close();
   });
 
-  it('the state folder is free where an engine on a dead host of another name left its lock file', async () => {
+  it('the state folder is free if an engine on a dead host of another name left its lock file', async () => {
     await writeFile(join(folder, 'lock'), JSON.stringify({ pid: 1, host: 'another-machine', start: '' }));
     expect((await open())?.where).toBe(folder);
     for (const close of closers.splice(0)) close();

@@ -5,13 +5,13 @@ import { systemClock } from '../../../src/io/clock/system.ts';
 import { turn, until } from '../../wait.ts';
 import { resumeAfterStall } from '../stall.ts';
 
-/** Blocks this thread: no timer runs and no data is read. */
+/** Blocks this thread, so that no timer runs and no data is read. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 describe('limit for answers', () => {
-  test('a limit is over once, after its time', () => {
+  test('a limit expires once, after its time', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
@@ -41,13 +41,13 @@ describe('limit for answers', () => {
     }
   });
 
-  test('a limit leaves time to read what arrived while the process was stopped for longer than the limit', async () => {
+  test('a limit leaves time to read data that arrived while the process was stopped for longer than the limit', async () => {
     const over = vi.fn();
     afterAwake(systemClock, 400, over);
     stall(1200);
     await turn();
     await turn();
-    // A turn runs the timer at most once, and the timeout has four of its steps.
+    // The timer runs at most once per turn, and the timeout has four of its steps.
     expect(over).not.toHaveBeenCalled();
     await until('the end of the limit', () => over.mock.calls.length > 0);
     expect(over).toHaveBeenCalledTimes(1);

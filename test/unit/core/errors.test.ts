@@ -58,7 +58,7 @@ describe('error rows', () => {
   });
 });
 
-test('an error line gives what, why, what next, and the code', () => {
+test('an error line states what happened, why, what to do next, and the code', () => {
   expect(coreError('busy_port', 'port 1 is busy', { next: 'give another' }).toLine()).toBe(
     'port 1 is busy; give another [busy_port]',
   );

@@ -1,4 +1,5 @@
-/** LRU map: its order of use against a list, and a cost that does not grow with the size. */
+/** LRU map: its order of use compared with a list, and its cost, which does not grow with the
+ *  size. */
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
 import { LruMap } from '../../../src/core/lru-map.ts';
@@ -7,8 +8,8 @@ import { stepsOf } from '../../steps.ts';
 const KEYS = 6;
 const TURNS = 1000;
 
-describe('recency map', () => {
-  it('a recency map behaves as a list in the order of use, whatever is done to it', () => {
+describe('LRU map', () => {
+  it('an LRU map behaves as a list in the order of use under any sequence of calls', () => {
     const step = fc.record({
       what: fc.constantFrom('get', 'set', 'delete', 'shift', 'clear'),
       key: fc.integer({ min: 0, max: KEYS - 1 }),
@@ -53,8 +54,7 @@ describe('recency map', () => {
         }
       });
     };
-    // V8 steps over the gaps of deleted keys in these methods, which the count of steps does not
-    // include.
+    // The count of steps excludes the gaps of deleted keys that V8 skips in these methods.
     const walks = (['keys', 'values', 'entries', 'forEach'] as const).map((name) =>
       vi.spyOn(Map.prototype, name),
     );

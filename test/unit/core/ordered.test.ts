@@ -1,4 +1,4 @@
-/** Order-preserving encoding: numbers are equal when read back, and their bytes sort as the
+/** Order-preserving encoding: numbers are decoded unchanged, and their bytes sort like the
  *  numbers. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';

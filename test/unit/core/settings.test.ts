@@ -38,7 +38,7 @@ const TABLE = {
 const parse = (argv: readonly string[], more: Partial<SettingInputs> = {}) =>
   parseSettings(TABLE, { argv, env: {}, ...more });
 
-/** Error that a call throws; fails the test when it throws none or a foreign error. */
+/** Returns the error of a call. Fails the test if the call throws no error or a foreign error. */
 function errorOf(call: () => unknown): MillraceError {
   try {
     call();
@@ -120,7 +120,7 @@ describe('flag forms', () => {
 });
 
 describe('precedence', () => {
-  test('a flag precedes the environment, the config file and the default, whichever of them are set', () => {
+  test('a flag takes precedence over the environment, the config file and the default, whichever of them are set', () => {
     fc.assert(
       fc.property(fc.boolean(), fc.boolean(), fc.boolean(), (flag, environment, config) => {
         const parsed = parse(flag ? ['-count=1'] : [], {
@@ -139,7 +139,7 @@ describe('precedence', () => {
     );
   });
 
-  test('the own environment name precedes further names, and an empty variable does not count', () => {
+  test('the own environment name takes precedence over further names, and an empty variable does not count', () => {
     expect(parse([], { env: { SERVICE_URL: 'b' } }).values.url).toBe('b');
     expect(parse([], { env: { SERVICE_URL: 'b', MILLRACE_URL: 'a' } }).values.url).toBe('a');
     expect(parse([], { env: { MILLRACE_URL: '', MILLRACE_COUNT: '' } }).values).toMatchObject({
@@ -219,7 +219,7 @@ describe('bad input', () => {
     expect(errorOf(() => parse([], { config: { count: 'x' } })).message).toContain('config count=x');
   });
 
-  test('a property takes everything behind its equals sign, and a harmless property ends at a comma', () => {
+  test('a property takes everything after its equals sign, and a harmless property ends at a comma', () => {
     const table = {
       property: { type: 'properties', default: '', help: 'p', shown: new Set(['acks', 'security.protocol']) },
     } as const satisfies SettingTable;
@@ -365,7 +365,7 @@ describe('quantities', () => {
   ])('the rate %s is parsed to a number', (text, value) => expect(parseRate(text)).toBe(value));
 
   test.each(['', '.', '1.', 's', '1 2', '-1', 'NaN', 'Infinity', '1ee3', '0x10', '1_000'])(
-    'the text %j is no quantity',
+    'the text %j is not a quantity',
     (text) => {
       expect([parseDuration(text), parseSize(text), parseRate(text)]).toEqual([
         undefined,

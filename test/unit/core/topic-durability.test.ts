@@ -1,5 +1,5 @@
-/** Acknowledged records outlive the loss of one broker: the configuration of new topics, and the
- *  warning about existing ones. */
+/** Acknowledged records survive the loss of one broker: the configuration of new topics, and the
+ *  warning about existing topics. */
 import type { IAdminClient, Producer } from 'node-rdkafka';
 import { describe, expect, it } from 'vitest';
 import { newTopicConfig, warnOfThinTopic } from '../../../src/core/topics.ts';
@@ -45,8 +45,8 @@ describe('created topic', () => {
     const admin = new NodeAdmin(
       client,
       () => control,
-      () => Promise.reject(new Error('not asked')),
-      () => Promise.reject(new Error('not asked')),
+      () => Promise.reject(new Error('unexpected request')),
+      () => Promise.reject(new Error('unexpected request')),
       {
         brokers: 'ssl-host:9093',
         clientId: 'test',

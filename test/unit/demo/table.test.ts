@@ -1,4 +1,4 @@
-/** The table of facts: a tick or a cross each, and one cross is enough for the verdict. */
+/** The table of facts: a tick or a cross for each fact; a single cross fails the verdict. */
 import { describe, expect, it } from 'vitest';
 import type { Fact } from '../../../src/demo/fact.ts';
 import { allHold, renderFacts } from '../../../src/demo/table.ts';

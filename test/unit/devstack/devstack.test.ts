@@ -32,7 +32,7 @@ const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 const folder = () => mkdtempSync(join(base, 'f'));
 
-/** The response by the protocol guide, written apart from the decoder. */
+/** Response by the protocol guide, written independently of the decoder. */
 function metadataResponse(
   brokers: readonly { id: number; host: string; port: number }[],
   clusterId: string | null,
@@ -88,7 +88,7 @@ describe('metadata request', () => {
 
   it('the metadata decoder refuses a truncated answer and never throws on any bytes', () => {
     const whole = metadataResponse([{ id: 1, host: 'h', port: 9092 }], 'cluster');
-    // The last field, the topics, is not read.
+    // The decoder does not read the last field, the topics.
     for (let end = 0; end < whole.length - 4; end++)
       expect(decodeMetadataResponse(whole.subarray(0, end))).toBeUndefined();
     fc.assert(
@@ -151,7 +151,7 @@ describe('stack folder lock', () => {
   it.each([
     ['an earlier release', '999999999 boot/1 abc\n'],
     ['another host', JSON.stringify({ pid: process.pid, host: 'another-machine' })],
-  ])('a stack folder lock is free where %s left a lock file', async (_what, text) => {
+  ])('a stack folder lock is free if %s left a lock file', async (_what, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
     (await lockFolder(locks, at, 0)).release();
@@ -179,7 +179,7 @@ describe('guard process', () => {
     return { at, guard: new Guard({ folder: at, removeAtEnd: removeAtEnd ? at : undefined }) };
   };
 
-  it('the guard ends its servers and removes the folder when it is ended', async () => {
+  it('the guard ends its servers and removes the folder when it receives a signal', async () => {
     const { at, guard } = guarded('server', 'exec sleep 60\n', true);
     const id = await guard.start('server', 'KILL');
     await guard.end();
@@ -245,7 +245,7 @@ describe('broker configuration', () => {
     expect(three).toContain('controller.quorum.voters=1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103\n');
   });
 
-  it('a broker returns soon after its death, and a lone broker is never taken out of service', () => {
+  it('a broker returns soon after its death, and a single broker is never removed from service', () => {
     const sessionOf = (text: string): number => Number(/^broker.session.timeout.ms=(\d+)$/m.exec(text)?.[1]);
     expect(sessionOf(serverProperties(nodes[0]!, nodes, 'kafka-1'))).toBe(5000);
     const lone = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1', LONE_BROKER_SESSION_MS);

@@ -9,18 +9,18 @@ describe('doctor checks', () => {
     ['20.18.3', 'fail'],
     ['20.19.0', 'ok'],
     ['22.0.0', 'ok'],
-  ])('the doctor judges Node.js %s as %s', (version, verdict) => {
+  ])('the doctor reports Node.js %s as %s', (version, verdict) => {
     expect(judgeNode(version, '115').verdict).toBe(verdict);
   });
 
-  it('the doctor judges librdkafka by the features it was compiled with', () => {
+  it('the doctor checks librdkafka by its compiled features', () => {
     expect(judgeFeatures('2.12.0', ['ssl', 'zstd', 'lz4', 'sasl', 'gzip']).verdict).toBe('ok');
     const lacking = judgeFeatures('2.12.0', ['ssl', 'gzip']);
     expect(lacking.verdict).toBe('fail');
     expect(lacking.found).toContain('without zstd, lz4, sasl');
   });
 
-  it('the doctor warns where uWebSockets.js has no binary for this Node.js', () => {
+  it('the doctor warns if uWebSockets.js has no binary for this Node.js', () => {
     expect(judgeUws(() => ({})).verdict).toBe('ok');
     const answer = judgeUws(() => {
       throw coreError('addon_missing', 'uWebSockets.js does not load here (uws_linux_x64_137.node)');
@@ -34,7 +34,7 @@ describe('doctor checks', () => {
     ['Max open files            4096                 4096                 files     \n', 'ok'],
     ['Max open files            unlimited            unlimited            files     \n', 'ok'],
     ['', 'warn'],
-  ])('the doctor judges the open-file limits %j as %s', (text, verdict) => {
+  ])('the doctor reports the open-file limits %j as %s', (text, verdict) => {
     expect(judgeLimits(text).verdict).toBe(verdict);
   });
 });
@@ -44,7 +44,7 @@ describe('list of findings', () => {
     const findings = await askAll([
       { id: 'fine', ask: () => ok('all well') },
       { id: 'so-so', ask: () => warn('slow', 'wait') },
-      { id: 'known', ask: () => Promise.reject(coreError('unreachable', 'nobody there', { next: 'look' })) },
+      { id: 'known', ask: () => Promise.reject(coreError('unreachable', 'no broker', { next: 'look' })) },
       {
         id: 'foreign',
         ask: () => {
@@ -54,11 +54,11 @@ describe('list of findings', () => {
       { id: 'bad', ask: () => fail('broken', 'mend it') },
     ]);
     expect(findings.map((finding) => finding.verdict)).toEqual(['ok', 'warn', 'fail', 'fail', 'fail']);
-    expect(findings[2]).toMatchObject({ found: 'nobody there', next: 'look' });
+    expect(findings[2]).toMatchObject({ found: 'no broker', next: 'look' });
     expect(renderFindings(findings).split('\n')).toEqual([
       'ok    fine     all well',
       'warn  so-so    slow; wait',
-      'fail  known    nobody there; look',
+      'fail  known    no broker; look',
       'fail  foreign  first line; run bin/bootstrap, then ask again',
       'fail  bad      broken; mend it',
     ]);

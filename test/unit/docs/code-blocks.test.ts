@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import { COMMANDS } from '../../../src/bin/main.ts';
 import { HTTP_SETTINGS, SHARED_SETTINGS } from '../../../src/shell/command.ts';
-import { read, repositoryFiles } from '../../house/root.ts';
+import { read, repositoryFiles } from '../../repository/root.ts';
 
 interface Block {
   readonly where: string;
@@ -29,7 +29,7 @@ const blocks: readonly Block[] = repositoryFiles()
 const inLanguages = (...languages: readonly string[]): readonly Block[] =>
   blocks.filter(({ language }) => languages.includes(language));
 
-/** Places of the blocks that `parse` refuses, with the reason. */
+/** Positions of the blocks that `parse` refuses, with the reason. */
 function refused(chosen: readonly Block[], parse: (code: string) => void): string[] {
   expect(chosen.length).toBeGreaterThan(0);
   return chosen.flatMap(({ where, code }) => {
@@ -51,7 +51,7 @@ function parseScript(code: string): void {
   if (first !== undefined) throw new Error(ts.flattenDiagnosticMessageText(first.messageText, ' '));
 }
 
-/** Commands of a block: a shell block has nothing else, in a console block they follow a `$`. */
+/** Commands of a block: all lines of a shell block, the lines after a `$` in a console block. */
 const scriptOf = ({ language, code }: Block): string =>
   language === 'console'
     ? [...code.matchAll(/^\$ ((?:.*\\\n)*.*)$/gm)].map((match) => match[1]).join('\n')

@@ -1,4 +1,4 @@
-/** The reference pages say what the tables say. */
+/** The reference pages agree with the tables of the sources. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -9,7 +9,7 @@ import { generateDocs } from '../../../tools/docs-gen.ts';
 
 const pages = await generateDocs();
 
-test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
@@ -39,7 +39,7 @@ test('the page omits no error table of the sources', () => {
     .filter(
       (path) =>
         path.endsWith('.ts') &&
-        // A table that only joins others has no codes of its own.
+        // A table that only combines other tables has no codes of its own.
         /^export const [A-Z_]*ERRORS = \{(?! \.\.\.)/m.test(readFileSync(join(source, path), 'utf8')),
     )
     .map((path) => `src/${path}`)

@@ -1,4 +1,4 @@
-/** The page of results says what the JSON beside it says, misses included. */
+/** The page of results agrees with its JSON files, including missed goals. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -10,11 +10,11 @@ import { generateResults } from '../../../tools/results-gen.ts';
 const pages = generateResults();
 const folder = join(packageRoot(), 'docs/results');
 
-test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
-test('the compatibility table equals what its own runs report', () => {
+test('the compatibility table equals the reports of its own runs', () => {
   for (const [path, text] of generateCompatibility())
     expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(text);
 });

@@ -1,4 +1,4 @@
-/** The pages of the rules say what the catalogue says. */
+/** The pages of the rules agree with the catalogue. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -8,7 +8,7 @@ import { generateRules } from '../../../tools/docs-gen.ts';
 
 const pages = generateRules();
 
-test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s equals the output of `npm run generate`', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 

@@ -1,5 +1,5 @@
-/** Copies of a store that another process has open: made on request, whole, gone afterwards; or a
- *  reason why there is none. */
+/** Copies of a store that another process has open: they are made on request, complete, and removed
+ *  afterwards. If a copy is impossible, the reader gets the reason. */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -84,40 +84,43 @@ describe('open store of another process', () => {
     await stop();
   }, 300_000);
 
-  it('an open store is copied for valid requests beside requests that cannot be served', async () => {
+  it('an open store is copied for valid requests although other requests cannot be served', async () => {
     await put(store, 1);
-    // The lock of one cannot be looked at, the other cannot be told why there is no copy.
+    // The lock of one request cannot be checked; the failure cannot be reported to the other
+    // request.
     const unlocked = join(`${folder}.copies`, '0');
-    const untold = join(`${folder}.copies`, '1');
-    for (const request of [unlocked, untold]) {
+    const unreportable = join(`${folder}.copies`, '1');
+    for (const request of [unlocked, unreportable]) {
       mkdirSync(request, { recursive: true });
       writeFileSync(join(request, 'wanted'), '');
     }
     mkdirSync(join(unlocked, 'lock'));
-    await locks.tryLock(untold);
-    mkdirSync(join(untold, 'failed.tmp'));
+    await locks.tryLock(unreportable);
+    mkdirSync(join(unreportable, 'failed.tmp'));
     const tried: string[] = [];
     const part = new Proxy(store, {
       get: (of, name) => {
         if (name !== 'checkpoint') return Reflect.get(of, name) as unknown;
         return (path: string) => {
           tried.push(dirname(path));
-          return dirname(path) === untold ? Promise.reject(kvError('kv_io', 'gone')) : of.checkpoint(path);
+          return dirname(path) === unreportable
+            ? Promise.reject(kvError('kv_io', 'gone'))
+            : of.checkpoint(path);
         };
       },
     });
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
     const stop = serveCopies(part, locks, { clock: realClock, log });
-    await expect.poll(() => tried.filter((request) => request === untold).length).toBeGreaterThan(1);
+    await expect.poll(() => tried.filter((request) => request === unreportable).length).toBeGreaterThan(1);
     const { store: copy, done } = await ask();
     expect(await keysOf(copy)).toEqual([1]);
     await done();
     await stop();
-    // Each is told once, however often it is tried.
+    // One warning for each request, however often it is tried.
     expect(warned).toHaveLength(2);
     expect(warned).toContainEqual(expect.objectContaining({ request: unlocked }));
-    expect(warned).toContainEqual(expect.objectContaining({ request: untold }));
+    expect(warned).toContainEqual(expect.objectContaining({ request: unreportable }));
   }, 300_000);
 
   it('a reader opens the store itself once the other process has closed it', async () => {

@@ -1,5 +1,5 @@
-/** The store of fired windows: look-ups against a plain list, what it forgets, what it refuses to
- *  be opened as. */
+/** The store of fired windows: look-ups compared with a plain list, expiry of rows, and folders
+ *  that it refuses to open. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -52,14 +52,14 @@ const sim = (): Promise<KvStore> => new SimKv().open('f', OPTIONS);
 const sinkOf = (store: KvStore, shape: FiredShape): Promise<FiredStore> =>
   FiredStore.open(store, { shape, role: 'sink' });
 
-interface Asked {
+interface LookUp {
   readonly from?: number;
   readonly to?: number;
   readonly limit?: number;
 }
 
-/** Every page of an answer. */
-async function pages(fired: FiredStore, accountId: bigint, { from, to, limit }: Asked = {}) {
+/** All rows of an answer, and its number of pages. */
+async function pages(fired: FiredStore, accountId: bigint, { from, to, limit }: LookUp = {}) {
   const query = { accountId, from: from ?? -1e12, to: to ?? 1e12, limit: limit ?? 100 };
   const rows: WindowResult[] = [];
   let count = 0;
@@ -69,16 +69,16 @@ async function pages(fired: FiredStore, accountId: bigint, { from, to, limit }: 
     expect(page.rows.length).toBeLessThanOrEqual(query.limit);
     rows.push(...page.rows);
     after = page.next;
-    if (++count > 10_000) throw new Error('an answer without an end');
+    if (++count > 10_000) throw new Error('the answer has more than 10,000 pages');
   } while (after !== undefined);
   return { rows, count };
 }
 
-const found = async (fired: FiredStore, accountId: bigint, asked: Asked = {}): Promise<string[]> =>
-  (await pages(fired, accountId, asked)).rows.map(resultText);
+const found = async (fired: FiredStore, accountId: bigint, lookUp: LookUp = {}): Promise<string[]> =>
+  (await pages(fired, accountId, lookUp)).rows.map(resultText);
 
-/** What a list of all rows answers. */
-function listed(all: readonly FiredPage[], accountId: bigint, { from, to }: Asked): string[] {
+/** Expected answer: filters and sorts a list of all rows. */
+function listed(all: readonly FiredPage[], accountId: bigint, { from, to }: LookUp): string[] {
   return textsOf(all)
     .map((text) => ({ text, cells: text.split(',') }))
     .filter(({ cells }) => cells[0] === String(accountId))
@@ -88,13 +88,13 @@ function listed(all: readonly FiredPage[], accountId: bigint, { from, to }: Aske
 }
 
 const ids = fc.constantFrom(0n, 1n, 5n, 1n << 63n, U64_MAX);
-const asking = fc.record({
+const lookUps = fc.record({
   accountId: ids,
   from: fc.option(fc.integer({ min: -300, max: 300 }), { nil: undefined }),
   to: fc.option(fc.integer({ min: -300, max: 300 }), { nil: undefined }),
   limit: fc.integer({ min: 1, max: 9 }),
 });
-const clean = ({
+const definedOnly = ({
   from,
   to,
   limit,
@@ -102,7 +102,7 @@ const clean = ({
   from?: number | undefined;
   to?: number | undefined;
   limit: number;
-}): Asked => ({
+}): LookUp => ({
   ...(from === undefined ? {} : { from }),
   ...(to === undefined ? {} : { to }),
   limit,
@@ -123,8 +123,8 @@ describe('look-ups', () => {
       fc.asyncProperty(
         grids,
         windows,
-        fc.array(asking, { minLength: 1, maxLength: 6 }),
-        async (grid, spec, asked) => {
+        fc.array(lookUps, { minLength: 1, maxLength: 6 }),
+        async (grid, spec, lookUp) => {
           const [sizeMs, slideMs] = grid as [number, number];
           const fired = await sinkOf(await sim(), { kind: 'windows', sizeMs, slideMs });
           const all = [...spec]
@@ -136,9 +136,9 @@ describe('look-ups', () => {
               ),
             );
           for (const page of all) await fired.write([page]);
-          for (const one of asked)
-            expect(await found(fired, one.accountId, clean(one))).toEqual(
-              listed(all, one.accountId, clean(one)),
+          for (const one of lookUp)
+            expect(await found(fired, one.accountId, definedOnly(one))).toEqual(
+              listed(all, one.accountId, definedOnly(one)),
             );
         },
       ),
@@ -147,13 +147,14 @@ describe('look-ups', () => {
   });
 
   it('look-ups of sessions equal a list of all rows, also across buckets', async () => {
-    // Gaps of a minute and more spread them over buckets, which have a minute at least.
+    // Pauses of a minute and more spread the sessions over buckets, which are at least a minute
+    // long.
     const spans = fc.array(
       fc.record({ accountId: ids, pause: fc.constantFrom(31, 100, 70_000, 900_000), length: fc.nat(90_000) }),
       { maxLength: 25 },
     );
     await fc.assert(
-      fc.asyncProperty(spans, fc.array(asking, { minLength: 1, maxLength: 6 }), async (spec, asked) => {
+      fc.asyncProperty(spans, fc.array(lookUps, { minLength: 1, maxLength: 6 }), async (spec, lookUp) => {
         const fired = await FiredStore.open(await sim(), { shape: SESSIONS, role: 'sink' });
         const ends = new Map<bigint, number>();
         const rows = spec.map(({ accountId, pause, length }) => {
@@ -165,8 +166,8 @@ describe('look-ups', () => {
         rows.sort((a, b) => Number(a.last - b.last) || (a.accountId < b.accountId ? -1 : 1));
         const all = rows.map((row) => pageOf(sessionBounds(30), [row]));
         for (let at = 0; at < all.length; at += 4) await fired.write(all.slice(at, at + 4));
-        for (const one of asked) {
-          const wide = { ...clean(one) };
+        for (const one of lookUp) {
+          const wide = { ...definedOnly(one) };
           for (const edge of ['from', 'to'] as const)
             if (wide[edge] !== undefined) Object.assign(wide, { [edge]: (wide[edge] as number) * 6000 });
           expect(await found(fired, one.accountId, wide)).toEqual(listed(all, one.accountId, wide));
@@ -224,13 +225,13 @@ describe.each<KvDriver>(drivers)('fired store on disk, by $name', (driver) => {
     await again.close();
   });
 
-  it('the fired store expires rows by event time beside another sink, and frees their disk space', async () => {
+  it('the fired store of an engine with another sink expires rows by event time, and frees their disk space', async () => {
     const store = await driver.open(place(), OPTIONS);
     const fired = await FiredStore.open(store, { shape: TUMBLING, role: 'beside', retainMs: 100 });
     for (let start = 0; start < 1000; start += 10)
       await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
     const starts = (await pages(fired, 7n)).rows.map((row) => row.windowStart);
-    // The newest ends at 1000, so what ends at 900 is out.
+    // The newest window ends at 1000, so windows that end at 900 have expired.
     expect(starts).toEqual([900, 910, 920, 930, 940, 950, 960, 970, 980, 990]);
     let rows = 0;
     for await (const page of readFired(store)) rows += page.length;
@@ -241,7 +242,7 @@ describe.each<KvDriver>(drivers)('fired store on disk, by $name', (driver) => {
 
 describe('full disk', () => {
   const child = fileURLToPath(new URL('../../contract/sink.child.mjs', import.meta.url));
-  /** Blocks of 1 KiB that a file may have: less than the log of the first rows below. */
+  /** Maximum size of a file in blocks of 1 KiB: less than the log of the first rows below. */
   const FILE_KIB = 900;
 
   it.each(['on', 'off'] as const)(
@@ -308,7 +309,7 @@ describe('full disk', () => {
     isFull = true;
     await expect(fired.write([page(10)])).rejects.toMatchObject({ code: 'kv_full' });
     expect((await pages(fired, 7n)).rows).toHaveLength(1);
-    // It has to be opened anew, and cannot be yet.
+    // The store must be reopened, and the open fails too.
     await expect(fired.write([page(10)])).rejects.toMatchObject({ code: 'kv_full' });
     isFull = false;
     await fired.write([page(10)]);
@@ -328,7 +329,7 @@ describe('session order', () => {
     const many = fc.array(fc.tuple(account, fc.nat(500)), { maxLength: 60 });
     fc.assert(
       fc.property(many, fc.constantFrom(1, 200), fc.constantFrom(100, 1000), (drawn, times, bucketMs) => {
-        // Of one account later sessions end later.
+        // Later sessions of an account end later.
         const specs = Array.from({ length: times }, (_, turn) =>
           drawn.map(([id, at]) => ({ id, last: turn * 2000 + at })),
         ).flat();
@@ -376,7 +377,7 @@ describe('session order', () => {
 });
 
 describe('retention', () => {
-  it('the retention of sessions follows their ends, however long they are', async () => {
+  it('the retention of sessions follows their ends, not their starts', async () => {
     const fired = await FiredStore.open(await sim(), { shape: SESSIONS, role: 'beside', retainMs: HOUR });
     const at = (start: number, last: number): FiredPage =>
       pageOf(sessionBounds(30), [{ accountId: 1n, start: BigInt(start), last: BigInt(last) }]);
@@ -386,7 +387,7 @@ describe('retention', () => {
     expect((await pages(fired, 1n)).rows.map((row) => row.windowStart)).toEqual([1000, 9 * HOUR + 100]);
   });
 
-  it('the retention of a sink expires rows for readers and exports, and only where it is set', async () => {
+  it('the retention of a sink expires rows for readers and exports, and only if it is set', async () => {
     const write = async (fired: FiredStore): Promise<void> => {
       for (const start of [0, 999_900, 1_000_000])
         await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
@@ -401,7 +402,7 @@ describe('retention', () => {
     await write(fired);
     expect(await startsIn(bounded)).toEqual([999_900, 1_000_000]);
     expect((await pages(fired, 7n, { to: 2_000_000 })).rows).toHaveLength(2);
-    // It is the sink still, also without a retention.
+    // The folder is still the sink's, also without a retention.
     await write(await sinkOf(bounded, TUMBLING));
     expect(await startsIn(bounded)).toEqual([0, 999_900, 1_000_000]);
     await write(await sinkOf(whole, TUMBLING));
@@ -430,17 +431,17 @@ describe('fired-store folder', () => {
     await sinkOf(store, TUMBLING);
   });
 
-  it('a folder that has expired rows never becomes the sink, and one that has not may', async () => {
-    const forgetful = await sim();
-    await fill(await beside(forgetful, 100));
-    await expect(sinkOf(forgetful, TUMBLING)).rejects.toMatchObject({ code: 'bad_setting' });
-    await beside(forgetful, 100);
+  it('a folder that has expired rows never becomes the sink, and a folder with all rows may', async () => {
+    const expiring = await sim();
+    await fill(await beside(expiring, 100));
+    await expect(sinkOf(expiring, TUMBLING)).rejects.toMatchObject({ code: 'bad_setting' });
+    await beside(expiring, 100);
     const whole = await sim();
     await fill(await beside(whole, HOUR));
     await sinkOf(whole, TUMBLING);
   });
 
-  it('a folder that has been the sink expires nothing beside another sink', async () => {
+  it('a folder that was the sink expires nothing when another sink replaces it', async () => {
     const store = await sim();
     await fill(await sinkOf(store, TUMBLING));
     const fired = await beside(store, 100);

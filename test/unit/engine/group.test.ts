@@ -1,5 +1,5 @@
-/** The lease on a topic: when it is whole, what is committed, and which member yields; and a source
- *  that reads only under the lease. */
+/** The lease on a topic: when it is complete, which offsets it commits, and which member yields. A
+ *  leased source reads only under the lease. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { GroupLease } from '../../../src/engine/source/group.ts';
@@ -16,7 +16,7 @@ const PARTITIONS = 3;
 const STALL_MS = 1_000;
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** A group of which the test says what it gives and takes. Time is the test's. */
+/** Consumer group whose assignments and clock the test controls. */
 class Group {
   now = 0;
   joined = 0;
@@ -24,7 +24,7 @@ class Group {
   readonly paused: number[] = [];
   readonly commits: number[][] = [];
   commitFails = false;
-  /** So many commits, after STALL_MS each, find the group busy. */
+  /** Number of commits that find the group busy, each after STALL_MS. */
   stalls = 0;
   private onRebalance: (rebalance: Rebalance) => void = () => {};
   readonly lease = new GroupLease({
@@ -66,7 +66,7 @@ class Group {
     },
   };
 
-  tell(kind: Rebalance['kind'], ...partitions: readonly number[]): void {
+  rebalance(kind: Rebalance['kind'], ...partitions: readonly number[]): void {
     this.onRebalance({ kind, partitions: partitions.map((partition) => ({ topic: 'events', partition })) });
   }
   async until(isSo: () => boolean): Promise<void> {
@@ -82,25 +82,25 @@ async function joined(): Promise<Group> {
 }
 
 describe('topic lease', () => {
-  it('the lease is whole while every partition is held, and reads no partition itself', async () => {
+  it('the lease is complete while it has every partition, and reads no partition itself', async () => {
     const group = await joined();
-    group.tell('assigned', 0, 1);
+    group.rebalance('assigned', 0, 1);
     expect(group.lease.isWhole).toBe(false);
-    group.tell('assigned', 2);
+    group.rebalance('assigned', 2);
     expect(group.lease.isWhole).toBe(true);
     await group.until(() => group.paused.length === 3);
-    group.tell('revoked', 1);
+    group.rebalance('revoked', 1);
     expect([group.lease.isWhole, group.lease.has(1), group.lease.has(2)]).toEqual([false, false, true]);
     await group.lease.close();
     expect(group.left).toBe(1);
   });
 
-  it('the lease commits the newest offsets while it is whole, and at its end', async () => {
+  it('the lease commits the newest offsets while it is complete, and at its end', async () => {
     const group = await joined();
     group.lease.commit([1, 2, 3]);
     for (let i = 0; i < 5; i++) await turn();
     expect(group.commits).toEqual([]);
-    group.tell('assigned', 0, 1, 2);
+    group.rebalance('assigned', 0, 1, 2);
     await group.until(() => group.commits.length === 1);
     group.commitFails = true;
     group.lease.commit([2, 3, 4]);
@@ -116,14 +116,14 @@ describe('topic lease', () => {
 
   it('the lease retries its last offsets while the group is busy, up to its limit', async () => {
     const group = await joined();
-    group.tell('assigned', 0, 1, 2);
+    group.rebalance('assigned', 0, 1, 2);
     group.lease.commit([1, 2, 3]);
     group.stalls = 3;
     await group.lease.close(5_000);
     expect([group.commits, group.left]).toEqual([[[1, 2, 3]], 1]);
 
     const other = await joined();
-    other.tell('assigned', 0, 1, 2);
+    other.rebalance('assigned', 0, 1, 2);
     other.lease.commit([1, 2, 3]);
     other.stalls = Number.POSITIVE_INFINITY;
     const from = other.now;
@@ -134,7 +134,7 @@ describe('topic lease', () => {
 
   it('the lease commits at its end the offsets that were refused before and meanwhile', async () => {
     const group = await joined();
-    group.tell('assigned', 0, 1, 2);
+    group.rebalance('assigned', 0, 1, 2);
     group.commitFails = true;
     group.lease.commit([1, 2, 3]);
     for (let i = 0; i < 5; i++) await turn();
@@ -145,9 +145,9 @@ describe('topic lease', () => {
     expect([group.commits, group.left]).toEqual([[[1, 2, 3]], 1]);
   });
 
-  it('the lease leaves the group soon with a partial assignment when it has not read, and joins again', async () => {
+  it('the lease leaves the group soon with a partial assignment if it has not read, and rejoins', async () => {
     const group = await joined();
-    group.tell('assigned', 1);
+    group.rebalance('assigned', 1);
     const from = group.now;
     await group.until(() => group.left === 1);
     expect(group.now - from).toBeLessThan(2_000);
@@ -156,18 +156,18 @@ describe('topic lease', () => {
     await group.lease.close();
   });
 
-  it('the lease waits for the rest when it has read, but not forever, and not after a lost session', async () => {
+  it('the lease waits for the other partitions if it has read, but not forever, and not after a lost session', async () => {
     const group = await joined();
-    group.tell('assigned', 0, 1, 2);
+    group.rebalance('assigned', 0, 1, 2);
     await turn();
-    group.tell('revoked', 1);
+    group.rebalance('revoked', 1);
     const from = group.now;
     await group.until(() => group.left === 1);
     expect(group.now - from).toBeGreaterThan(29_000);
     await group.until(() => group.joined === 2);
-    group.tell('assigned', 0, 1, 2);
-    group.tell('lost', 0, 1, 2);
-    group.tell('assigned', 2);
+    group.rebalance('assigned', 0, 1, 2);
+    group.rebalance('lost', 0, 1, 2);
+    group.rebalance('assigned', 2);
     const again = group.now;
     await group.until(() => group.left === 2);
     expect(group.now - again).toBeLessThan(2_000);
@@ -196,7 +196,7 @@ describe('leased source', () => {
     return { source: new LeasedSource(reader, lease, turn), reader, held, committed };
   }
 
-  it('a leased source gives nothing without its lease, and then everything in order', async () => {
+  it('a leased source returns nothing without its lease, and then everything in order', async () => {
     const { source, reader, held } = leased();
     await source.start([0, 0]);
     expect([await source.next(1), source.endOf(0)]).toEqual([undefined, -1]);
@@ -205,7 +205,7 @@ describe('leased source', () => {
     held.add(1);
     expect(source.endOf(0)).toBe(0);
     const read = reader.next.bind(reader);
-    // The lease goes while rows are on their way.
+    // The lease is lost while rows are in flight.
     reader.next = async () => {
       held.delete(1);
       return read();

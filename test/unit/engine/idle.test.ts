@@ -1,10 +1,11 @@
-/** Idle partitions: the time at which a partition becomes idle, and the order of several. */
+/** Idle partitions: the time at which a partition becomes idle, and the order of several
+ *  partitions. */
 import { describe, expect, it } from 'vitest';
 import { IdleWatch } from '../../../src/engine/source/idle.ts';
 
 const NEVER = Number.NEGATIVE_INFINITY;
 
-/** Partitions with the greatest event time of each; all of them are read up to offset 5. */
+/** Partitions with the greatest event time of each; all are read up to offset 5. */
 function world(seen: readonly number[], mode: 'partition' | 'global' = 'partition') {
   const idle = new Set<number>();
   const ends = seen.map(() => 5);
@@ -50,7 +51,7 @@ describe('idle partition', () => {
     expect([global.due(0), global.due(1e9)]).toEqual([[], []]);
   });
 
-  it('a partition becomes idle only by time in which the engine read', () => {
+  it('only time in which the engine read makes a partition idle', () => {
     const one = world([10]).watch(1000);
     expect(one.due(0)).toEqual([]);
     one.unread(5000);
@@ -64,7 +65,7 @@ describe('idle partition', () => {
     expect(one.due(200)).toEqual([1, 4, 0, 3, 2]);
   });
 
-  it('partitions without an event become idle before all others, however much later they are read', () => {
+  it('partitions without an event become idle before all others, even if they are read much later', () => {
     const { idle, ends, watch } = world([30, NEVER, 10]);
     const one = watch(100);
     ends[1] = -1;
@@ -87,18 +88,18 @@ describe('idle partition', () => {
       if (now === 4_200) valid[0] = 4;
       if (one.due(now).length > 0) due.push(now);
     }
-    // The quiet time begins with the first record behind it.
+    // The quiet time begins with the first record after the valid event.
     expect(due).toEqual([14_500]);
   });
 
-  it('a partition is not idle by an invalid record behind which it is not read', () => {
+  it('an invalid record does not make a partition idle while the partition is not read further', () => {
     const { ends, positions, watch } = world([10]);
     const one = watch(10_000);
     ends[0] = -1;
     one.due(0);
     positions[0] = 6;
     for (let now = 100; now <= 100_000; now += 100) expect(one.due(now)).toEqual([]);
-    // All but the second behind the record counts from here.
+    // One second of the timeout counted right after the record; the other nine count from here.
     ends[0] = 6;
     for (let now = 100_100; now < 109_100; now += 100) expect(one.due(now)).toEqual([]);
     expect(one.due(109_100)).toEqual([0]);

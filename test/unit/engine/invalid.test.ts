@@ -1,5 +1,5 @@
-/** Records that are no events: how a run reports them, and that a partition of them holds no result
- *  back. */
+/** Records that are no events: how a run reports them, and that a partition with only such records
+ *  delays no result. */
 import { describe, expect, it } from 'vitest';
 import type { Logger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -48,7 +48,7 @@ describe('invalid records', () => {
     );
   });
 
-  it('invalid records do not fail a bounded run that read an event as well, or nothing', async () => {
+  it('invalid records do not fail a bounded run that also read an event, and an empty run does not fail', async () => {
     expect((await bounded([broken(), valid(1n)])).judged).not.toThrow();
     expect((await bounded([])).judged).not.toThrow();
   });
@@ -84,7 +84,7 @@ describe('invalid records', () => {
       idleTimeoutMs: 500,
       stop: 'never',
       onConsumed: (consumed) => {
-        // Far more reads than the timeout takes.
+        // Far more reads than the timeout needs.
         if (sink.rows.size > 0 || consumed > 20_000) drain.abort();
       },
     });
@@ -95,15 +95,14 @@ describe('invalid records', () => {
   });
 });
 
-/** The events of partition 0, then one invalid record of partition 1 after the other, without an
- *  end. */
+/** The events of partition 0, then endless invalid records of partition 1. */
 class Tombstones extends MemorySource {
   private offset = 0;
   override async next(): Promise<EventRows | undefined> {
     const rows = await super.next();
     return rows ?? batchOf([broken(1)], [this.offset++]);
   }
-  /** Neither end is ever reported. */
+  /** No end is ever reported. */
   override endOf(): number {
     return -1;
   }

@@ -1,4 +1,5 @@
-/** Copies of refused events: as bytes, in the changelog, and on their way out. */
+/** Copies of refused events: their encoding, their records in the changelog, and their way to the
+ *  late topic. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { REFUSAL, TIMESTAMP_TYPE } from '../../../src/core/layout/layouts.gen.ts';
@@ -53,7 +54,7 @@ function encoded(some: readonly Row[], arenaBytes = 1 << 20): Uint8Array {
   some.forEach(({ partition, offset, timestamp, key, value, reason, bound }, i) => {
     const timestampType = timestamp === undefined ? TIMESTAMP_TYPE.NONE : TIMESTAMP_TYPE.CREATE;
     records.append({ partition, offset, timestamp: timestamp ?? 0n, timestampType, key, value });
-    // The last row first: copies come in the order of the refusals.
+    // Fill from the last row: copies are in the order of the refusals.
     const at = some.length - 1 - i;
     refused.columns.row[at] = i;
     refused.columns.reason[at] = reason;
@@ -125,7 +126,7 @@ describe('encoded late copies', () => {
     expect(copy?.valueBytes).toBe(PAYLOAD_BYTES_MAX + 5);
   });
 
-  it('late copies precede the deltas of their record, and are noted as sent by its number', () => {
+  it('late copies precede the deltas of their record, and are recorded as sent by its number', () => {
     const times = { mode: 'partition', sizeMs: 10, slideMs: 10, skewMs: 0, latenessMs: 0 } as const;
     const late = encoded([
       { partition: 0, offset: 4n, timestamp: 1n, key: null, value: null, reason: REFUSAL.LATE, bound: 9n },
@@ -167,7 +168,7 @@ describe('late outlet', () => {
       onSent: (copies) => void log.push(`${copies} copies`),
     });
 
-  it('the outlet makes the refusals durable, sends the copies, and then notes them', async () => {
+  it('the outlet makes the refusals durable, sends the copies, and then records them as sent', async () => {
     const log: string[] = [];
     const topic = { send: async (copies: readonly LateCopy[]) => void log.push(`send ${copies.length}`) };
     const outlet = outletOf({ log, topic });
@@ -178,7 +179,7 @@ describe('late outlet', () => {
     expect(outlet.waitingCopies).toBe(0);
   });
 
-  it('the outlet sends copies that are offered just when it became empty', async () => {
+  it('the outlet sends copies that are offered at the moment when it becomes empty', async () => {
     const log: string[] = [];
     const topic = { send: async () => {} };
     const outlet: SideOutput = new SideOutput({
@@ -195,7 +196,7 @@ describe('late outlet', () => {
     expect(log).toEqual(['sent 3', 'sent 5']);
   });
 
-  it('the outlet blocks the reading while too much waits, and retries an unreachable topic', async () => {
+  it('the outlet pauses reading while too many copies wait, and retries an unreachable topic', async () => {
     const log: string[] = [];
     let isAway = true;
     const send = async (): Promise<void> => {
@@ -234,7 +235,7 @@ describe('late topic', () => {
   const broker = (lostRow: number): BrokerDriver => {
     const clock = { ...realClock, wallNowMs: () => 5_000 };
     const driver = simBrokerDriver({ seed: 7, brokers: 'b:1', clock, faults: { lostRow } });
-    // The broker in memory knows no properties of a client.
+    // The simulated broker knows no client properties.
     return { ...driver, producer: ({ properties: _, ...options }) => driver.producer(options) };
   };
   const parts = { brokers: 'b:1', topic: 'late', sourceTopic: 'events', latenessMs: 10 };

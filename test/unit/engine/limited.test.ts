@@ -1,4 +1,5 @@
-/** The engine names what limits it: worlds in virtual time in which one stage is slow. */
+/** The engine names its limiting stage: simulated engines under virtual time in which one stage is
+ *  slow. */
 import { describe, expect, it } from 'vitest';
 import { loadWindowKernels } from '../../../src/addon/windows.ts';
 import type { Clock } from '../../../src/core/clock.ts';
@@ -15,17 +16,18 @@ import { engineIn, MemorySink, MemorySource } from '../../property/engine-kit.ts
 
 const EVENTS = 6_000;
 const BATCH = 50;
-/** Twins finish in the same turn, so that virtual time is not ahead of a thread. */
-const TWINS = loadWindowKernels('reference');
+/** The reference kernels finish synchronously, so that virtual time does not depend on threads. */
+const KERNELS = loadWindowKernels('reference');
 const JOB: Job = {
   ...{ topic: 'events', skewMs: 0, latenessMs: 0, watermark: 'partition' },
   ...{ window: 'tumbling', sizeMs: 10 },
 };
 
-/** Their ends are noticed at once; those of what runs beside them up to a step later. */
+/** Stages of the loop. The end of their work is noticed immediately; the end of concurrent work up
+ *  to one step later. */
 const IN_LOOP: ReadonlySet<Stage> = new Set(['fetch', 'decode', 'route', 'update']);
 
-/** Time that passes when everything waits, or when a work says how long it had the thread. */
+/** Clock that advances when all work waits, or when work reports its CPU time. */
 class VirtualTime implements Clock {
   private now = 0;
   private sleepers: Array<{ readonly at: number; readonly wake: () => void }> = [];
@@ -58,10 +60,10 @@ class VirtualTime implements Clock {
   }
 }
 
-/** Milliseconds of each batch, piece of the changelog or write. `paint`: of the thread, for a write
- *  of results. */
-type Costs = Record<'fetch' | 'decode' | 'route' | 'update' | 'encode' | 'disk' | 'sink' | 'paint', number>;
-const QUICK: Costs = { fetch: 1, decode: 1, route: 1, update: 1, encode: 1, disk: 1, sink: 1, paint: 0 };
+/** Duration in ms per batch, changelog record or write. `sinkCpu` is CPU time of a write of
+ *  results. */
+type Costs = Record<'fetch' | 'decode' | 'route' | 'update' | 'encode' | 'disk' | 'sink' | 'sinkCpu', number>;
+const QUICK: Costs = { fetch: 1, decode: 1, route: 1, update: 1, encode: 1, disk: 1, sink: 1, sinkCpu: 0 };
 
 function slowDisk(disk: Disk, time: VirtualTime, ms: number): Disk {
   return {
@@ -83,9 +85,9 @@ function slowDisk(disk: Disk, time: VirtualTime, ms: number): Disk {
   };
 }
 
-/** What the engine says after it has read everything; with `waits`, the source has nothing between
- *  two batches. `queuedMs`: how long the second half of a batch has been in the queue of the broker
- *  client. */
+/** Summary of a run in which one stage is slow.
+ *  @param waits true: the source has no records between two batches
+ *  @param queuedMs time that the second half of a batch spent in the queue of the broker client */
 async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
   const costs = { ...QUICK, ...slow };
   const time = new VirtualTime();
@@ -135,7 +137,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
       },
     },
   });
-  const watermarks = watermarksOf(JOB, TWINS, 1);
+  const watermarks = watermarksOf(JOB, KERNELS, 1);
   const { admit } = watermarks;
   watermarks.admit = (...args) => {
     time.spend(costs.route / 10);
@@ -144,7 +146,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
   const sink = new MemorySink();
   const { write } = sink;
   sink.write = async (pages) => {
-    time.spend(costs.paint);
+    time.spend(costs.sinkCpu);
     await time.sleep(costs.sink);
     await write.call(sink, pages);
   };
@@ -162,7 +164,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
       stop: waits ? 'never' : 'bounded',
       metrics: engineMetrics(metrics),
       openState: () => {
-        const state = stateOf(JOB, TWINS, 1);
+        const state = stateOf(JOB, KERNELS, 1);
         const { accumulate } = state;
         const { encodeDeltas } = state.live;
         state.accumulate = (...args) => {
@@ -198,10 +200,10 @@ describe('limiting stage', () => {
     ['slow decoding', { decode: 40 }, 'decode'],
     ['slow admission', { route: 40 }, 'route'],
     ['slow accumulators', { update: 40 }, 'update'],
-    ['a slow writing down of changes', { encode: 40 }, 'changelog'],
+    ['slow encoding of changes', { encode: 40 }, 'changelog'],
     ['a slow disk', { disk: 100 }, 'changelog'],
     ['a slow sink', { sink: 100 }, 'sink'],
-    ['a sink that has the thread', { paint: 40 }, 'sink'],
+    ['a sink that uses CPU time', { sinkCpu: 40 }, 'sink'],
   ];
   it.each(cases)('the engine names its limiting stage: %s', async (_, slow, limit) => {
     const { limited, strip } = await limitIn(slow);
@@ -212,7 +214,7 @@ describe('limiting stage', () => {
       if (stage !== limit && IN_LOOP.has(stage)) expect(busy, stage).toBeLessThan(0.2);
   });
 
-  it('the engine names the input as its limit where records are few', async () => {
+  it('the engine names the input as its limit if records are few', async () => {
     const { limited, strip } = await limitIn({}, true);
     expect(limited?.by).toBe('input');
     expect(strip.get('fetch')?.idle).toBeGreaterThan(0.5);
@@ -228,7 +230,7 @@ it('an event is timed from its receipt by the broker client until its accumulato
       .find(({ name }) => name === 'engine_stage_quantile_seconds')
       ?.samples.filter((sample) => 'value' in sample)
       .find(({ labels }) => labels['stage'] === 'accumulate' && labels['quantile'] === quantile)?.value;
-  // Half of the events were in the queue of the client; bounds of buckets.
+  // Half of the events were in the queue of the client. The values are bucket bounds.
   expect(quantileMs('0.5')).toBeLessThan(0.1);
   expect(quantileMs('0.99')).toBe(1);
 });

@@ -1,9 +1,8 @@
-/** State folders of the previous form, as the build with that form wrote them: this build resumes
- *  from them.
+/** State folders of the previous form, written by a build with that form: this build resumes from
+ *  them.
  *
- *  The vector holds the files that runs over the first events below left behind, by path, each byte
- *  a character.
- */
+ *  The vector contains, by path, the files that runs over the first events below left behind, with
+ *  one character per byte. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -32,7 +31,7 @@ const JOBS = {
 } as const satisfies Record<string, Job>;
 type Kind = keyof typeof JOBS;
 const draw = drawFrom(7);
-/** The run that wrote the folder read the first 180 of them. */
+/** The run that wrote the folder read the first 180 events. */
 const EVENTS = Array.from(
   { length: 240 },
   (_, i): TestEvent => ({
@@ -48,7 +47,7 @@ type Files = Readonly<Record<string, string>>;
 interface Folder {
   readonly files: Files;
   readonly spill: Files;
-  /** Results that had left. */
+  /** Results that had left the engine. */
   readonly rows: readonly string[];
 }
 
@@ -57,7 +56,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const unpacked = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));
 
-/** Reads all events from where the folder stands, and fires everything. */
+/** Reads all events from the position of the folder, and fires everything. */
 async function run(kind: Kind, disk: SimDisk, spill: string) {
   const job: Job = JOBS[kind];
   const sink = new MemorySink();

@@ -1,5 +1,5 @@
-/** GET /windows with open=true while results wait: what has fired and is not durable in the sink is
- *  still answered. */
+/** GET /windows with open=true while results wait: rows that have fired but are not durable in the
+ *  sink are still returned. */
 import { expect, it } from 'vitest';
 import { engineRoutes } from '../../../src/engine/api/routes.ts';
 import type { Job } from '../../../src/engine/job.ts';
@@ -18,12 +18,12 @@ const JOB: Job = {
 };
 const event = (eventTs: bigint): TestEvent => ({ partition: 0, accountId: 1n, value: 1n, eventTs });
 
-/** Its writes wait until it is let go. */
+/** Sink whose writes wait until `release`. */
 class HeldSink extends MemorySink {
   isWriting = false;
-  letGo: () => void = () => {};
+  release: () => void = () => {};
   private readonly held = new Promise<void>((resolve) => {
-    this.letGo = resolve;
+    this.release = resolve;
   });
 
   override async write(pages: Parameters<MemorySink['write']>[0]): Promise<void> {
@@ -34,9 +34,9 @@ class HeldSink extends MemorySink {
 }
 
 interface Page {
-  /** Start, count and whether it is final, of each window of account 1. */
+  /** Start, count, and `final` of each window of account 1. */
   readonly rows: readonly (readonly [string, string, boolean | undefined])[];
-  /** Query of the page that follows. */
+  /** Query of the next page. */
   readonly next: string | undefined;
 }
 
@@ -53,7 +53,7 @@ async function pageOf(engine: Engine, query: string): Promise<Page> {
 
 const asked = async (engine: Engine, query: string) => (await pageOf(engine, query)).rows;
 
-it('GET /windows returns what has fired and waits for the sink as not final', async () => {
+it('GET /windows returns rows that have fired and wait for the sink as not final', async () => {
   const sink = new HeldSink();
   const engine = engineIn(
     {
@@ -76,7 +76,7 @@ it('GET /windows returns what has fired and waits for the sink as not final', as
     ['10', '1', false],
     ['30', '1', false],
   ]);
-  sink.letGo();
+  sink.release();
   await ended;
   expect(await asked(engine, 'open=true')).toEqual([
     ['0', '2', true],
@@ -108,7 +108,7 @@ it('GET /windows returns all open windows of a key page by page, however many th
     open += rows.filter(([, , isFinal]) => isFinal === false).length;
     query = next;
   }
-  // Those that hold 1 or 2; the one that ends at 2 has fired.
+  // The windows that contain 1 or 2; the window that ends at 2 has fired.
   expect(starts).toEqual(Array.from({ length: 2501 }, (_, i) => i - 2498));
   expect(open).toBe(2500);
 });

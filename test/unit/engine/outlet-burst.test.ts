@@ -1,5 +1,5 @@
-/** The way of firings out of the engine: when they may leave, what the changelog is told and when,
- *  and what a burst costs. */
+/** Output of firings: when they may leave, when the changelog records them, and the cost of a
+ *  burst. */
 
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -13,7 +13,7 @@ import { manyRows, TestFiring, windowBounds } from '../../contract/fired-kit.ts'
 import { drawFrom, tickingClock } from '../../property/engine-kit.ts';
 import { turn } from '../../wait.ts';
 
-class Leaving extends TestFiring implements StateFiring {
+class OutgoingFiring extends TestFiring implements StateFiring {
   get isClosed(): boolean {
     return this.closed > 0;
   }
@@ -22,12 +22,12 @@ class Leaving extends TestFiring implements StateFiring {
   }
 }
 
-/** A firing of one row whose window ends at `end`. */
-const ending = (end: number): Leaving =>
-  new Leaving({ bounds: windowBounds(end - 10, end), rows: manyRows(1, end + 1), rowCount: 1 });
+/** Firing of one row whose window ends at `end`. */
+const ending = (end: number): OutgoingFiring =>
+  new OutgoingFiring({ bounds: windowBounds(end - 10, end), rows: manyRows(1, end + 1), rowCount: 1 });
 
-/** Waits at each write for as many turns as it draws. */
-class Slow implements WindowSink {
+/** Sink that waits for `turns()` turns of the event loop before each write. */
+class SlowSink implements WindowSink {
   readonly name = 'slow';
   readonly writeRowsMax = 50;
   readonly ends: number[] = [];
@@ -46,8 +46,8 @@ class Slow implements WindowSink {
   async *read(): AsyncIterable<never> {}
 }
 
-function setUp(sinks: readonly Slow[], over: Partial<OutletParts['checkpointer']> = {}) {
-  const calls = { durable: 0, told: [] as number[] };
+function setUp(sinks: readonly SlowSink[], over: Partial<OutletParts['checkpointer']> = {}) {
+  const calls = { durable: 0, fired: [] as number[] };
   const outlet = new Outlet({
     sinks,
     checkpointer: {
@@ -55,7 +55,7 @@ function setUp(sinks: readonly Slow[], over: Partial<OutletParts['checkpointer']
         calls.durable++;
         await turn();
       },
-      fired: (frontier) => calls.told.push(frontier),
+      fired: (frontier) => calls.fired.push(frontier),
       ...over,
     },
     clock: tickingClock(),
@@ -71,7 +71,7 @@ const forever = new AbortController().signal;
 
 describe('burst of firings', () => {
   it('the outlet syncs the changelog a few times per burst and not once per firing', async () => {
-    const sink = new Slow(() => 1);
+    const sink = new SlowSink(() => 1);
     const { outlet, calls } = setUp([sink]);
     const burst = 20_000;
     const firings = Array.from({ length: burst }, (_, i) => ending(i + 1));
@@ -84,18 +84,18 @@ describe('burst of firings', () => {
     expect(sink.ends).toEqual(firings.map((_, i) => i + 1));
     expect(firings.every((one) => one.closed === 1)).toBe(true);
     expect(calls.durable).toBeLessThanOrEqual(2);
-    expect(calls.told.length).toBeLessThanOrEqual(2);
-    expect(calls.told.at(-1)).toBe(burst);
+    expect(calls.fired.length).toBeLessThanOrEqual(2);
+    expect(calls.fired.at(-1)).toBe(burst);
     expect(outlet.waitingRows).toBe(0);
     expect(outlet.leaving).toEqual([]);
   });
 
-  it('the outlet sends nothing before its changelog is durable, and records nothing that a sink may still lose', async () => {
+  it('the outlet sends nothing before its changelog is durable, and records nothing before every sink has written it', async () => {
     const draw = drawFrom(7);
-    const sinks = [new Slow(() => draw(4)), new Slow(() => draw(4))];
+    const sinks = [new SlowSink(() => draw(4)), new SlowSink(() => draw(4))];
     let appended = 0;
     let durable = 0;
-    const told: number[] = [];
+    const fired: number[] = [];
     const taken: number[] = [];
     const { outlet } = setUp(sinks, {
       durable: async () => {
@@ -104,7 +104,7 @@ describe('burst of firings', () => {
         durable = Math.max(durable, upTo);
       },
       fired: (frontier) => {
-        told.push(frontier);
+        fired.push(frontier);
         for (const { ends } of sinks)
           expect(ends.slice(0, taken.filter((end) => end <= frontier).length)).toEqual(
             taken.filter((end) => end <= frontier),
@@ -129,28 +129,28 @@ describe('burst of firings', () => {
     }
     await outlet.flushed();
     for (const { ends } of sound) expect(ends).toEqual(taken);
-    expect(told).toEqual([...told].sort((a, b) => a - b));
-    expect(told.at(-1)).toBe(200);
-    expect(told.length).toBeGreaterThan(2);
+    expect(fired).toEqual([...fired].sort((a, b) => a - b));
+    expect(fired.at(-1)).toBe(200);
+    expect(fired.length).toBeGreaterThan(2);
   });
 
-  it('the outlet records only logged firings, and records what had fired before them', async () => {
-    const { outlet, calls } = setUp([new Slow(() => 0)]);
+  it('the outlet records the watermark of logged firings, and nothing for later unlogged firings', async () => {
+    const { outlet, calls } = setUp([new SlowSink(() => 0)]);
     outlet.take([ending(10)], 10);
     outlet.take([ending(20)], undefined);
     await outlet.flushed();
-    expect(calls.told).toEqual([10]);
+    expect(calls.fired).toEqual([10]);
     outlet.take([ending(30)], undefined);
     await outlet.flushed();
-    expect(calls.told).toEqual([10]);
+    expect(calls.fired).toEqual([10]);
   });
 
-  it('the outlet waits for the changelog when it holds more than it has room for', async () => {
+  it('the outlet waits for the changelog when it has more firings than its limit', async () => {
     let go = (): void => {};
     const held = new Promise<void>((resolve) => {
       go = resolve;
     });
-    const { outlet } = setUp([new Slow(() => 0)], { durable: () => held });
+    const { outlet } = setUp([new SlowSink(() => 0)], { durable: () => held });
     for (let end = 1; end <= SINK_FIRINGS_WAITING_MAX; end++) outlet.take([ending(end)], end);
     await outlet.room(forever);
     outlet.take([ending(SINK_FIRINGS_WAITING_MAX + 1)], SINK_FIRINGS_WAITING_MAX + 1);
@@ -167,7 +167,7 @@ describe('burst of firings', () => {
   });
 
   it('the outlet releases everything when the changelog or a sink fails, and reports the reason', async () => {
-    const broken = setUp([new Slow(() => 0)], {
+    const broken = setUp([new SlowSink(() => 0)], {
       durable: () => Promise.reject(new Error('the disk is full')),
     });
     const firings = [ending(10), ending(20)];
@@ -177,24 +177,24 @@ describe('burst of firings', () => {
     broken.outlet.take([late], 30);
     await expect(broken.outlet.room(forever)).rejects.toThrow('the disk is full');
     expect([...firings, late].map((one) => one.closed)).toEqual([1, 1, 1]);
-    expect(broken.calls.told).toEqual([]);
+    expect(broken.calls.fired).toEqual([]);
 
-    const sink = new Slow(() => 0);
+    const sink = new SlowSink(() => 0);
     sink.failure = new Error('no such table');
     const failed = setUp([sink]);
     failed.outlet.take([ending(10)], 10);
     await expect(failed.outlet.flushed()).rejects.toThrow('no such table');
-    expect(failed.calls.told).toEqual([]);
+    expect(failed.calls.fired).toEqual([]);
   });
 
-  it('a stopped outlet discards what waits and writes nothing to the changelog', async () => {
-    const sink = new Slow(() => 5);
+  it('a stopped outlet discards waiting firings and writes nothing to the changelog', async () => {
+    const sink = new SlowSink(() => 5);
     const { outlet, calls } = setUp([sink]);
     const firings = [ending(10), ending(20)];
     for (const one of firings) outlet.take([one], 20);
     outlet.stop();
     await expect(outlet.flushed()).rejects.toMatchObject({ code: 'sink_failed' });
     expect(firings.map((one) => one.closed)).toEqual([1, 1]);
-    expect(calls.told).toEqual([]);
+    expect(calls.fired).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
-/** The way of results out of the engine: none before the changelog up to it is durable, and the
- *  changelog says that they are gone once the sinks have them, and not before. */
+/** Output of results: no result leaves before the changelog up to it is durable, and the changelog
+ *  records results as sent exactly after the sinks have them. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -10,8 +10,8 @@ import type { StateFiring } from '../../../src/engine/state/port.ts';
 import { manyRows, TestFiring, windowBounds } from '../../contract/fired-kit.ts';
 import { tickingClock } from '../../property/engine-kit.ts';
 
-/** Settles when it is let go, or fails. */
-class Gate {
+/** Promise that the test settles with `open` or `fail`. */
+class Deferred {
   open: () => void = () => {};
   fail: (thrown: unknown) => void = () => {};
   readonly passed: Promise<void>;
@@ -35,14 +35,14 @@ class FoundFiring extends TestFiring implements StateFiring {
 const firing = (end: number): FoundFiring =>
   new FoundFiring({ bounds: windowBounds(end - 10, end), rows: manyRows(3, end), rowCount: 3 });
 
-/** Whatever can run has run. */
+/** Waits until all work that can run has run. */
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function outletOf() {
-  const gates: { readonly durable: Gate[]; readonly written: Gate[] } = { durable: [], written: [] };
+  const gates: { readonly durable: Deferred[]; readonly written: Deferred[] } = { durable: [], written: [] };
   const events: string[] = [];
-  const gated = (of: Gate[]): Promise<void> => {
-    const gate = new Gate();
+  const gated = (of: Deferred[]): Promise<void> => {
+    const gate = new Deferred();
     of.push(gate);
     return gate.passed;
   };
@@ -90,7 +90,7 @@ describe('result outlet', () => {
     expect(outlet.waitingRows).toBe(0);
   });
 
-  it('results leave in the order in which they fired, each behind its own part of the changelog', async () => {
+  it('results leave in firing order, each after its own part of the changelog', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], 10);
     outlet.take([firing(20)], 20);
@@ -109,7 +109,7 @@ describe('result outlet', () => {
     expect(events).toEqual(['write 10', 'written 10', 'fired 10', 'write 20', 'written 20', 'fired 20']);
   });
 
-  it('results that no run resumes behind leave without a record in the changelog', async () => {
+  it('results that were taken without a watermark leave without a record in the changelog', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], undefined);
     await settled();
@@ -120,7 +120,7 @@ describe('result outlet', () => {
     expect(events).toEqual(['write 10', 'written 10']);
   });
 
-  it('results never leave where the changelog could not be written, and the run ends with that error', async () => {
+  it('results never leave if the changelog cannot be written, and the run ends with that error', async () => {
     const { outlet, gates, events } = outletOf();
     const one = firing(10);
     outlet.take([one], 10);

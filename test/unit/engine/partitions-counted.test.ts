@@ -1,5 +1,5 @@
-/** Partitions are made and dropped in a transaction each: what one of them committed counts,
- *  whatever becomes of the next. */
+/** Each partition is created or dropped in its own transaction: a committed change counts, whether
+ *  or not the next one fails. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -11,7 +11,7 @@ import { Maintenance } from '../../../src/outbox/orders/write/maintenance.ts';
 const busy = () =>
   sqlError('sql_failed', 'canceling statement due to lock timeout', { details: { sqlstate: '55P03' } });
 
-/** Answers by what a statement contains; the first match counts. */
+/** Answers a statement by a part of its text; the first match counts. */
 function poolOf(answers: ReadonlyArray<readonly [string, (text: string) => readonly SqlRow[]]>): SqlPool {
   const session = {
     query: async (text: string) => {
@@ -25,7 +25,7 @@ function poolOf(answers: ReadonlyArray<readonly [string, (text: string) => reado
   } as unknown as SqlPool;
 }
 
-/** Succeeds so many times. */
+/** Succeeds `times` times, then fails. */
 function only(times: number): () => readonly SqlRow[] {
   let left = times;
   return () => {
@@ -114,7 +114,7 @@ describe('inbox keeper', () => {
       sources: {
         databaseNowMs: async () => Date.UTC(2026, 0, 2),
         processNowMs: () => Date.UTC(2026, 0, 2),
-        // Nothing is forgotten while this cannot be asked.
+        // Nothing expires while the topic cannot be read.
         topic: async () => {
           throw sqlError('sql_failed', 'away');
         },

@@ -1,4 +1,4 @@
-/** Parts of the engine on their own: time, watermarks, windows over slices, job checks. */
+/** Single parts of the engine: time, watermarks, windows over slices, job checks. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { AdmittedBatch } from '../../../src/core/layout/admitted-batch.ts';
@@ -75,7 +75,7 @@ describe('watermarks', () => {
     return taken;
   };
 
-  it('the watermark is held until every partition has had an event', () => {
+  it('the watermark does not move until every partition has had an event', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 2);
     expect(watermarks.dependsOnOrder).toBe(false);
     expect(take(watermarks, [0, 100])).toEqual([0]);
@@ -124,7 +124,7 @@ describe('watermarks', () => {
 });
 
 describe('windows over slices', () => {
-  it('the windows over a slice are those that hold it, each with its slices', () => {
+  it('the windows over a slice are the windows that contain it, each with its slices', () => {
     const lengths = fc
       .tuple(fc.integer({ min: 1, max: 20 }), fc.nat())
       .map(([size, any]) => ({ size, slide: 1 + (any % size) }));

@@ -1,5 +1,5 @@
-/** The changelog's records: what is written comes back; anything else is refused with what is
- *  wrong, and nothing throws. */
+/** The changelog's records: they are decoded unchanged; other bytes are refused with the reason,
+ *  and nothing throws. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { PARTITION_PROGRESS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
@@ -7,13 +7,13 @@ import { createProgress, PROGRESS_CELLS } from '../../../src/core/layout/window-
 import { SAVED_CELLS } from '../../../src/engine/durability/changelog/cells.ts';
 import {
   arrivalsOf,
+  type ChangelogRecord,
   decodeRecord,
   encodeDetached,
   encodeFired,
   encodeMove,
   encodeSpilled,
   encodeSwept,
-  type LogRecord,
   RECORD,
 } from '../../../src/engine/durability/changelog/records.ts';
 
@@ -77,7 +77,7 @@ const moves = fc
 
 const whole = (parts: readonly Uint8Array[]): Uint8Array => new Uint8Array(Buffer.concat(parts));
 
-function recordOf(kind: number, body: Uint8Array): LogRecord {
+function recordOf(kind: number, body: Uint8Array): ChangelogRecord {
   const decoded = decodeRecord(kind, body);
   if ('fault' in decoded) throw new Error(decoded.fault);
   return decoded.record;
@@ -137,22 +137,24 @@ describe('BATCH record', () => {
     );
   });
 
-  it('the refusal of a BATCH names what is wrong', () => {
+  it('the refusal of a BATCH names the invalid part', () => {
     const progress = createProgress(2);
     progress[PARTITION_PROGRESS.CONSUMED / 8] = 3;
     const bad = encodeMove(progress, clockOf(1, 2), [0], new Uint32Array(0));
     expect(faultOf(RECORD.BATCH, bad)).toBe(
-      'is no BATCH: partition 0 has 3 consumed events that are neither accepted, dropped nor invalid',
+      'is not a valid BATCH: partition 0 has 3 consumed events that are neither accepted, dropped nor invalid',
     );
     const good = encodeMove(createProgress(2), clockOf(1, 2), [0, 1], new Uint32Array(0));
-    expect(faultOf(RECORD.BATCH, good.slice(0, 40))).toBe('is no BATCH: it is cut short');
-    expect(faultOf(RECORD.BATCH, good.slice(0, 31))).toBe('is no BATCH: it has 31 bytes');
+    expect(faultOf(RECORD.BATCH, good.slice(0, 40))).toBe('is not a valid BATCH: it is cut short');
+    expect(faultOf(RECORD.BATCH, good.slice(0, 31))).toBe('is not a valid BATCH: it has 31 bytes');
     expect(faultOf(99, good)).toBe('is of kind 99, which this build does not know');
     expect(faultOf(RECORD.BATCH, whole([Uint8Array.of(7), good.slice(1)]))).toBe(
       'has form 7, this build reads 1',
     );
     const nan = encodeMove(createProgress(2), clockOf(Number.NaN, 2), [], new Uint32Array(0));
-    expect(faultOf(RECORD.BATCH, nan)).toBe('is no BATCH: its frontier is NaN, its greatest time 2');
+    expect(faultOf(RECORD.BATCH, nan)).toBe(
+      'is not a valid BATCH: its frontier is NaN, its greatest time is 2',
+    );
   });
 });
 
@@ -169,27 +171,27 @@ describe('decision record', () => {
       frontier: 5,
       maxSeen: 9,
     });
-    const fault = 'is no IDLE: it lists no single partition that is idle';
+    const fault = 'is not a valid IDLE: it does not list exactly one idle partition';
     expect(faultOf(RECORD.IDLE, encodeMove(idle, clockOf(5, 9), [0], none))).toBe(fault);
     expect(faultOf(RECORD.IDLE, encodeMove(idle, clockOf(5, 9), [0, 1], none))).toBe(fault);
-    expect(faultOf(RECORD.IDLE, whole([body, Uint8Array.of(1)]))).toBe('is no IDLE: it holds rows');
+    expect(faultOf(RECORD.IDLE, whole([body, Uint8Array.of(1)]))).toBe('is not a valid IDLE: it has rows');
   });
 
   it('an ADDED record lists the last partitions', () => {
     const record = recordOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [1, 2], none));
     expect(record).toMatchObject({ kind: 'added', partitions: 3 });
-    const fault = 'is no ADDED: it does not list the last partitions';
+    const fault = 'is not a valid ADDED: it does not list the last partitions';
     expect(faultOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [0, 1], none))).toBe(fault);
     expect(faultOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [], none))).toBe(fault);
   });
 });
 
 describe('FIRED record', () => {
-  it('a FIRED record holds one time', () => {
+  it('a FIRED record contains one time', () => {
     expect(recordOf(RECORD.FIRED, encodeFired(-5))).toEqual({ kind: 'fired', frontier: -5 });
-    expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is no FIRED: its frontier is -Infinity');
-    expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is no FIRED: its frontier is 1.5');
-    expect(faultOf(RECORD.FIRED, new Uint8Array(3))).toBe('is no FIRED: it has 3 bytes');
+    expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is not a valid FIRED: its frontier is -Infinity');
+    expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is not a valid FIRED: its frontier is 1.5');
+    expect(faultOf(RECORD.FIRED, new Uint8Array(3))).toBe('is not a valid FIRED: it has 3 bytes');
   });
 });
 
@@ -199,17 +201,17 @@ describe('DETACHED and SPILLED records', () => {
     expect(recordOf(RECORD.DETACHED, encodeDetached(id, part))).toEqual({ kind: 'detached', id, part });
     expect(recordOf(RECORD.SPILLED, encodeSpilled(PIECE))).toEqual({ kind: 'spilled', piece: PIECE });
     expect(faultOf(RECORD.DETACHED, encodeDetached(0, part))).toBe(
-      'is no DETACHED: it names piece 0 of -60000',
+      'is not a valid DETACHED: it names piece 0 of part -60000',
     );
     expect(faultOf(RECORD.DETACHED, encodeDetached(1, Number.NaN))).toBe(
-      'is no DETACHED: it names piece 1 of NaN',
+      'is not a valid DETACHED: it names piece 1 of part NaN',
     );
     expect(faultOf(RECORD.SPILLED, encodeSpilled({ ...PIECE, id: 3, rows: 0 }))).toBe(
-      'is no SPILLED: it names piece 3 of -60000, 0 rows',
+      'is not a valid SPILLED: it names piece 3 of part -60000, 0 rows',
     );
     expect(faultOf(RECORD.DETACHED, new Uint8Array(8))).toBe('has form 0, this build reads 1');
-    expect(faultOf(RECORD.SPILLED, encodeDetached(id, part))).toBe('is no SPILLED: it has 24 bytes');
-    expect(faultOf(RECORD.DETACHED, encodeFired(3))).toBe('is no DETACHED: it has 16 bytes');
+    expect(faultOf(RECORD.SPILLED, encodeDetached(id, part))).toBe('is not a valid SPILLED: it has 24 bytes');
+    expect(faultOf(RECORD.DETACHED, encodeFired(3))).toBe('is not a valid DETACHED: it has 16 bytes');
   });
 });
 
@@ -221,7 +223,7 @@ describe('arrivals', () => {
     expect([...arrivalsOf(partition, 2, 2)]).toEqual([]);
   });
 
-  it('a SWEPT record is decoded unchanged, with and without a rest, and invalid ones are named', () => {
+  it('a SWEPT record is decoded unchanged, with and without remaining runs, and an invalid one is refused with the reason', () => {
     const left = { id: 9, part: 0, rows: 7, crc32: 0xdead_beef };
     const more = { id: 2 ** 40 + 1, part: 0, rows: 2 ** 33, crc32: 0 };
     const sweep = { frontier: -5, gone: [3, 2 ** 40], lastId: 2 ** 41, left: [left, more] };
@@ -245,7 +247,7 @@ describe('arrivals', () => {
       [encodeSwept(none).slice(0, 36), 'it has 36 bytes'],
       [encodeSwept(none).slice(0, 24), 'it has 24 bytes'],
     ] as const)
-      expect(faultOf(RECORD.SWEPT, body)).toBe(`is no SWEPT: ${why}`);
+      expect(faultOf(RECORD.SWEPT, body)).toBe(`is not a valid SWEPT: ${why}`);
     expect(faultOf(RECORD.SWEPT, encodeSpilled(PIECE))).toBe('has form 1, this build reads 2');
   });
 });

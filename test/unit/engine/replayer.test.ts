@@ -1,5 +1,5 @@
-/** Replay of deltas that another version or another job wrote: named, and nothing of them is taken.
- */
+/** Replay of deltas that another version or another job wrote: they are reported and not
+ *  applied. */
 import { describe, expect, it } from 'vitest';
 import { COVER_RANGES } from '../../../src/addon/window-surface.ts';
 import { PARTITION_PROGRESS, SESSION_DELTAS, WINDOW_CLOCK } from '../../../src/core/layout/layouts.gen.ts';
@@ -57,27 +57,27 @@ describe.each(SIDES)('replay of $name', (kernels) => {
     const live = liveSessions(kernels.openSessions(GAP_MS, 1));
     const replayer = new Replayer(live, MANIFEST, new Float64Array(COVER_RANGES), false);
     const body = Buffer.concat([encodeMove(progressOf(1), clock, [0], new Uint32Array(0)), deltas]);
-    void replayer.take({ seq: 9, kind: RECORD.BATCH, durable: 8, body });
+    void replayer.apply({ seq: 9, kind: RECORD.BATCH, durable: 8, body });
     return [replayer.fault, live.rowCount()];
   };
 
-  it('the replayer applies what was written', () => {
+  it('the replayer applies deltas as they were written', () => {
     expect(replayed(written())).toEqual([undefined, 1]);
   });
 
   it.each([
     ['version', SESSION_DELTAS.VERSION],
     ['gap', SESSION_DELTAS.GAP_MS],
-  ])('the replayer names deltas of another %s', (_, at) => {
+  ])('the replayer reports deltas of another %s', (_, at) => {
     const deltas = written();
     deltas[at] = (deltas[at] as number) - 1;
-    const fault = 'record 9 of the changelog has deltas of a form or a job that is not known here';
+    const fault = 'record 9 of the changelog has deltas of an unknown form or of another job';
     expect(replayed(deltas)).toEqual([fault, 0]);
   });
 
-  it('the replayer names deltas that no events can cause', () => {
+  it('the replayer reports deltas that no events can cause', () => {
     const deltas = written();
     deltas[deltas.length - 1] = 0;
-    expect(replayed(deltas)).toEqual(['record 9 of the changelog has deltas that are none (3)', 0]);
+    expect(replayed(deltas)).toEqual(['record 9 of the changelog has invalid deltas (status 3)', 0]);
   });
 });

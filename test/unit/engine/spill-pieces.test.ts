@@ -1,5 +1,5 @@
-/** Pieces of state in a store: what is written comes back, whatever it is asked, and what is not
- *  what it was is named. */
+/** Sorted runs of the state in a store: they are read back unchanged by every access, and damage is
+ *  reported. */
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,9 +7,9 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { RowRun } from '../../../src/addon/window-surface.ts';
 import { type MemoryShares, sharesOf } from '../../../src/engine/durability/spill/budget.ts';
-import { PIECE_FAMILIES, type Piece, PieceStore } from '../../../src/engine/durability/spill/pieces.ts';
+import { PIECE_FAMILIES, PieceStore, type SpilledRun } from '../../../src/engine/durability/spill/pieces.ts';
 import { LATE_BYTES_MAX } from '../../../src/engine/output/late/side-output.ts';
-import type { KeptRows } from '../../../src/engine/state/end-order-sorter.ts';
+import type { StoredRows } from '../../../src/engine/state/end-order-sorter.ts';
 import { ROW_BYTES } from '../../../src/engine/window/accumulator.ts';
 import { rocksdbDriver } from '../../../src/io/rocksdb/addon.ts';
 import { npmObstacle, rocksdbNpmDriver } from '../../../src/io/rocksdb/npm.ts';
@@ -22,9 +22,9 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 const OPTIONS = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
 const never = (): boolean => false;
-const calm = (): void => {};
+const doNothing = (): void => {};
 
-/** Rows of these accounts, which ascend; every cell is of the row. */
+/** Rows of these ascending accounts; every cell identifies its row. */
 function runOf(accounts: readonly bigint[]): RowRun & { readonly bytesOf: Uint8Array } {
   const cells = new BigUint64Array((accounts.length * ROW_BYTES) / 8);
   accounts.forEach((account, row) => {
@@ -42,14 +42,14 @@ function runOf(accounts: readonly bigint[]): RowRun & { readonly bytesOf: Uint8A
       out.set(bytesOf.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES));
       return rows;
     },
-    close: calm,
+    close: doNothing,
   };
 }
 
 const spread = (count: number, step: bigint): bigint[] =>
   Array.from({ length: count }, (_, i) => BigInt(i) * step + 5n);
 
-async function read(store: PieceStore, piece: Piece, pageRows: number): Promise<Buffer> {
+async function read(store: PieceStore, piece: SpilledRun, pageRows: number): Promise<Buffer> {
   const stream = await store.rows(piece);
   const parts: Uint8Array[] = [];
   for (;;) {
@@ -69,23 +69,23 @@ const drivers: ReadonlyArray<readonly [string, () => KvDriver]> = [
 ];
 
 describe.each(drivers)('sorted run, %s', (name, driverOf) => {
-  it('a sorted run is read back whole, by pages of any size and by key, beside others', async () => {
+  it('a sorted run is read back completely, by pages of any size and by key, among other runs', async () => {
     const driver = driverOf();
     const folder = join(root, name.replaceAll(' ', '-'));
     let kv = await driver.open(folder, OPTIONS);
     let store = await PieceStore.open(async () => kv);
     const runs = [spread(1, 2n), spread(256, 3n), spread(257, 1n << 54n), spread(20_000, 7n)].map(runOf);
-    const pieces: Piece[] = [];
+    const pieces: SpilledRun[] = [];
     for (const [i, run] of runs.entries())
-      pieces.push((await store.write(i + 1, -10 * i, run, calm, never)) as Piece);
+      pieces.push((await store.write(i + 1, -10 * i, run, doNothing, never)) as SpilledRun);
     await kv.close();
     kv = await driver.open(folder, OPTIONS);
     store = await PieceStore.open(async () => kv);
     for (const [i, run] of runs.entries()) {
-      const { firsts, ...entry } = pieces[i] as Piece;
+      const { firsts, ...entry } = pieces[i] as SpilledRun;
       const verified = await store.verify(entry);
       expect(verified).toEqual({ piece: pieces[i] });
-      const again = ('piece' in verified ? verified.piece : undefined) as Piece;
+      const again = ('piece' in verified ? verified.piece : undefined) as SpilledRun;
       expect(again.firsts).toEqual(firsts);
       for (const pageRows of [3, 1000, 4096])
         expect((await read(store, again, pageRows)).equals(Buffer.from(run.bytesOf))).toBe(true);
@@ -108,22 +108,22 @@ describe.each(drivers)('sorted run, %s', (name, driverOf) => {
     const asked: string[] = [];
     await store.keepOnly(
       () => true,
-      async () => void asked.push('though nothing goes'),
+      async () => void asked.push('without a deletion'),
     );
     await store.keepOnly(
       (id) => id === 4,
       async () => {
         await turn();
-        const { firsts: _, ...goes } = pieces[1] as Piece;
-        asked.push('piece' in (await store.verify(goes)) ? 'while it is there' : 'too late');
+        const { firsts: _, ...goes } = pieces[1] as SpilledRun;
+        asked.push('piece' in (await store.verify(goes)) ? 'before the deletion' : 'after the deletion');
       },
     );
-    expect(asked).toEqual(['while it is there']);
-    const { firsts: _, ...second } = pieces[1] as Piece;
+    expect(asked).toEqual(['before the deletion']);
+    const { firsts: _, ...second } = pieces[1] as SpilledRun;
     expect(await store.verify(second)).toEqual({ fault: 'piece 2 of part -10 is missing' });
-    // Whoever holds one that is gone meanwhile finds nothing in it.
+    // A look-up in a run that was deleted meanwhile finds nothing.
     await store.drop(4);
-    expect(await store.find(pieces[3] as Piece, 12n, new Uint8Array(ROW_BYTES))).toBe(false);
+    expect(await store.find(pieces[3] as SpilledRun, 12n, new Uint8Array(ROW_BYTES))).toBe(false);
     await kv.close();
   });
 });
@@ -132,16 +132,16 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
   it('a run of sessions has all rows of a key, in any number of chunks, whether swept or sealed', async () => {
     const kv = await driverOf().open(join(root, `sessions-${name.replaceAll(' ', '-')}`), OPTIONS);
     const store = await PieceStore.open(async () => kv, 'start');
-    // A key for each count of rows, up to several chunks of them.
+    // One key for each number of rows, up to several chunks.
     const counts = [1, 255, 1, 256, 700, 2, 1];
     const accounts = counts.flatMap((count, i) => new Array<bigint>(count).fill(BigInt(i) * 10n));
     const run = runOf(accounts);
-    const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+    const piece = (await store.write(1, 0, run, doNothing, never)) as SpilledRun;
     expect(piece.leastLast).toBe(6);
     const { firsts: _, ...entry } = piece;
     expect(await store.verify(entry)).toEqual({ piece });
     const written: number[] = [];
-    store.watchSweeps(calm, (bytes) => written.push(bytes));
+    store.watchSweeps(doNothing, (bytes) => written.push(bytes));
     const writer = store.writer(2, 0);
     for (let from = 0; from < run.bytesOf.length; from += 100 * ROW_BYTES)
       await writer.append(run.bytesOf.subarray(from, from + 100 * ROW_BYTES));
@@ -158,7 +158,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
         expect(await store.ofKey(one, BigInt(i) * 10n + 1n)).toHaveLength(0);
       }
     }
-    // What is looked into stays until that is done.
+    // A run that is being read is deleted after the read.
     const found = store.ofKey(piece, 40n);
     await store.keepOnly(never, async () => {});
     expect((await found).length).toBe(700 * ROW_BYTES);
@@ -171,7 +171,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
     const kv = await driverOf().open(join(root, `ended-${name.replaceAll(' ', '-')}`), OPTIONS);
     const store = await PieceStore.open(async () => kv, 'start');
     const { bytesOf } = runOf(spread(20_000, 1n).reverse());
-    const kept: KeptRows[] = [];
+    const kept: StoredRows[] = [];
     for (let i = 0; i < 2; i++) {
       const writer = store.endedWriter();
       await writer.append(bytesOf);
@@ -179,7 +179,7 @@ describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
       writer.close();
     }
     const all = async (): Promise<Buffer> => {
-      const stream = await (kept[1] as KeptRows).rows();
+      const stream = await (kept[1] as StoredRows).rows();
       const rows = new Uint8Array(20_001 * ROW_BYTES);
       expect(await stream.next(rows)).toBe(20_000);
       stream.close();
@@ -201,14 +201,14 @@ describe('stored run', () => {
         const run = runOf(ids.sort((a, b) => (a < b ? -1 : 1)));
         const kv = await new SimKv().open('x', OPTIONS);
         const store = await PieceStore.open(async () => kv);
-        const piece = (await store.write(1, 0, run, calm, never)) as Piece;
+        const piece = (await store.write(1, 0, run, doNothing, never)) as SpilledRun;
         expect(await store.find(piece, wanted, new Uint8Array(ROW_BYTES))).toBe(ids.includes(wanted));
       }),
       { numRuns: 100 },
     );
   });
 
-  it('a sorted run is invisible before it is whole', async () => {
+  it('a sorted run is invisible until it is complete', async () => {
     const driver = new SimKv();
     const store = await PieceStore.open(() => driver.open('x', OPTIONS));
     const run = runOf(spread(40_000, 1n));
@@ -229,12 +229,12 @@ describe('stored run', () => {
     });
   });
 
-  it('a sorted run with any changed byte, a row less or a row more is refused', async () => {
+  it('a sorted run with any changed byte, a missing row or an extra row is refused', async () => {
     const driver = new SimKv();
     const kv = await driver.open('x', OPTIONS);
     const store = await PieceStore.open(async () => kv);
     const run = runOf(spread(600, 9n));
-    const { firsts: _, ...entry } = (await store.write(1, 7, run, calm, never)) as Piece;
+    const { firsts: _, ...entry } = (await store.write(1, 7, run, doNothing, never)) as SpilledRun;
     const values = driver.folders.get('x')?.families.get('pieces')?.live.values as Uint8Array[];
     expect(values).toHaveLength(3);
     for (const [i, value] of values.entries()) {
@@ -259,7 +259,7 @@ describe('stored run', () => {
     );
   });
 
-  it('a sorted run in damaged or missing files is never read as whole', async () => {
+  it('a sorted run in damaged or missing files is never read as complete', async () => {
     const folder = join(root, 'files');
     const piecesAt = async (at: string) => {
       let kv: KvStore | undefined;
@@ -274,9 +274,9 @@ describe('stored run', () => {
       1,
       7,
       runOf(spread(30_000, 9n)),
-      calm,
+      doNothing,
       never,
-    )) as Piece;
+    )) as SpilledRun;
     await made.kv.close();
     const files = readdirSync(folder).filter((name) => name.endsWith('.sst'));
     expect(files.length).toBeGreaterThan(0);
@@ -294,29 +294,29 @@ describe('stored run', () => {
       }
       const opened = await piecesAt(copy).catch((thrown: unknown) => {
         expect(thrown).toMatchObject({ code: 'state_corrupt' });
-        outcomes.add('does not open');
+        outcomes.add('cannot be opened');
       });
       if (opened === undefined) continue;
       const found = await opened.store.verify(entry);
       await opened.kv.close();
       if ('piece' in found) {
-        // A byte that no row depends on.
+        // The changed byte belongs to no row.
         expect(found.piece).toMatchObject(entry);
         continue;
       }
-      expect(found.fault).toMatch(/^piece 1 of part 7 does not read: .*\.sst/);
-      outcomes.add('does not read');
+      expect(found.fault).toMatch(/^piece 1 of part 7 cannot be read: .*\.sst/);
+      outcomes.add('cannot be read');
     }
-    expect([...outcomes].sort()).toEqual(['does not open', 'does not read']);
+    expect([...outcomes].sort()).toEqual(['cannot be opened', 'cannot be read']);
   });
 
-  it('a store that does not open is reported as corrupt state', async () => {
+  it('a store that cannot be opened is reported as corrupt state', async () => {
     const open = async (): Promise<never> => {
       throw kvError('kv_corrupt', 'MANIFEST-000005 is gone');
     };
     await expect(PieceStore.open(open)).rejects.toMatchObject({
       code: 'state_corrupt',
-      message: 'the spilled state does not open: MANIFEST-000005 is gone',
+      message: 'the spilled state cannot be opened: MANIFEST-000005 is gone',
     });
     const locked = async (): Promise<never> => {
       throw kvError('kv_locked', 'in use');
@@ -344,7 +344,7 @@ describe('memory budget', () => {
     expect(sharesOf(4096 * MIB, batch, false).stateBytes).toBeGreaterThan(0.8 * 4096 * MIB);
   });
 
-  it('a memory budget that is too small is refused with a sufficient one', () => {
+  it('a memory budget that is too small is refused with a sufficient value', () => {
     for (const sizes of [batch, { rows: 1_048_576, bytes: 64 * MIB }]) {
       let next = '';
       try {

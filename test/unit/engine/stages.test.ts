@@ -1,4 +1,5 @@
-/** The stage strip: what counts as busy, blocked and idle, and what the engine says limits it. */
+/** The stage strip: which time counts as busy, blocked and idle, and which stage limits the
+ *  engine. */
 import { describe, expect, it } from 'vitest';
 import { progressNote } from '../../../src/bin/engine/progress.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
@@ -14,10 +15,10 @@ import {
   stageShares,
 } from '../../../src/engine/stages.ts';
 
-function hand() {
+function manualStages() {
   const clock = { now: 0, monotonicMs: () => clock.now };
   const stages = new Stages(clock);
-  /** Lets time pass. */
+  /** Advances the clock. */
   const pass = (ms: number): void => {
     clock.now += ms;
   };
@@ -28,7 +29,7 @@ const shareOf = (times: StageTimes, stage: string) => stageShares(times).find((o
 
 describe('stage strip', () => {
   it('the stage strip counts every moment of the loop for one stage, from the start to the end', () => {
-    const { stages, pass } = hand();
+    const { stages, pass } = manualStages();
     pass(1000);
     stages.start();
     stages.enter('decode');
@@ -55,14 +56,14 @@ describe('stage strip', () => {
   });
 
   it('the stage strip contains the work in flight', () => {
-    const { stages, pass } = hand();
+    const { stages, pass } = manualStages();
     stages.enter('update');
     pass(5);
     expect(stages.times()).toMatchObject({ wallMs: 5, busyMs: { update: 5 }, limitMs: { update: 5 } });
   });
 
   it('the stage strip divides the wait for records between the source and the stage that had the thread', async () => {
-    const { clock, stages, pass } = hand();
+    const { clock, stages, pass } = manualStages();
     stages.awaitRecords('fetch');
     pass(10);
     stages.recordsReady(0, 4);
@@ -79,13 +80,13 @@ describe('stage strip', () => {
     stages.recordsReady(clock.now - 30, clock.now);
     const times = stages.times();
     expect(times.limitMs).toMatchObject({ fetch: 4, input: 30 });
-    // 5 ms of 50 there was something to fetch, 30 ms nothing; else what was fetched waited for the
-    // loop.
+    // During 5 of 50 ms records could be fetched, and during 30 ms none existed. The rest of the
+    // time, fetched records waited for the loop.
     expect(shareOf(times, 'fetch')).toMatchObject({ busy: 0.1, blocked: 0.3 });
   });
 
   it('the stage strip counts overlapping work of a stage once, and waits for another stage as blocked', async () => {
-    const { stages, pass } = hand();
+    const { stages, pass } = manualStages();
     const ends: Array<() => void> = [];
     const wait = (): Promise<void> => new Promise((resolve) => ends.push(resolve));
     stages.taskQueued('sink');
@@ -105,7 +106,7 @@ describe('stage strip', () => {
   });
 
   it('the stages of the loop are idle while it waits for records, and blocked while it does other work', () => {
-    const { clock, stages, pass } = hand();
+    const { clock, stages, pass } = manualStages();
     stages.awaitRecords('fetch');
     pass(40);
     stages.recordsReady(0, clock.now);
@@ -120,8 +121,8 @@ describe('stage strip', () => {
     expect(shareOf(times, 'spill')).toEqual({ stage: 'spill', busy: 0, blocked: 0, idle: 1 });
   });
 
-  it('the stage strip ends a work that failed', async () => {
-    const { stages, pass } = hand();
+  it('the stage strip ends work that fails', async () => {
+    const { stages, pass } = manualStages();
     const failing = stages.during('changelog', () => Promise.reject(new Error('no disk')));
     pass(10);
     await expect(failing).rejects.toThrow('no disk');
@@ -134,7 +135,7 @@ describe('stage strip', () => {
   });
 
   it('the stage strip is in the metrics, with the quantiles of every stage', async () => {
-    const { stages, pass } = hand();
+    const { stages, pass } = manualStages();
     const metrics = new Metrics();
     engineMetrics(metrics).watch(stages);
     stages.enter('update');
@@ -158,8 +159,8 @@ describe('stage strip', () => {
 });
 
 describe('limiting stage', () => {
-  it('the limiting stage is where the loop spent most time between two samples', () => {
-    const { stages, pass } = hand();
+  it('the limiting stage is the stage in which the loop spent most time between two samples', () => {
+    const { stages, pass } = manualStages();
     expect(limitedText(limitedBy(stages.times()))).toBe('limited by: nothing yet');
     stages.enter('update');
     pass(60);
@@ -176,7 +177,7 @@ describe('limiting stage', () => {
   });
 
   it('the progress line names the limit of the last seconds, and the final line the limit of the whole run', () => {
-    const { stages, pass } = hand();
+    const { stages, pass } = manualStages();
     let report: { watermark_ms: number | null; lag_ms: number | null; dropped_late: number } | undefined;
     const note = progressNote({ stages, watermark: () => report, openKeys: () => 1_200_000 });
     expect(note('last')).toBe('watermark lag -, 1.20M keys open, 0 late, limited by: nothing yet');
@@ -219,7 +220,7 @@ describe('unread events', () => {
     return { at, watch, look };
   };
 
-  it('the end of the input is known from the ends that were read, before the broker answers', () => {
+  it('the end of the input is known from the reported partition ends, before the broker answers', () => {
     const { at, watch } = world(100);
     expect(watch.isAtEnd).toBe(false);
     expect(watch.unread).toBeNaN();
@@ -233,7 +234,7 @@ describe('unread events', () => {
     at.position = 50_000;
     expect((await look(999)).unread).toBe(100_000);
     expect(await look(1000)).toMatchObject({ unread: 50_000, isAtEnd: false });
-    // A tenth of the 48,000 that came since.
+    // The position is within a tenth of the 48,000 records since the last query.
     at.position = 98_000;
     expect(await look(2000)).toMatchObject({ unread: 2000, isAtEnd: true });
     at.position = 98_100;

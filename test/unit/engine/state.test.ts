@@ -1,5 +1,5 @@
-/** State on its own, in memory and on disk: what is open of one key, what a firing has of it, when
- *  memory is given back, and what goes to disk. */
+/** State in memory and on disk: the open rows of a key, the rows of a firing, the release of
+ *  memory, and the choice of rows to spill. */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -17,7 +17,7 @@ import type { WindowResult } from '../../../src/engine/window/accumulator.ts';
 import { UNLOGGED, WindowOperator } from '../../../src/engine/window/operator.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../src/io/rocksdb/port.ts';
 import { SimKv } from '../../../src/sim/kv.ts';
-import { batchOf, jobs, rulesOf, streams, type TestEvent, tell } from '../../property/engine-kit.ts';
+import { batchOf, feedOracle, jobs, rulesOf, streams, type TestEvent } from '../../property/engine-kit.ts';
 import { rowsOfFirings } from '../../windows/fired-rows.ts';
 
 const MODES: readonly NativeMode[] = ['native', 'reference'];
@@ -45,10 +45,10 @@ const piecesIn = (): Promise<PieceStore> => {
   return PieceStore.open(() => new SimKv().open('x', options));
 };
 
-/** Nothing replays what is told to it. */
+/** Spiller that records its log calls; there is no changelog to replay. */
 function spillerOf(state: StateBackend, pieces: PieceStore, bytesMax: number) {
   let last = 0;
-  const told: string[] = [];
+  const logged: string[] = [];
   const overdue: number[] = [];
   let spilled = 0;
   const spiller = new Spiller({
@@ -58,11 +58,11 @@ function spillerOf(state: StateBackend, pieces: PieceStore, bytesMax: number) {
     log: {
       maySpill: () => true,
       detached: (part) => {
-        told.push(`detached ${part}`);
+        logged.push(`detached ${part}`);
         return ++last;
       },
       spilled: (piece) => {
-        told.push(`spilled ${piece.part} ${piece.rows}`);
+        logged.push(`spilled ${piece.part} ${piece.rows}`);
         return true;
       },
       overdue: () => overdue,
@@ -74,7 +74,7 @@ function spillerOf(state: StateBackend, pieces: PieceStore, bytesMax: number) {
       spilled += bytes;
     },
   });
-  return { spiller, told, overdue, spilled: () => spilled };
+  return { spiller, logged, overdue, spilled: () => spilled };
 }
 
 const text = ({ windowStart, windowEnd, ...rest }: WindowResult): string =>
@@ -102,7 +102,7 @@ describe.each([
         const { state, operator, feed } = runOf(mode, job, shards, pieces);
         const spiller = pieces && spillerOf(state, pieces, 0).spiller;
         const oracle = new Oracle(rulesOf(job), 1);
-        tell(oracle, events);
+        feedOracle(oracle, events);
         const accounts = [...new Set(events.map(({ accountId }) => accountId)), 77n];
         const found = new Map<bigint, string[]>(accounts.map((id) => [id, []]));
         for (let at = 0; at < events.length; at += 11) {
@@ -134,19 +134,19 @@ describe.each([
 });
 
 describe.each(MODES)('state in memory, %s kernels', (mode) => {
-  it('the state merges a window of hundreds of slices, whatever the pages', async () => {
+  it('the state merges a window of hundreds of slices, with pages of any size', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 700, slideMs: 699 };
     const { state, operator, feed } = runOf(mode, job, 2);
     const events = Array.from({ length: 2000 }, (_, i) => event(i, BigInt(i % 3), BigInt(i)));
     const oracle = new Oracle(rulesOf(job), 1);
-    tell(oracle, events);
+    feedOracle(oracle, events);
     const rows = await rowsOfFirings([...feed(events), ...operator.drain(0)], 2);
     expect(rows.map(rowText)).toEqual([...oracle.rows()].map(rowText));
     expect(state.keyCount()).toBe(0);
     state.close();
   });
 
-  it('the state returns the windows of a key that end first where there are very many', async () => {
+  it('the state returns the windows of a key that end first if there are very many', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 5000, slideMs: 1 };
     const { state, feed } = runOf(mode, job, 1);
     for (const firing of feed([event(10), event(11)])) firing.close();
@@ -173,7 +173,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     expect(fired.map(({ bounds }) => bounds)).toEqual(
       [5, 10, 15, 20].map((end) => ({ kind: 'window', start: end - 10, end })),
     );
-    // What has fired is still there for who reads it late, in any order.
+    // Fired rows remain readable until their firings are read, in any order.
     const counts: unknown[] = [];
     for (const firing of [...fired].reverse())
       counts.push((await rowsOfFirings([firing])).map(({ count }) => count));
@@ -181,7 +181,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     state.close();
   });
 
-  it('the state refuses rows behind the end of the input', async () => {
+  it('the state refuses rows after the end of the input', async () => {
     for (const windows of [
       { window: 'tumbling', sizeMs: 10 } as const,
       { window: 'session', gapMs: 10 } as const,
@@ -202,24 +202,24 @@ describe('spilled state', () => {
   const memoryOf = (state: StateBackend) => (state.spillable as Spillable).memory();
   const never = new AbortController().signal;
 
-  it('the spill takes sealed runs first, the longest needed first, and then the oldest tables', async () => {
+  it('the spill writes sealed runs first, beginning with the run that is needed longest, and then the oldest tables', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', job, 1, pieces);
     const fired = [...feed([...keys(0, 3, 10), ...keys(0, 4, 60), ...keys(0, 5, 110), ...keys(0, 2, 160)])];
     fired.push(...feed(keys(0, 1, 170)));
-    const { spiller, told, spilled } = spillerOf(state, pieces, 0);
+    const { spiller, logged, spilled } = spillerOf(state, pieces, 0);
     expect(memoryOf(state).rows).toBe(14);
     for (let turn = 0; turn < 4; turn++) {
       spiller.advance();
       await spiller.settled();
     }
-    const order = told.filter((one) => one.startsWith('spilled'));
+    const order = logged.filter((one) => one.startsWith('spilled'));
     expect(order).toEqual(['spilled 100 5', 'spilled 50 4', 'spilled 0 3', 'spilled 150 2']);
-    expect(told.filter((one) => one.startsWith('detached'))).toHaveLength(4);
+    expect(logged.filter((one) => one.startsWith('detached'))).toHaveLength(4);
     expect([spilled(), state.spillable?.pieceBytes()]).toEqual([14 * 64, 14 * 64]);
     expect([state.openCount(), state.keyCount()]).toEqual([4, 14]);
     expect(memoryOf(state).rows).toBe(0);
-    // Rows of firings are memory until they are let go.
+    // Rows of firings count as memory until the firings are closed.
     const { runs } = memoryOf(state);
     expect(runs).toBeGreaterThanOrEqual(12 * 64);
     for (const firing of fired) firing.close();
@@ -245,36 +245,36 @@ describe('spilled state', () => {
     state.close();
   });
 
-  it('the state stays in memory while there is enough, unless it holds the changelog back', async () => {
+  it('the state stays in memory while the budget suffices, unless it prevents the removal of old changelog', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', job, 1, pieces);
     feed([...keys(0, 3, 10), ...keys(0, 4, 60)]);
-    const { spiller, told, overdue } = spillerOf(state, pieces, 1e9);
+    const { spiller, logged, overdue } = spillerOf(state, pieces, 1e9);
     spiller.advance();
     await spiller.room(never, () => true);
-    expect([told, spiller.isBusy]).toEqual([[], false]);
-    // 100 has no rows here; 50 is the oldest that has.
+    expect([logged, spiller.isBusy]).toEqual([[], false]);
+    // Slice 100 has no rows in memory; 50 is the first slice in the list that has some.
     overdue.push(100, 50, 0);
     spiller.advance();
     overdue.length = 0;
     await spiller.settled();
-    expect(told).toEqual(['detached 50', 'spilled 50 4']);
+    expect(logged).toEqual(['detached 50', 'spilled 50 4']);
     state.close();
   });
 
-  it('the spill waits for what firings hold, and only for that', async () => {
+  it('the spill waits for the memory that firings hold, and only for that memory', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', { ...shared, window: 'tumbling', sizeMs: 10 }, 1, pieces);
     const fired = [...feed([...keys(0, 3, 5), event(25, 9n)])];
     expect(fired).toHaveLength(1);
     const { spiller } = spillerOf(state, pieces, 0);
-    let looks = 0;
+    let checks = 0;
     const room = spiller.room(never, () => {
-      if (++looks === 5) for (const firing of fired) firing.close();
+      if (++checks === 5) for (const firing of fired) firing.close();
       return fired.some(({ isClosed }) => !isClosed);
     });
     await room;
-    expect(looks).toBeGreaterThanOrEqual(5);
+    expect(checks).toBeGreaterThanOrEqual(5);
     const drain = new AbortController();
     feed([event(26, 9n)]);
     drain.abort();
@@ -292,7 +292,7 @@ describe('spilled state', () => {
     const { spiller } = spillerOf(state, pieces, 0);
     await expect(spiller.room(never, () => false)).rejects.toMatchObject({ code: 'closed' });
     expect(() => spiller.advance()).toThrow(/closed/);
-    // Nothing is lost by it: the rows are where they were.
+    // No row is lost: the rows are still in memory.
     expect(await state.open(1n)).toHaveLength(4);
     state.close();
   });

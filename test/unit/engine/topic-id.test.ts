@@ -1,4 +1,4 @@
-/** A topic that is deleted and made again under its name while an engine reads it. */
+/** A topic that is deleted and recreated under the same name while an engine reads it. */
 import { expect, it } from 'vitest';
 import { loadKernels } from '../../../src/addon/load.ts';
 import { sleep } from '../../../src/core/clock.ts';
@@ -60,7 +60,8 @@ async function recreated(clock: VirtualClock): Promise<void> {
       ...{ source, topicId, clock, stages, stop: 'never', partitionIntervalMs: 10 },
       sleep: (ms) => sleep(clock, ms),
       onConsumed: () => {
-        // The new topic has more records than were read of the old one: no offset tells them apart.
+        // The new topic has more records than were read of the old topic, so offsets alone do not
+        // reveal the change.
         recreating ??= admin
           .deleteTopics([TOPIC])
           .then(make)

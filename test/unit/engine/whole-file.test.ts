@@ -1,10 +1,10 @@
-/** Files of a checkpoint that cannot be written leave nothing open. */
+/** A checkpoint file that cannot be written leaves no open file. */
 import { expect, it } from 'vitest';
 import { WholeFile } from '../../../src/engine/durability/checkpoint/whole-file.ts';
 import type { Disk } from '../../../src/io/disk/port.ts';
 import { SimDisk } from '../../../src/sim/disk.ts';
 
-/** A disk that is full at the call, and what is open on it. */
+/** Disk that is full at the given call, and its number of open files. */
 function full(at: 'write' | 'sync') {
   const disk = new SimDisk().view();
   const open = new Set<string>();

@@ -1,5 +1,5 @@
-/** Slices against the windows they are made for: an event's windows are exactly those whose slices
- *  hold it. */
+/** Slices compared with their windows: the windows of an event are exactly those that contain its
+ *  slice. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sliceMsOf } from '../../../src/core/layout/window-clock.ts';
@@ -15,8 +15,8 @@ const sizes = fc
   .tuple(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 60 }))
   .map(([a, b]) => ({ size: Math.max(a, b), slide: Math.min(a, b) }));
 
-/** Ends of the windows that hold the time, by the definition: start a multiple of the slide, start
- *  <= time < start + size. */
+/** Ends of the windows that contain the time, by the definition: start is a multiple of the slide,
+ *  and start <= time < start + size. */
 function endsOf(time: number, size: number, slide: number): number[] {
   const ends: number[] = [];
   for (let start = BigInt(time) - BigInt(size) + 1n; start <= BigInt(time); start++) {
@@ -26,7 +26,7 @@ function endsOf(time: number, size: number, slide: number): number[] {
 }
 
 describe('sliding windows', () => {
-  it('the slice of an event determines exactly the windows that hold it', () => {
+  it('the slice of an event determines exactly the windows that contain the event', () => {
     fc.assert(
       fc.property(sizes, times, ({ size, slide }, time) => {
         const windows = new SlidingWindows(size, slide);
@@ -62,7 +62,7 @@ describe('sliding windows', () => {
   });
 });
 
-it('the slice width is the widest that divides both size and slide', () => {
+it('the slice width is the greatest common divisor of size and slide', () => {
   expect([sliceMsOf(300_000, 60_000), sliceMsOf(60_000, 60_000), sliceMsOf(10, 4), sliceMsOf(7, 3)]).toEqual([
     60_000, 60_000, 2, 1,
   ]);

@@ -1,5 +1,5 @@
-/** The sink writer: order, bounded copies, several sinks, unreachable and failing sinks, and when a
- *  firing is released. */
+/** The sink writer: order, bounded copies, several sinks, unreachable and failing sinks, and the
+ *  release of firings. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../src/core/errors.ts';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -25,11 +25,11 @@ import { tickingClock } from '../../property/engine-kit.ts';
 class ScriptedSink implements WindowSink {
   readonly name: string;
   readonly writeRowsMax: number;
-  /** Of each write: start and rows of each page. */
+  /** Start and rows of each page, for each write. */
   readonly written: (readonly (readonly [number, number])[])[] = [];
   readonly texts: string[] = [];
   readonly failures: unknown[] = [];
-  /** While it is set, a write waits for it. */
+  /** While this promise is set, a write waits for it. */
   held: Promise<void> | undefined;
 
   constructor(name = 'scripted', writeRowsMax = 100) {
@@ -71,7 +71,7 @@ function writerOn(sinks: readonly WindowSink[], over: Partial<SinkWriterParts> =
 
 const forever = new AbortController().signal;
 
-/** Holds each write until it is told. */
+/** Sink whose writes wait until `release`. */
 const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void } => {
   const sink = new ScriptedSink('held', writeRowsMax);
   let release = (): void => {};
@@ -82,7 +82,7 @@ const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void }
 };
 
 describe('sink writer', () => {
-  it('the writer writes in firing order, small firings together and large ones in parts', async () => {
+  it('the writer writes in firing order, small firings together and large firings in parts', async () => {
     const sink = new ScriptedSink();
     const writer = writerOn([sink]);
     const firings = [firing(0, 2), firing(10, 3), firing(20, 205), firing(30, 1)];
@@ -116,7 +116,7 @@ describe('sink writer', () => {
 
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-  it('the writer reads the next rows while the previous ones are written, and none behind them', async () => {
+  it('the writer reads the next rows while the previous rows are written, and no further rows', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     const one = firing(0, 35);
@@ -137,7 +137,7 @@ describe('sink writer', () => {
     expect(one.closed).toBe(1);
   });
 
-  it('the writer writes what was read before a failed firing, and closes no firing that is being read', async () => {
+  it('the writer writes the rows read before a failed firing, and closes no firing that is being read', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     const [one, broken] = [firing(0, 10), firing(10, 5)];
@@ -221,15 +221,15 @@ describe('sink writer', () => {
     await expect(writer.flushed()).rejects.toThrow('the run is gone');
   });
 
-  it('sessions that fired together are timed each from the watermark move that made it due', async () => {
-    const told: (readonly [number, number])[] = [];
+  it('each of several sessions that fired together is timed from the watermark move that made it due', async () => {
+    const reported: (readonly [number, number])[] = [];
     const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
     const writer = writerOn([new ScriptedSink()], {
       clock,
-      onWritten: (rows, seconds) => told.push([rows, seconds]),
+      onWritten: (rows, seconds) => reported.push([rows, seconds]),
     });
     const times = new FrontierTimes();
-    // Moves within 10 ms are one.
+    // Moves within 10 ms count as one.
     for (const [frontier, atMs] of [
       [20, 1000],
       [30, 1009],
@@ -245,12 +245,12 @@ describe('sink writer', () => {
     }));
     const page = pageOf(bounds, rows);
     writer.offer([new TestFiring(page, { firedAtMs: 4000, reached: times.take(40, 4000) })]);
-    // The move to 90 reached what was left.
+    // The move to 90 reached the remaining sessions.
     writer.offer([
       new TestFiring(pageOf(bounds, rows.slice(4)), { firedAtMs: 4500, reached: times.take(50, 4500) }),
     ]);
     await writer.flushed();
-    expect(told).toEqual([
+    expect(reported).toEqual([
       [2, 4],
       [2, 3],
       [1, 1],
@@ -259,30 +259,30 @@ describe('sink writer', () => {
   });
 
   it('the writer reports rows and the seconds since they fired, for each firing of a write', async () => {
-    const told: (readonly [number, number])[] = [];
+    const reported: (readonly [number, number])[] = [];
     const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
     const writer = writerOn([new ScriptedSink()], {
       clock,
-      onWritten: (rows, seconds) => told.push([rows, seconds]),
+      onWritten: (rows, seconds) => reported.push([rows, seconds]),
     });
     writer.offer([firing(0, 3, { firedAtMs: 4000 }), firing(10, 150, { firedAtMs: 4500 })]);
     await writer.flushed();
-    expect(told[0]).toEqual([3, 1]);
-    expect(told.slice(1).every(([, seconds]) => seconds === 0.5)).toBe(true);
-    expect(told.reduce((rows, [count]) => rows + count, 0)).toBe(153);
+    expect(reported[0]).toEqual([3, 1]);
+    expect(reported.slice(1).every(([, seconds]) => seconds === 0.5)).toBe(true);
+    expect(reported.reduce((rows, [count]) => rows + count, 0)).toBe(153);
   });
 });
 
 describe('back-pressure of the writer', () => {
-  /** Many rows in words, few in memory. */
-  const said = (rowsMax: number): TestFiring => firing(0, 3, { rowsMax });
+  /** Firing that announces many rows but has few in memory. */
+  const announcing = (rowsMax: number): TestFiring => firing(0, 3, { rowsMax });
 
-  it('the reading continues beside one firing of any size, and pauses when more rows wait than the limit', async () => {
+  it('reading continues while one firing of any size waits, and pauses when more rows wait than the limit', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
-    writer.offer([said(3 * SINK_ROWS_WAITING_MAX)]);
+    writer.offer([announcing(3 * SINK_ROWS_WAITING_MAX)]);
     await writer.room(forever);
-    writer.offer([said(1)]);
+    writer.offer([announcing(1)]);
     let isFree = false;
     const room = writer.room(forever).then(() => {
       isFree = true;
@@ -295,7 +295,7 @@ describe('back-pressure of the writer', () => {
     expect(writer.waitingRows).toBe(0);
   });
 
-  it('the reading pauses when more firings wait than the limit, however small', async () => {
+  it('reading pauses when more firings wait than the limit, however small they are', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     writer.offer(Array.from({ length: SINK_FIRINGS_WAITING_MAX + 1 }, (_, i) => firing(i, 1)));
@@ -306,7 +306,7 @@ describe('back-pressure of the writer', () => {
     });
     await new Promise((resolve) => setImmediate(resolve));
     expect(isFree).toBe(false);
-    // A drain ends the pause.
+    // A drain ends the wait for room.
     drain.abort();
     await room;
     release();

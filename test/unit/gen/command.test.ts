@@ -106,7 +106,7 @@ describe('refused gen flags', () => {
     ['needs -brokers', ['-out=kafka:events']],
     ['framed records', ['-kind=orders', '-out=kafka:orders']],
     ['go to a topic only', ['-kind=orders', '-format=avro', '-out=-']],
-    ['both want stdout', ['-json']],
+    ['both write to stdout', ['-json']],
     ['has no schema version 9', ['-kind=orders', '-versions=1,9', '-count=1']],
     ['not a version of Order', ['-print-schema=9', '-format=avro']],
     ['-print-schema needs', ['-print-schema=1']],
@@ -210,10 +210,10 @@ describe('load command', () => {
   });
 
   test('load exits with 3 immediately for a target without a listener, and leaves no ledger', async () => {
-    const ledger = join(dir, 'nobody.jsonl');
+    const ledger = join(dir, 'unreachable.jsonl');
     const { code, stderr } = await run(load, '-target=http://127.0.0.1:1', '-rate=20', `-ledger=${ledger}`);
     expect(code).toBe(3);
-    expect(stderr).toContain('nobody answers at http://127.0.0.1:1 (ECONNREFUSED)');
+    expect(stderr).toContain('no connection to http://127.0.0.1:1 (ECONNREFUSED)');
     expect(existsSync(ledger)).toBe(false);
   });
 

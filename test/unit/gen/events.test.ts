@@ -56,7 +56,7 @@ describe('generated events', () => {
     expect(new Set(digests).size).toBe(1);
   });
 
-  // Vectors: they change only when the definition in docs/reference/generator.md does.
+  // Test vectors; they change only when the definition in docs/reference/generator.md changes.
   test('the events have the published digests', () => {
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000 }, 1000).toString(16)).toBe('5cc79aba');
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000, order: 'delayed' }, 1000).toString(16)).toBe(
@@ -118,7 +118,7 @@ describe('delayed order', () => {
     const options = delayed({ count: 200_000, perMs: 20 });
     const rows = rowsOf(options, 4096);
     expect(new Set(rows.map((row) => row.seq)).size).toBe(options.count);
-    // How far an event is behind the largest event time seen bounds its delay from below.
+    // The distance of an event from the largest event time so far is a lower bound of its delay.
     let max = 0n;
     let behindTypical = 0;
     for (const row of rows) {
@@ -164,7 +164,7 @@ describe('invalid options', () => {
     ['largest time', { baseMs: 9_007_199_254_740_000 }],
     ['range of whole numbers', { valueMin: 2, valueMax: 1 }],
     ['span', { valueMin: -9e15, valueMax: 9e15 }],
-    ['parts of 1', { delays: { ...DEFAULT_EVENTS.delays, tail: 0.9999 } }],
+    ['shares', { delays: { ...DEFAULT_EVENTS.delays, tail: 0.9999 } }],
     ['out of range', { delays: { ...DEFAULT_EVENTS.delays, stragglerMaxMs: 1e12 } }],
     ['below typical-max', { delays: { ...DEFAULT_EVENTS.delays, tailMaxMs: 1 } }],
     ['below tail-max', { delays: { ...DEFAULT_EVENTS.delays, stragglerMaxMs: 1 } }],

@@ -40,7 +40,7 @@ describe('logical order', () => {
     expect(logicalOrder(9, 5)).not.toEqual(logicalOrder(9, 6));
   });
 
-  // A vector: it changes only when the definition does.
+  // Test vector; it changes only when the definition changes.
   test('a logical order has the published form', () => {
     expect(plain(logicalOrder(1n, 0))).toMatchInlineSnapshot(`
       {
@@ -180,7 +180,7 @@ describe('schema versions', () => {
     }
   });
 
-  test('the breaking version cannot be read as version 2, nor version 2 as the breaking one', () => {
+  test('the breaking version cannot be read as version 2, nor version 2 as the breaking version', () => {
     expect(() => avroType(2).createResolver(avroType('breaking'))).toThrow();
     expect(() => avroType('breaking').createResolver(avroType(2))).toThrow();
     const breaking = protobuf

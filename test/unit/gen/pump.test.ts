@@ -3,11 +3,11 @@ import { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import { DEFAULT_ORDERS, OrderGenerator } from '../../../src/gen/order.ts';
 import { OrderSource, orderLine } from '../../../src/gen/order-source.ts';
 import { type BatchSink, type BatchSource, type PumpOptions, pump } from '../../../src/gen/pump.ts';
-import { TopicSink } from '../../../src/gen/sinks.ts';
+import { BatchTopicSink } from '../../../src/gen/sinks.ts';
 import type { BatchProducer, DeliveryReport } from '../../../src/io/kafka/port.ts';
 import { turn } from '../../wait.ts';
 
-/** Rows are their numbers as text. */
+/** Source whose rows are their numbers as text. */
 function numbers(count: number): BatchSource {
   let next = 0;
   return {
@@ -19,7 +19,7 @@ function numbers(count: number): BatchSource {
   };
 }
 
-/** Time moves only while the pump sleeps or a sink says so. */
+/** Virtual time that advances only while the pump sleeps or a sink spends time. */
 function world(over: Partial<PumpOptions> & { readonly source: BatchSource; readonly sink: BatchSink }) {
   let nowMs = 0;
   const lags: number[] = [];
@@ -167,7 +167,7 @@ describe('topic sink', () => {
   batch.rowCount = 2;
 
   test('the topic sink requires an acknowledgement of every row', async () => {
-    await expect(new TopicSink(producerOf({ delivered: 2 }), 't').write(batch)).resolves.toBeUndefined();
+    await expect(new BatchTopicSink(producerOf({ delivered: 2 }), 't').write(batch)).resolves.toBeUndefined();
     const event = {
       code: -192,
       name: '_MSG_TIMED_OUT',
@@ -176,7 +176,7 @@ describe('topic sink', () => {
       fatal: false,
     };
     await expect(
-      new TopicSink(producerOf({ delivered: 1, failed: 1, events: [event] }), 't').write(batch),
+      new BatchTopicSink(producerOf({ delivered: 1, failed: 1, events: [event] }), 't').write(batch),
     ).rejects.toThrow('1 of 2 records were not acknowledged by topic t: _MSG_TIMED_OUT: timed out');
   });
 });

@@ -7,7 +7,7 @@ import { openDisk } from '../../../src/io/disk/node.ts';
 import { prepareFolder } from '../../../src/io/rocksdb/folder.ts';
 import { fileLog } from '../registry/store/file-kit.ts';
 
-/** Created and synced folders, in this order. */
+/** Created and synced folders, in order. */
 const { steps } = vi.hoisted(() => ({ steps: [] as string[] }));
 
 vi.mock('node:fs/promises', async (original) => {

@@ -31,7 +31,7 @@ async function read(chunks: Iterable<Uint8Array>): Promise<LedgerEntry[]> {
 }
 
 describe('load ledger', () => {
-  test('the ledger is read as it was written, in any cut', async () => {
+  test('the ledger is read as it was written, in chunks of any size', async () => {
     const bytes = bytesOf(ENTRIES);
     await fc.assert(
       fc.asyncProperty(
@@ -45,7 +45,7 @@ describe('load ledger', () => {
     );
   });
 
-  test('a ledger torn at any byte gives the whole lines before it', async () => {
+  test('a ledger truncated at any byte gives the complete lines before it', async () => {
     const bytes = bytesOf(ENTRIES);
     let lines = 0;
     for (let end = 0; end <= bytes.length; end++) {
@@ -72,7 +72,7 @@ describe('load ledger', () => {
     );
   });
 
-  test('the ledger is reduced to what the client knows of each key', async () => {
+  test('the ledger is reduced to the outcome that the client knows for each key', async () => {
     const { intents, end } = await summarizeLedger(ENTRIES);
     expect(end?.unknown).toBe(1);
     expect(intents.get('k0')).toMatchObject({
@@ -93,7 +93,7 @@ describe('load ledger', () => {
     await expect(summarizeLedger([ENTRIES[4] as LedgerEntry])).rejects.toThrow('before the intent');
   });
 
-  test('final statuses differ from statuses that are retried', () => {
+  test('final statuses are distinguished from statuses that are retried', () => {
     expect([200, 201, 400, 404, 409, 422].every(isFinalStatus)).toBe(true);
     expect([408, 425, 429, 500, 502, 503, 504].some(isFinalStatus)).toBe(false);
   });

@@ -7,7 +7,7 @@ import { type LoadOptions, type LoadResult, LoadRun } from '../../../src/load/ru
 import { Schedule } from '../../../src/load/schedule.ts';
 import { type LedgerEntry, summarizeLedger } from '../../../src/outbox/reconcile/client-ledger.ts';
 
-/** Virtual time: sleeping moves the clock and settles what became due on the way. */
+/** Virtual time: a sleep advances the clock and runs the timers that become due. */
 class VirtualTime {
   private timers: Array<{ readonly atMs: number; readonly run: () => void }> = [];
   private nowMs = 0;
@@ -85,14 +85,14 @@ async function simulate(
     resendMaxMs: 400,
     giveUpMs: 2000,
     giveUpDrainingMs: 1000,
-    underWayMax: 10_000,
+    inFlightMax: 10_000,
     ...options,
   }).run();
   return { sent, entries, writtenBefore, result };
 }
 
 describe('load client', () => {
-  test('the load client sends on time however slow the server is, and counts latency from the due time', async () => {
+  test('the load client sends on time even to a slow server, and counts latency from the due time', async () => {
     const slow = await simulate(() => ({ ms: 1000 }), { retryRate: 0 });
     const intervalMs = 10;
     slow.sent.forEach((send, i) => {
@@ -104,7 +104,7 @@ describe('load client', () => {
   });
 
   test('a load client with every connection busy counts the wait as latency', async () => {
-    const held = await simulate(() => ({ ms: 100 }), { retryRate: 0, underWayMax: 1, count: 50 });
+    const held = await simulate(() => ({ ms: 100 }), { retryRate: 0, inFlightMax: 1, count: 50 });
     expect(held.sent.length).toBe(50);
     expect(held.result.latency.maxMs).toBeGreaterThan(4000);
     expect(held.result.sendLagMsMax).toBeGreaterThan(4000);
@@ -182,7 +182,7 @@ describe('load client', () => {
     expect(result).toMatchObject({ refused: 3, failures: 0, unknown: 3 });
   });
 
-  test('a drained load client sends no new intent and finishes what it began', async () => {
+  test('a drained load client sends no new intent and finishes the intents that it began', async () => {
     const stop = new AbortController();
     const { result, entries } = await simulate(
       (_request, number) => {

@@ -58,7 +58,7 @@ describe('intents', () => {
     }
     expect(Math.abs((total - (counts[0] as number)) / total - 0.15)).toBeLessThan(0.01);
     for (const n of [1, 2, 3]) expect(Math.abs((counts[n] as number) / total - 0.05)).toBeLessThan(0.005);
-    // The hottest key of a hot set is repeated far more often than one of its middle.
+    // The most frequent key is repeated far more often than a key of middle rank.
     const at = (rank: number): number => {
       let sum = 0;
       for (let set = 0; set < total; set += OPTIONS.keys) sum += popularity.get(set + rank - 1) ?? 0;
@@ -77,7 +77,7 @@ describe('schedule', () => {
     expect(Math.abs(sends.length / (span / 1000) - 1000)).toBeLessThan(30);
   });
 
-  test('the schedule does not depend on when it is polled, and a stall moves no due time', () => {
+  test('the schedule does not depend on the times of its polls, and a stall moves no due time', () => {
     const key = (send: Send): string => `${send.index} ${send.kind} ${send.dueMs}`;
     const steady = drain(scheduleOf(3000), 1).map(key);
     expect(drain(scheduleOf(3000), 700).map(key)).toEqual(steady);
@@ -130,7 +130,7 @@ describe('latency histogram', () => {
     expect(new LatencyHistogram().maxMs).toBeNaN();
   });
 
-  test('the latency histogram is at most a 64th too large, from a microsecond to an hour', () => {
+  test('the latency histogram overstates a value by at most a 64th, from a microsecond to an hour', () => {
     for (let us = 1; us < 3.6e9; us = Math.ceil(us * 1.37)) {
       const histogram = new LatencyHistogram();
       histogram.record(us / 1000);

@@ -1,5 +1,5 @@
-/** The relay's check of payloads agrees with JSON.parse on every text, and is quick on hostile
- *  ones. */
+/** The relay's check of payloads agrees with JSON.parse on every text, and is fast on hostile
+ *  texts. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isJsonText } from '../../../src/outbox/json-text.ts';
@@ -106,7 +106,7 @@ describe('payload check', () => {
     );
   });
 
-  it('the payload check accepts a text however deep it is nested', () => {
+  it('the payload check accepts a text of any nesting depth', () => {
     const deep = bytesOf('['.repeat(450_000) + ']'.repeat(450_000));
     expect(isJsonText(deep)).toBe(true);
     expect(isJsonText(deep.subarray(1))).toBe(false);

@@ -1,5 +1,5 @@
 /** Schema names of the effects commands: a name that PostgreSQL would refuse or misread is refused
- *  before the server is asked. */
+ *  before the command connects. */
 import { describe, expect, it } from 'vitest';
 import { command as orders } from '../../../src/bin/orders.ts';
 import { command as payments } from '../../../src/bin/payments.ts';
@@ -9,7 +9,7 @@ import { requirePlainSchema } from '../../../src/outbox/database/schema-name.ts'
 import type { Command } from '../../../src/shell/command.ts';
 import { start } from '../shell/fake-world.ts';
 
-/** Address without a listener: a command that connects ends with exit code 3. */
+/** Address without a listener: a command that connects to it ends with exit code 3. */
 const POSTGRES = '-postgres=postgres://me@127.0.0.1:1/shop';
 const BROKERS = '-brokers=127.0.0.1:1';
 const LISTEN = '-listen=127.0.0.1:0';

@@ -27,7 +27,7 @@ const options = (more: object = {}): ServiceOptions =>
     ...more,
   }) as unknown as ServiceOptions;
 
-/** The session timeout that the broker client of a consumer is made with. */
+/** Session timeout with which the broker client of a consumer is created. */
 async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<unknown> {
   let made: (properties: unknown) => void = () => {};
   const properties = new Promise<unknown>((resolve) => {
@@ -35,7 +35,7 @@ async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<
   });
   const consumer = async ({ properties: given }: { readonly properties: unknown }) => {
     made(given);
-    throw coreError('unreachable', 'nobody is there');
+    throw coreError('unreachable', 'no broker answers');
   };
   const service = await Service.open(options({ broker: { consumer } }));
   service.consume({ topic: 't', inbox: 'inbox', parkedTable: 'parked', handle: async () => {}, ...more });
@@ -45,7 +45,7 @@ async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<
 }
 
 describe('session of a service', () => {
-  it('the session timeout of a service is that of payments, or as the service sets it', async () => {
+  it('the session timeout of a service is the default of payments, or the value that the service sets', async () => {
     expect(await sessionOf({})).toEqual({ 'session.timeout.ms': 10_000 });
     expect(await sessionOf({ sessionTimeoutMs: 45_000 })).toEqual({ 'session.timeout.ms': 45_000 });
   });
@@ -63,7 +63,7 @@ describe('service options', () => {
     } finally {
       await service.close();
     }
-    throw new Error('it was not refused');
+    throw new Error('the options were not refused');
   };
 
   it('a relay in wal mode without a replication driver is refused and never polls', async () => {

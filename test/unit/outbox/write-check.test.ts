@@ -1,4 +1,4 @@
-/** The write check: a database counts as refusing writes after certain errors, until a trial
+/** The write check: after certain errors a database counts as refusing writes, until a trial write
  *  succeeds. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
@@ -24,7 +24,7 @@ function world() {
   });
   return {
     check,
-    /** Errors of the next trials; undefined for a success. */
+    /** Results of the next trials: an error, or undefined for a success. */
     trials,
     tried: () => tried,
     pass: (ms: number) => {
@@ -67,7 +67,7 @@ describe('write check', () => {
     expect(tried()).toBe(3);
   });
 
-  it('writes are good again as soon as a write is committed', async () => {
+  it('writes count as accepted again as soon as a write is committed', async () => {
     const { check, says, tried } = world();
     check.failed(refused('53100'));
     check.wrote();
@@ -75,7 +75,7 @@ describe('write check', () => {
     expect(tried()).toBe(0);
   });
 
-  it('writes stay refused while a trial says nothing about them', async () => {
+  it('writes stay refused while a trial is inconclusive', async () => {
     const { check, says, trials } = world();
     check.failed(refused('53100'));
     trials.push(coreError('unreachable', 'no answer'));
@@ -100,7 +100,7 @@ describe('write check', () => {
     sqlError('sql_failed', 'rolled back'),
     coreError('unreachable', 'the connection is gone', { details: { sqlstate: '53300' } }),
     new Error('a bug'),
-  ])('writes do not count as refused with %s, which the next write may not meet', async (thrown) => {
+  ])('writes do not count as refused with %s, which may not affect the next write', async (thrown) => {
     const { check, says, tried } = world();
     check.failed(thrown);
     expect(await says()).toBe('good');

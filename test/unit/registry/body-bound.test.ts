@@ -1,4 +1,4 @@
-/** Request bodies that would cost a parser too much are refused before it sees them. */
+/** Request bodies that would be too expensive to parse are refused before the parser sees them. */
 import { describe, expect, it } from 'vitest';
 import type { HttpRequest } from '../../../src/io/http/port.ts';
 import { readBody, readSchemaBody } from '../../../src/registry/api/bodies.ts';

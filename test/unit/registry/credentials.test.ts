@@ -109,7 +109,7 @@ describe('registry client', () => {
     [429, 42901, 'registry_unavailable'],
     [503, 50302, 'registry_unavailable'],
   ])(
-    'the client treats a %d as a reason to wait, never as a fact about a record',
+    'the client waits after a %d, and never derives a verdict on a record from it',
     async (answer, code, name) => {
       status = answer;
       number = code;

@@ -1,5 +1,5 @@
-/** Producer and consumer over a broker in memory: what is framed, what is committed when, and what
- *  waits. */
+/** Producer and consumer over a broker in memory: framing, the time of each commit, and the records
+ *  that wait. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -304,7 +304,7 @@ describe('consumer', () => {
   it('the consumer quarantines a record whose header name is not UTF-8', async () => {
     const bad = Buffer.from('garbage');
     const [record] = rows(bad) as [RecordInput];
-    // Read from the broker, each byte that is not UTF-8 becomes a character of three.
+    // When read from the broker, each byte that is not UTF-8 becomes a three-byte character.
     const source = RecordBatch.create(1, 256);
     source.append({ ...record, headers: [['own', Buffer.from('h')]] });
     const { arena, headersStart } = source.columns;
@@ -330,7 +330,7 @@ describe('consumer', () => {
     expect(counters.consumed.value()).toBe(0);
   });
 
-  it('the consumer pauses while the registry is unreachable, judges nothing, and resumes', async () => {
+  it('the consumer pauses while the registry is unreachable, quarantines nothing, and resumes', async () => {
     let away = 3;
     const good = frame(1, { n: 5, text: 'x' });
     const { member, consumer, producer, lines, counters } = setUp([rows(good, good)], (path) =>
@@ -344,7 +344,7 @@ describe('consumer', () => {
     expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 2n }]);
   });
 
-  it('the consumer keeps what other partitions deliver meanwhile, in order, and resumes where it stopped', async () => {
+  it('the consumer keeps records that other partitions deliver meanwhile, in order, and resumes at its position', async () => {
     let away = 4;
     const on = (partition: number, ...texts: readonly string[]): RecordInput[] =>
       rows(...texts.map((text) => frame(1, { n: 1, text }))).map((record) => ({ ...record, partition }));
@@ -386,7 +386,7 @@ describe('file sink', () => {
     ['nothing but an unfinished line', '{"a"', ''],
     ['an unfinished line longer than one read', `{"a":1}\n${'x'.repeat(200_000)}`, '{"a":1}\n'],
     ['an empty file', '', ''],
-  ])('the file sink continues behind %s', async (_what, before, kept) => {
+  ])('the file sink continues after %s', async (_what, before, kept) => {
     const dir = mkdtempSync(join(tmpdir(), 'millrace-sink-'));
     try {
       const path = join(dir, 'out.jsonl');
@@ -421,7 +421,7 @@ describe('producer', () => {
       metrics: producerMetrics(new Metrics()),
     });
 
-  it('the producer frames each value under its key, batches and oversize rows alike', async () => {
+  it('the producer frames each value under its key, in batches and as oversized rows', async () => {
     const producer = new MemoryProducer();
     const framed = make(producer);
     const values = Array.from({ length: 50 }, (_, n) => ({
@@ -455,7 +455,7 @@ describe('producer', () => {
     await expect(framed.finish()).rejects.toMatchObject({ code: 'not_delivered' });
   });
 
-  it('the producer counts a write-cache hit for each batch that looked its id up there', async () => {
+  it('the producer counts a write-cache hit for each batch that finds its id there', async () => {
     const producer = new MemoryProducer();
     const metrics = new Metrics();
     let requests = 0;

@@ -1,5 +1,4 @@
-/** Forwarding of writes to the leader: which writes are forwarded, which are retried, and which are
- *  not. */
+/** Forwarding of writes to the leader: which writes are forwarded, and which are retried. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../../src/core/errors.ts';
 import type { HttpClientDriver, HttpClientReply } from '../../../src/io/http/client-port.ts';
@@ -24,15 +23,15 @@ class FakeLog implements RegistryLog {
   readonly name = 'fake';
   current: LogRole = { leader: false, url, instance };
   caughtUp = 0;
-  open = () => Promise.reject(new Error('not here'));
-  append = () => Promise.reject(new Error('not here'));
+  open = () => Promise.reject(new Error('not used'));
+  append = () => Promise.reject(new Error('not used'));
   async catchUp(): Promise<void> {
     this.caughtUp++;
   }
-  /** The role after this many more questions for it. */
-  next: { asks: number; readonly role: LogRole } | undefined;
+  /** Role after this many more calls of `role`. */
+  next: { calls: number; readonly role: LogRole } | undefined;
   role(): LogRole {
-    if (this.next !== undefined && this.next.asks-- === 0) this.current = this.next.role;
+    if (this.next !== undefined && this.next.calls-- === 0) this.current = this.next.role;
     return this.current;
   }
   async close(): Promise<void> {}
@@ -46,7 +45,7 @@ function transportOf(answers: Array<HttpClientReply | Error | (() => Promise<Htt
     async send(to, request) {
       sent.push({ ...request, url: to });
       const answer = answers.shift();
-      if (answer === undefined) throw new Error('asked too often');
+      if (answer === undefined) throw new Error('more requests than answers');
       if (answer instanceof Error) throw answer;
       return typeof answer === 'function' ? answer() : answer;
     },
@@ -133,7 +132,7 @@ describe('write at a follower', () => {
       [leader, ['https://registry-1:8081']],
       ['http://registry-1.evil.example:8081', ['http://registry-1:*']],
       ['http://registry-1@evil.example:8081', ['http://registry-1:*', leader]],
-      // Any name on the internet has a certificate of some authority.
+      // Any domain name has a certificate of some authority.
       ['https://evil.example', []],
       ['no address', [leader]],
     ] as const;
@@ -165,7 +164,7 @@ describe('write at a follower', () => {
     expect(sent).toEqual([]);
   });
 
-  it('a write is retried where the first attempt cannot have written anything', async () => {
+  it('a write is retried if the first attempt cannot have written anything', async () => {
     for (const first of [refusedConnection(), reply(500, { error_code: 50003, message: 'not me' })]) {
       const { transport, sent } = transportOf([first, reply(200, { id: 2 })]);
       const answer = await forwardToLeader(
@@ -179,7 +178,7 @@ describe('write at a follower', () => {
     }
   });
 
-  it('a write is retried after a lost answer only where it is idempotent', async () => {
+  it('a write is retried after a lost answer only if it is idempotent', async () => {
     const again = transportOf([brokenConnection(), reply(200, { id: 3 })]);
     expect((await forwardToLeader(new FakeLog(), again.transport, requestOf(), realClock))?.status).toBe(200);
     const once = transportOf([brokenConnection()]);
@@ -193,12 +192,12 @@ describe('write at a follower', () => {
     const log = new FakeLog();
     const never = () => new Promise<HttpClientReply>(() => {});
     const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
-    log.next = { asks: 3, role: { leader: false, url: 'http://next:1', instance } };
+    log.next = { calls: 3, role: { leader: false, url: 'http://next:1', instance } };
     expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(200);
     expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
   });
 
-  it('a follower passes on the refusal of the leader', async () => {
+  it('a follower returns the refusal of the leader', async () => {
     const log = new FakeLog();
     const { transport } = transportOf([reply(409, { error_code: 409, message: 'no' })]);
     expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(409);
@@ -214,10 +213,10 @@ describe('write at a follower', () => {
     expect(sent).toEqual([]);
   });
 
-  it('a write waits for a leader where none is elected yet', async () => {
+  it('a write waits for a leader if none is elected yet', async () => {
     const log = new FakeLog();
     log.current = { leader: false, url: undefined };
-    log.next = { asks: 3, role: { leader: false, url, instance } };
+    log.next = { calls: 3, role: { leader: false, url, instance } };
     const { transport } = transportOf([reply(200, { id: 5 })]);
     expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(200);
   });
@@ -236,7 +235,7 @@ describe('foreign answers', () => {
       const { transport, sent } = transportOf([foreign(status)]);
       await expect(forwardToLeader(log, transport, requestOf(), realClock)).rejects.toMatchObject({
         code: 'forwarding_failed',
-        message: `no registry of this topic answers at ${url}, where the leader says that it is (HTTP ${status})`,
+        message: `no registry of this topic answers at ${url}, the address that the leader announces (HTTP ${status})`,
         row: { number: 50003 },
         next: expect.stringMatching(/^nothing was written/),
       });
@@ -246,7 +245,7 @@ describe('foreign answers', () => {
   });
 
   it('an answer that may come from another registry leaves the outcome unknown, and a deletion is not retried', async () => {
-    for (const answer of [foreign(502), reply(200, [1], 'stranger')]) {
+    for (const answer of [foreign(502), reply(200, [1], 'other-registry')]) {
       const { transport, sent } = transportOf([answer]);
       await expect(
         forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' }), realClock),
@@ -255,13 +254,13 @@ describe('foreign answers', () => {
     }
   });
 
-  it('an unverified answer is requested again from a newly announced leader where the write is idempotent', async () => {
+  it('a write with an unverified answer is repeated at a newly announced leader if the write is idempotent', async () => {
     const log = new FakeLog();
     const { transport, sent } = transportOf([
-      reply(200, { id: 1 }, 'stranger'),
+      reply(200, { id: 1 }, 'other-registry'),
       reply(200, { id: 7 }, 'next'),
     ]);
-    log.next = { asks: 3, role: { leader: false, url, instance: 'next' } };
+    log.next = { calls: 3, role: { leader: false, url, instance: 'next' } };
     const answer = await forwardToLeader(log, transport, requestOf(), realClock);
     expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":7}');
     expect(sent.length).toBe(2);
@@ -286,7 +285,7 @@ describe('foreign answers', () => {
 });
 
 describe('refusal by the gate', () => {
-  it('a refusal by the gate is signed where the request was forwarded', async () => {
+  it('a refusal by the gate is signed if the request was forwarded', async () => {
     const answer: HttpResponse = { status: 401, body: 'x' };
     const handler = (): HttpResponse => ({ status: 200 });
     const routes = [
@@ -339,7 +338,7 @@ describe('write at a deposed leader', () => {
     expect(called).toBe(6);
   });
 
-  it('a write is refused where leadership never settles', async () => {
+  it('a write is refused if leadership never settles', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
@@ -355,7 +354,7 @@ describe('write at a deposed leader', () => {
     expect(called).toBeLessThan(300);
   });
 
-  it('a write with an unknown outcome is retried only where it is idempotent', async () => {
+  it('a write with an unknown outcome is retried only if it is idempotent', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
@@ -375,7 +374,7 @@ describe('write at a deposed leader', () => {
     }
   });
 
-  it('a forwarded write with an unknown outcome is reported as retriable where it is idempotent', async () => {
+  it('a forwarded write with an unknown outcome is reported as retriable if it is idempotent', async () => {
     const unknown = registryError('store_unknown', 'who knows');
     for (const [method, code] of [
       ['PUT', 'leader_unknown'],

@@ -1,5 +1,5 @@
-/** The reader of the Kafka store beside the writer of its own process: which records of a topic
- *  count as its own. */
+/** The reader of the Kafka store next to the writer of its process: which records of a topic count
+ *  as its own. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -41,7 +41,8 @@ async function scene() {
     announced: () => {},
   });
   await clock.run(tail.open(5000));
-  /** @param by absent: another process */
+  /** Appends records.
+   *  @param by producer; default: another process */
   const append = async (by: BatchProducer | undefined, ...records: readonly LogRecord[]): Promise<void> => {
     const batch = RecordBatch.create(16, 1024);
     for (const { key, value } of records) batch.append({ topicIndex: 0, partition: 0, key, value });
@@ -52,7 +53,7 @@ async function scene() {
 }
 
 describe('the reader of the Kafka store', () => {
-  it('a run of own records in a row does not reach the sink', async () => {
+  it('consecutive own records do not reach the sink', async () => {
     const { clock, tail, applied, append, read } = await scene();
     const run = [record('a', '1'), record('b', '1')];
     const own = tail.expect([0n, 1n], run);
@@ -62,7 +63,7 @@ describe('the reader of the Kafka store', () => {
     await clock.run(tail.close());
   });
 
-  it('a record of another process amid a run of own records reaches the sink at its place in the log', async () => {
+  it('a record of another process between own records reaches the sink at its position in the log', async () => {
     const { clock, tail, applied, append, read } = await scene();
     const run = [record('a', '1'), record('b', '1'), record('c', '1')];
     const own = tail.expect([0n, 2n, 3n], run);
@@ -73,7 +74,7 @@ describe('the reader of the Kafka store', () => {
     await clock.run(tail.close());
   });
 
-  it('an aborted run is lost, also where a record of another process is amid its offsets', async () => {
+  it('an aborted run is lost, also if a record of another process is between its offsets', async () => {
     const { clock, driver, tail, applied, append, read } = await scene();
     const run = [record('a', '1'), record('b', '1')];
     const own = tail.expect([0n, 2n], run);

@@ -1,4 +1,4 @@
-/** The catalogue of rules is complete and true: each example has what it is an example of. */
+/** The catalogue of rules is complete, and each example has the finding that it illustrates. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, test } from 'vitest';
@@ -46,7 +46,7 @@ function shown(rule: Rule): Shown {
   };
 }
 
-/** In a checker: names of rules as texts, or as keys of a table. */
+/** Rule names in the sources of the checkers, as texts or as keys of a table. */
 function rulesOfSources(): string[] {
   const levels = /^(BACKWARD|FORWARD|FULL)_TRANSITIVE$/;
   const found = new Set<string>();
@@ -87,10 +87,10 @@ test('only rules that no short pair can show have no example', () => {
 
 describe('rule examples', () => {
   it.each(shownRules.map((rule) => [rule.id, rule] as const))(
-    'the example of %s has that finding, and no other as severe',
+    'the example of %s has that finding, and no other finding of its severity',
     (id, rule) => {
       const { findings } = shown(rule);
-      // Notes may come together.
+      // Several notes may occur together.
       const isLike = (one: Finding): boolean => one.severity === rule.severity && rule.severity !== 'note';
       const grave = findings.filter(
         (one) => one.rule === id || isLike(one) || RANKS[one.severity] > RANKS[rule.severity],
@@ -101,8 +101,8 @@ describe('rule examples', () => {
   );
 });
 
-/** What a text cannot mend, or what needs nothing. */
-const WORDS_ALONE = new Set([
+/** Rules without a textual fix: no edit of a schema can fix the finding, or no fix is needed. */
+const WITHOUT_FIX = new Set([
   'FORMAT_CHANGED',
   'AVRO_DEFAULT_MISFIT',
   'AVRO_FIELD_NOT_READ',
@@ -120,7 +120,7 @@ describe('rule fixes', () => {
       const fix = fixOf(finding, direction, proposed, last, { ever: earlier, policy: policyOf(rule) });
       expect(fix?.words).toMatch(/\w/);
       const edits = fix?.edits ?? [];
-      expect(edits.length > 0).toBe(proposed.format !== 'JSON' && !WORDS_ALONE.has(id));
+      expect(edits.length > 0).toBe(proposed.format !== 'JSON' && !WITHOUT_FIX.has(id));
       if (edits.length === 0) return;
       const mended = parseSchema(proposed.format, applyEdits(proposed.source, edits));
       const after = findingsOf(rule, mended, earlier);
@@ -128,7 +128,7 @@ describe('rule fixes', () => {
       const refused = (list: readonly Finding[]): number =>
         list.filter(({ severity }) => severity === 'fail' || severity === 'unjudged').length;
       expect(refused(after)).toBeLessThanOrEqual(refused(findings));
-      // Edits are in bounds, in order, and none is within another.
+      // Edits are in bounds, in order, and do not overlap.
       const sorted = [...edits].sort((a, b) => a.at - b.at || a.end - b.end);
       for (const [index, { at, end }] of sorted.entries()) {
         expect(at).toBeLessThanOrEqual(end);
@@ -177,7 +177,7 @@ test('an unreadable stored schema is reported by its own rule', () => {
   expect(ruleOf('STORED_SCHEMA_UNREADABLE')?.severity).toBe('unjudged');
 });
 
-test('pairs that outgrow their texts are reported as too long', () => {
+test('comparisons that outgrow their texts are reported as too long', () => {
   const fields = (type: (index: number) => string): string =>
     `{"type":"record","name":"R","fields":[${Array.from({ length: 4000 }, (_, i) => `{"name":"f${i}","type":${type(i)}}`).join()}]}`;
   const aliases = Array.from({ length: 4000 }, (_, i) => `"V${i}"`).join();

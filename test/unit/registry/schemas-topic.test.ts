@@ -1,5 +1,5 @@
-/** Records that the existing registries wrote, replayed: the state is theirs, and our keys have
- *  their bytes. */
+/** Replays records that the existing registries wrote: the state equals theirs, and our keys have
+ *  the same bytes. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
@@ -33,7 +33,7 @@ const bytes = (text: string): Buffer => Buffer.from(text, 'utf8');
 const recordsOf = (topic: Topic): LogRecord[] =>
   topic.records.map(({ key, value }) => ({ key: bytes(key), value: value === null ? null : bytes(value) }));
 
-/** A log that holds these records and takes no more. */
+/** Log that contains these records and refuses appends. */
 class Replay implements RegistryLog {
   readonly name = 'replay';
   private readonly records: readonly LogRecord[];
@@ -45,7 +45,7 @@ class Replay implements RegistryLog {
     return { records: this.records.length, tornBytes: 0 };
   }
   append(): Promise<void> {
-    return Promise.reject(new Error('this log takes nothing'));
+    return Promise.reject(new Error('this log refuses appends'));
   }
   async catchUp(): Promise<void> {}
   role(): LogRole {

@@ -70,7 +70,7 @@ describe('Avro schemas', () => {
   });
 
   it('the Avro parser checks a default inside many unions once for each value', () => {
-    // Each level doubles the ways to the innermost value; a walk over all of them has no end.
+    // Each level doubles the ways to the innermost value, so a walk over all of them would not end.
     const levels = 60;
     const branches = Array.from({ length: levels }, (_, i) => {
       const type = i === levels - 1 ? ['null', 'int'] : ['null', `A${i + 1}`, `B${i + 1}`];
@@ -175,7 +175,7 @@ describe('Protobuf schemas', () => {
     expect(one.text).toContain('  optional int64 n = 2 [deprecated = true];\n');
   });
 
-  it('messages are numbered as on the wire, without enums and outer before inner', () => {
+  it('messages are numbered as on the wire: without enums, outer messages before inner ones', () => {
     const schema = parseSchema(
       'PROTOBUF',
       'syntax = "proto3"; enum E { Z = 0; } message A { message B { int32 x = 1; } enum F { Y = 0; } message C { B b = 1; } } message D { A.C c = 1; }',

@@ -1,5 +1,4 @@
-/** Settings of the store that would not do are refused before a port is opened, whichever store is
- *  asked. */
+/** Invalid settings of the store are refused before a port is opened, for each store. */
 import { describe, expect, it } from 'vitest';
 import { command as exporting } from '../../../src/bin/registry/export.ts';
 import { command as importing } from '../../../src/bin/registry/import.ts';
@@ -9,7 +8,7 @@ import { type FakeWorld, fakeWorld, start } from '../shell/fake-world.ts';
 const LISTEN = '-listen=127.0.0.1:0';
 const stopping = (world: FakeWorld): FakeWorld => {
   const write = world.screen.line.bind(world.screen);
-  // A run that starts to serve has failed the test; it must not stay.
+  // A run that starts to serve has failed the test, so stop it.
   world.screen.line = (line) => {
     write(line);
     if (line.startsWith('listening')) setImmediate(() => world.signal('SIGTERM'));

@@ -1,5 +1,4 @@
-/** Reads while the broker is silent: when they wait, what they answer, and when the silence ends.
- */
+/** Reads while the broker is silent: when they wait, what they return, and how the silence ends. */
 import { describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../../src/io/http/port.ts';
@@ -12,75 +11,75 @@ import { resumeAfterStall, withFakeIntervals } from '../stall.ts';
 const late = registryError('store_timeout', 'no answer');
 
 function readsOf(answers: Array<() => Promise<void>>) {
-  const told = { stale: 0, asked: 0 };
+  const counts = { stale: 0, asked: 0 };
   const reads = new KafkaReads({
     clock: realClock,
     log: silentLogger,
     silentMs: 20,
     catchUp: () => {
-      told.asked++;
+      counts.asked++;
       return (answers.shift() ?? (() => Promise.resolve()))();
     },
-    staleRead: () => told.stale++,
+    staleRead: () => counts.stale++,
   });
-  return { reads, told };
+  return { reads, counts };
 }
 
 describe('reads during broker silence', () => {
   it('reads see every write while the log answers', async () => {
-    const { reads, told } = readsOf([]);
+    const { reads, counts } = readsOf([]);
     await reads.ready();
-    expect([reads.stale, told]).toEqual([false, { stale: 0, asked: 1 }]);
+    expect([reads.stale, counts]).toEqual([false, { stale: 0, asked: 1 }]);
   });
 
-  it('reads wait once in a stretch of silence, are counted, and see every write again when the log answers', async () => {
+  it('reads wait once per period of silence, are counted, and see every write again when the log answers', async () => {
     let answer = (): void => {};
     const held = new Promise<void>((resolve) => {
       answer = resolve;
     });
-    const { reads, told } = readsOf([() => new Promise(() => {}), () => held]);
+    const { reads, counts } = readsOf([() => new Promise(() => {}), () => held]);
     await reads.ready();
     for (let i = 0; i < 3; i++) await reads.ready();
-    // One question is under way, whoever reads.
-    expect([reads.stale, told]).toEqual([true, { stale: 4, asked: 2 }]);
+    // Only one query of the broker is in flight, however many reads there are.
+    expect([reads.stale, counts]).toEqual([true, { stale: 4, asked: 2 }]);
     answer();
     await turn();
     await reads.ready();
-    expect([reads.stale, told]).toEqual([false, { stale: 4, asked: 3 }]);
+    expect([reads.stale, counts]).toEqual([false, { stale: 4, asked: 3 }]);
   });
 
   it('reads are answered although the broker reports immediately that it is unreachable', async () => {
-    const { reads, told } = readsOf(Array.from({ length: 100 }, () => () => Promise.reject(late)));
+    const { reads, counts } = readsOf(Array.from({ length: 100 }, () => () => Promise.reject(late)));
     await reads.ready();
     await turn();
-    expect([reads.stale, told.stale]).toEqual([true, 1]);
+    expect([reads.stale, counts.stale]).toEqual([true, 1]);
     reads.close();
   });
 
   it('reads see every write again although none arrived since the broker returned', async () => {
-    const { reads, told } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
+    const { reads, counts } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
     await reads.ready();
     await until('fresh reads', () => !reads.stale);
-    expect(told).toEqual({ stale: 1, asked: 3 });
+    expect(counts).toEqual({ stale: 1, asked: 3 });
   });
 
   it('reads stop probing the broker once the log is closed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout'] });
     try {
       const away = Array.from({ length: 100 }, () => () => Promise.reject(late));
-      const { reads, told } = readsOf(away);
+      const { reads, counts } = readsOf(away);
       await reads.ready();
       await vi.advanceTimersByTimeAsync(300);
-      expect(told.asked).toBe(5);
+      expect(counts.asked).toBe(5);
       reads.close();
       await vi.advanceTimersByTimeAsync(10_000);
-      expect(told.asked).toBe(5);
+      expect(counts.asked).toBe(5);
     } finally {
       vi.useRealTimers();
     }
   });
 
-  it('reads do not treat a stall of this process as silence of the broker', async () => {
+  it('a stall of this process does not count as silence of the broker', async () => {
     await withFakeIntervals(async () => {
       let answer = (): void => {};
       const { reads } = readsOf([
@@ -98,7 +97,7 @@ describe('reads during broker silence', () => {
     });
   });
 
-  it('reads fail where the log cannot be applied, also during broker silence', async () => {
+  it('reads fail if the log cannot be applied, also during broker silence', async () => {
     const corrupt = registryError('store_corrupt', 'broken');
     const broken = () => Promise.reject(corrupt);
     await expect(readsOf([broken]).reads.ready()).rejects.toBe(corrupt);
@@ -132,7 +131,7 @@ describe('stale-read warnings', () => {
     }
   });
 
-  it('a stale read never answers that something is missing, but a write may', async () => {
+  it('a stale read never reports a missing item, but a write may', async () => {
     for (const method of ['GET', 'POST']) {
       const { status, body } = await ask(method, 404, true);
       expect([status, JSON.parse(String(body))]).toEqual([

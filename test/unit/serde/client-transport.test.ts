@@ -1,4 +1,4 @@
-/** Limits of the client against a server that is no registry: bounded time and memory. */
+/** Limits of the client against a server that is not a registry: bounded time and memory. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
@@ -13,7 +13,7 @@ afterEach(() => {
   }
 });
 
-async function asked(listener: RequestListener, timeoutMs: number) {
+async function request(listener: RequestListener, timeoutMs: number) {
   const server = createServer(listener);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   servers.push(server);
@@ -21,7 +21,7 @@ async function asked(listener: RequestListener, timeoutMs: number) {
   return fetchTransport({ url, timeoutMs, clock: realClock }).request('GET', '/subjects');
 }
 
-it('the client stops reading an endless answer at the bound and closes the connection', async () => {
+it('the client stops reading an endless answer at its limit and closes the connection', async () => {
   let closed: () => void = () => {};
   const hungUp = new Promise<void>((resolve) => {
     closed = resolve;
@@ -31,8 +31,7 @@ it('the client stops reading an endless answer at the bound and closes the conne
   const listener: RequestListener = (_, response) => {
     response.on('close', closed);
     response.writeHead(200);
-    // The server sends only as fast as the client reads, so this counts the bytes that the client
-    // read.
+    // The server sends only as fast as the client reads, so this counts the bytes read.
     const fill = (): void => {
       do wanted += piece.length;
       while (response.write(piece));
@@ -40,7 +39,7 @@ it('the client stops reading an endless answer at the bound and closes the conne
     response.on('drain', fill);
     fill();
   };
-  await expect(asked(listener, 60_000)).rejects.toMatchObject({
+  await expect(request(listener, 60_000)).rejects.toMatchObject({
     code: 'registry_protocol',
     message: expect.stringMatching(/longer than 16777216 bytes/),
   });
@@ -56,13 +55,13 @@ it('the client times out on an answer that arrives a byte at a time', async () =
       await pause(5);
     }
   };
-  await expect(asked(listener, 300)).rejects.toMatchObject({
+  await expect(request(listener, 300)).rejects.toMatchObject({
     code: 'registry_unavailable',
     message: expect.stringMatching(/no whole answer within 300 ms/),
   });
 });
 
-it('the client reads characters that are cut between chunks, and skips a leading byte order mark', async () => {
+it('the client reads characters that are split between chunks, and skips a leading byte order mark', async () => {
   const bytes = Buffer.from('\ufeff{"a":"é€😀"}');
   const listener: RequestListener = async (_, response) => {
     for (const byte of bytes) {
@@ -71,10 +70,10 @@ it('the client reads characters that are cut between chunks, and skips a leading
     }
     response.end();
   };
-  expect(await asked(listener, 60_000)).toEqual({ status: 200, body: '{"a":"é€😀"}' });
+  expect(await request(listener, 60_000)).toEqual({ status: 200, body: '{"a":"é€😀"}' });
 });
 
-it('the client reads a long answer whole', async () => {
+it('the client reads a long answer completely', async () => {
   const text = 'x'.repeat(3_000_000);
-  expect((await asked((_, response) => response.end(text), 60_000)).body).toBe(text);
+  expect((await request((_, response) => response.end(text), 60_000)).body).toBe(text);
 });

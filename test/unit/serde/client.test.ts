@@ -71,7 +71,7 @@ describe('schema read cache', () => {
     expect(metric('schema_cache_hit_ratio')['id_to_schema']).toBeGreaterThan(0.9998);
   });
 
-  it('the client caches an unknown id for a while, then asks again', async () => {
+  it('the client caches an unknown id for a while, then requests it again', async () => {
     const { client, asked, wait } = setUp((_path, attempt) =>
       attempt === 1 ? notFound : ok({ schema: SCHEMA }),
     );
@@ -91,7 +91,7 @@ describe('schema read cache', () => {
     ['a page of another server', { status: 404, body: '<html>not here</html>' }],
     ['a 200 of another server', { status: 200, body: 'hello' }],
     ['a schema without text', ok({ schemaType: 'AVRO' })],
-  ])('the client asks again for an id after %s', async (_what, answer) => {
+  ])('the client requests an id again after %s', async (_what, answer) => {
     let broken = true;
     const { client } = setUp(() => (broken ? answer : ok({ schema: SCHEMA })));
     expect(await client.schemaById(1).catch(isRegistryAway)).toBe(true);

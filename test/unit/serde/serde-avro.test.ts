@@ -70,7 +70,7 @@ describe('unions of several number types', () => {
     [['int', 'long'], 2 ** 31, '028080808010', 2n ** 31n],
     [['float', 'long'], 2 ** 24 + 1, '0282808010', 2n ** 24n + 1n],
   ])(
-    'a union of %j encodes the number %d as a long where no other branch holds it',
+    'a union of %j encodes the number %d as a long if no other branch can contain it',
     (branches, value, hex, read) => {
       const schema = avro(record('R', { name: 'a', type: branches }));
       expect(encoded(schema, { a: value }).toString('hex')).toBe(hex);
@@ -84,7 +84,7 @@ describe('unions of several number types', () => {
     expect(roundTrip(schema, { a: { double: 5 } })).toEqual({ a: 5 });
   });
 
-  it('number unions work beside named types, records and themselves', () => {
+  it('unions with several number types may also contain named types, records and themselves', () => {
     const schema = avro(
       record(
         'n.R',
@@ -125,7 +125,7 @@ describe('unions of several number types', () => {
     }
   });
 
-  it('values of each branch are written where the default is of a later branch', () => {
+  it('values of each branch are written if the default belongs to a later branch', () => {
     const schema = avro(record('R', { name: 'a', type: ['null', 'string'], default: 'x' }));
     for (const a of [null, 'y']) expect(decoded(schema, schema, encoded(schema, { a }))).toEqual({ a });
   });
@@ -143,7 +143,7 @@ describe('Avro long', () => {
   );
 
   it.each([2 ** 53, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 2n ** 63n, '5'])(
-    'an Avro long refuses %s, which it cannot hold exactly',
+    'an Avro long refuses %s, which it cannot represent exactly',
     (value) => {
       expect(codeOf(() => encoded(schema, { a: value }))).toBe('value_refused');
     },

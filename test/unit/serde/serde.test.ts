@@ -16,7 +16,7 @@ function encode(schema: Schema, value: unknown, message?: string): Buffer {
   return Buffer.from(payloads.bytes.subarray(0, payloads.used));
 }
 
-/** Decodes a payload between other bytes, which must not matter. */
+/** Decodes a payload that is surrounded by other bytes, which must not matter. */
 function decode(reader: Schema, writer: Schema, payload: Buffer, path: readonly number[] = [0]): unknown {
   const around = Buffer.concat([Buffer.alloc(3, 0x7f), payload, Buffer.alloc(20, 0x01)]);
   return readerCodec(reader, writer, path)(around, 3, 3 + payload.length);
@@ -144,7 +144,7 @@ describe('unencodable values', () => {
     ['a fraction for an int64', PROTO, { ...PROTO_VALUE, account: 0.5 }],
     ['a text for a bool', PROTO, { ...PROTO_VALUE, ok: 'true' }],
     ['an unknown enum name', PROTO, { ...PROTO_VALUE, status: 'C' }],
-    ['one for many', PROTO, { ...PROTO_VALUE, items: { n: 1 } }],
+    ['a single value for a repeated field', PROTO, { ...PROTO_VALUE, items: { n: 1 } }],
     ['no object', PROTO, 5],
   ])('the value with %s is refused, and nothing is appended', (_what, schema, value) => {
     const payloads = new Payloads(4, 1024);

@@ -3,14 +3,14 @@ import { describe, expect, test } from 'vitest';
 import { COMMANDS } from '../../../src/bin/main.ts';
 import { environmentName, formatValue, parseSettings } from '../../../src/core/settings.ts';
 import { type Command, SHARED_SETTINGS } from '../../../src/shell/command.ts';
-import { loadSettings, wholeTable } from '../../../src/shell/load-settings.ts';
+import { loadSettings, settingTableOf } from '../../../src/shell/load-settings.ts';
 import { helpText } from '../../../src/shell/run.ts';
 
 const commands = new Map<string, Command>();
 for (const [name, load] of Object.entries(COMMANDS)) commands.set(name, (await load()).command);
 
 describe.each([...commands])('%s', (name, command) => {
-  const table = wholeTable(command);
+  const table = settingTableOf(command);
 
   test('a command has its listed name and a one-line summary', () => {
     expect(command.name).toBe(name);

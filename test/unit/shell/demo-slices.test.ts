@@ -8,5 +8,5 @@ const millrace = join(import.meta.dirname, '../../../bin/millrace');
 test('demo refuses to run without any slice', () => {
   const { status, stdout, stderr } = spawnSync(millrace, ['demo', '-slices='], { encoding: 'utf8' });
   expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
-  expect(stderr).toMatch(/\nerror: -slices names nothing to show; [^\n]+ \[usage\]\n$/);
+  expect(stderr).toMatch(/\nerror: -slices names no slice; [^\n]+ \[usage\]\n$/);
 });

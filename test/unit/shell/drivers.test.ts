@@ -65,7 +65,7 @@ describe('choice of drivers', () => {
     expect([outcome, loaded()]).toEqual(findAddon() === undefined ? ['layout_mismatch', 0] : ['native', 1]);
   });
 
-  test('native=auto uses the addon where it is built, and else the reference kernels with a warning', () => {
+  test('native=auto uses the addon if it is built, otherwise the reference kernels with a warning', () => {
     const { context, lines, loaded } = contextOf('auto');
     const built = findAddon() !== undefined;
     expect(kernels(context).name).toBe(built ? 'native' : 'reference');
@@ -97,7 +97,7 @@ describe('choice of the HTTP backend', () => {
     return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
   };
 
-  test('auto serves plain loopback HTTP by uWebSockets.js where the command allows it', async () => {
+  test('auto serves plain loopback HTTP by uWebSockets.js if the command allows it', async () => {
     const chosen = await choose({ needs: [] });
     expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:net', 0]);
     expect(chosen.line).toMatchObject({ level: fits() ? 'info' : 'warn', fields: { port: 'http' } });
@@ -105,11 +105,11 @@ describe('choice of the HTTP backend', () => {
 
   test('node:http serves only on request', async () => {
     const chosen = await choose({ asked: 'node', needs: [], tls: true, loopback: false });
-    expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'asked for']);
+    expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'requested']);
   });
 
   test.each<[string, Partial<HttpChoice>, string]>([
-    ['without a statement', {}, 'lacks least'],
+    ['without a statement', {}, 'most features'],
     ['with TLS', { needs: [], tls: true }, 'no TLS'],
     ['on an address that others reach', { needs: [], loopback: false }, 'not a loopback address'],
     ['with a need that uWebSockets.js lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
@@ -118,14 +118,14 @@ describe('choice of the HTTP backend', () => {
       { needs: ['pipeline_waits'], tls: true },
       'the command needs pipeline_waits',
     ],
-    ['when asked', { asked: 'net', tls: true }, 'asked for'],
+    ['when asked', { asked: 'net', tls: true }, 'requested'],
   ])('our own parser over node:net serves %s, and the log states why', async (_what, choice, why) => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
     expect(chosen.line?.fields['reason']).toContain(why);
   });
 
-  test('our own parser over node:net serves, with a warning, where uWebSockets.js has no binary for this Node.js', async () => {
+  test('our own parser over node:net serves, with a warning, if uWebSockets.js has no binary for this Node.js', async () => {
     const missing = (): never => {
       throw coreError('addon_missing', 'uWebSockets.js does not load here');
     };

@@ -1,4 +1,4 @@
-/** A process for the shell that a test holds in its hands. */
+/** Process environment in memory for the shell's tests. */
 
 import { systemClock } from '../../../src/shell/clock.ts';
 import type { Command } from '../../../src/shell/command.ts';
@@ -14,7 +14,7 @@ export interface FakeWorld extends ProcessEnv {
   logged(): ReadonlyArray<Record<string, unknown>>;
   signal(signal: 'SIGTERM' | 'SIGINT'): void;
   uncaught(thrown: unknown): void;
-  /** Codes handed to exit(), in order. */
+  /** Codes passed to exit(), in order. */
   readonly exits: number[];
 }
 

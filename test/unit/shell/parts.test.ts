@@ -1,4 +1,4 @@
-/** The small parts of the shell: screen, progress, readiness, redaction. */
+/** The small parts of the shell: screen, progress, readiness and redaction. */
 import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
 import type { Timers } from '../../../src/core/clock.ts';
@@ -17,8 +17,8 @@ import { Screen } from '../../../src/shell/terminal/screen.ts';
 import { realClock, turn } from '../../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from '../stall.ts';
 
-/** Time that moves when told. */
-function handClock(): Timers & { advance(ms: number): void } {
+/** Clock that the test advances. */
+function manualClock(): Timers & { advance(ms: number): void } {
   let now = 1000;
   return {
     ...realClock,
@@ -60,7 +60,7 @@ describe('redaction', () => {
     );
   });
 
-  test('a secret setting is hidden whole, including a list across its commas', () => {
+  test('a secret setting is hidden completely, including a list across its commas', () => {
     expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
     expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
     expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toBe('a://u:***@h,b');
@@ -82,7 +82,7 @@ describe('progress', () => {
     expect([0, 4400, 65_000, 3_725_000].map(shortDuration)).toEqual(['0s', '4s', '1m05s', '1h02m']);
   });
 
-  test('a progress line states how far, how fast, how long and what failed', () => {
+  test('a progress line states the progress, the rate, the remaining time and the failures', () => {
     const state = {
       what: 'gen',
       unit: 'events',
@@ -99,7 +99,7 @@ describe('progress', () => {
   });
 
   test('progress that is not on a TTY ends in one plain line', () => {
-    const clock = handClock();
+    const clock = manualClock();
     const { screen, text } = recorder(false);
     const progress = startProgress({ what: 'load', total: 10, unit: 'orders' }, screen, clock, false);
     progress.add(4);
@@ -114,7 +114,7 @@ describe('progress', () => {
   test('progress that is not on a TTY writes a plain line every 10 s, with the latest rate', () => {
     vi.useFakeTimers();
     try {
-      const clock = handClock();
+      const clock = manualClock();
       const { screen, text } = recorder(false);
       const progress = startProgress({ what: 'copy', total: 1000 }, screen, clock, false);
       const pass = (ms: number, count: number): void => {
@@ -138,7 +138,7 @@ describe('progress', () => {
 
   test('quiet progress shows nothing', () => {
     const { screen, text } = recorder(true);
-    const progress = startProgress({ what: 'x' }, screen, handClock(), true);
+    const progress = startProgress({ what: 'x' }, screen, manualClock(), true);
     progress.add(1);
     progress.done();
     expect(text()).toBe('');
@@ -146,7 +146,7 @@ describe('progress', () => {
 
   test('progress on a TTY rewrites one line, and other lines go above it', async () => {
     const { screen, text } = recorder(true, 30);
-    const progress = startProgress({ what: 'reading a long name', total: 10 }, screen, handClock(), false);
+    const progress = startProgress({ what: 'reading a long name', total: 10 }, screen, manualClock(), false);
     await expect.poll(text).toContain('\r\u001b[2Kreading a long name: 0 of 10 ');
     const standing = text().slice(text().lastIndexOf('K') + 1);
     expect(standing.length).toBe(29);
@@ -159,7 +159,7 @@ describe('progress', () => {
 
 describe('readiness', () => {
   test('a process is ready neither before setReady, nor while a check fails, nor once it drains', async () => {
-    const clock = handClock();
+    const clock = manualClock();
     const readiness = new Readiness(clock);
     let ok = false;
     readiness.add('store', () => ok);
@@ -186,7 +186,7 @@ describe('readiness', () => {
   });
 
   test('the result of a check is reused for 250 ms, and concurrent requests share one run', async () => {
-    const clock = handClock();
+    const clock = manualClock();
     const readiness = new Readiness(clock);
     let runs = 0;
     readiness.add('slow', async () => {
@@ -203,9 +203,9 @@ describe('readiness', () => {
     expect(runs).toBe(2);
   });
 
-  test('a check that answers after a stall of this process has not failed', async () => {
+  test('a check that answers after a stall of this process counts as passed', async () => {
     await withFakeIntervals(async () => {
-      const clock = handClock();
+      const clock = manualClock();
       const readiness = new Readiness(clock);
       readiness.setReady();
       let stalled = (): void => {};
@@ -228,7 +228,7 @@ describe('readiness', () => {
   test('a check that throws, rejects or hangs reports why the process is not ready', async () => {
     vi.useFakeTimers();
     try {
-      const clock = handClock();
+      const clock = manualClock();
       const readiness = new Readiness(clock);
       readiness.setReady();
       readiness.add('throws', () => {

@@ -65,7 +65,7 @@ describe('launcher', () => {
     expect(millrace('version')).toEqual(first);
   });
 
-  test('the version command prints another digest where one line of the running code differs', () => {
+  test('the version command prints another digest if one line of the running code differs', () => {
     const root = mkdtempSync(join(tmpdir(), 'millrace-digest-'));
     for (const part of ['bin', join('dist', 'src'), 'native', 'package.json'])
       cpSync(join(packageRoot(), part), join(root, part), { recursive: true });
@@ -162,7 +162,7 @@ describe('command process', () => {
     expect(await ended).toEqual({ code: 70, signal: null });
     expect([out(), err()]).toEqual([
       '',
-      'error: probe waits for something that cannot happen any more; this is a bug of millrace [internal]\n',
+      'error: probe: the event loop drained before the command finished; this is a bug of millrace [internal]\n',
     ]);
   });
 
@@ -171,7 +171,7 @@ describe('command process', () => {
     await listening();
     child.kill('SIGTERM');
     expect(await ended).toEqual({ code: 70, signal: null });
-    expect(err()).toContain('error: work under way did not finish within 50 ms of SIGTERM');
+    expect(err()).toContain('error: work in flight did not finish within 50 ms of SIGTERM');
   });
 
   test('a closed reader of stdout ends the process with 0 and no message', async () => {
@@ -209,7 +209,7 @@ describe('command process', () => {
 
   test.each([
     ['late', 'out of the blue'],
-    ['reject', 'nobody waited'],
+    ['reject', 'no handler waited'],
   ])('an uncaught error (%s) gives one line and exit code 70', async (mode, message) => {
     const { ended, err } = probe(`-mode=${mode}`, '-log-level=silent');
     expect((await ended).code).toBe(70);

@@ -1,4 +1,4 @@
-/** A process that ends before it is ready is not waited for. */
+/** The wait for readiness ends when the process has ended. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';

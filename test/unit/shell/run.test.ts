@@ -170,8 +170,8 @@ describe('settings and log', () => {
       ['{"count": 5', 'is not JSON'],
       ['[1]', 'is not a JSON object'],
       ['"text"', 'is not a JSON object'],
-      ['{"count": {"a": 1}}', 'sets count to something'],
-      ['{"count": null}', 'sets count to something'],
+      ['{"count": {"a": 1}}', 'sets count to a value'],
+      ['{"count": null}', 'sets count to a value'],
       ['{"cuont": 1}', 'did you mean count?'],
       ['{"count": "x"}', 'config count=x is not a whole number'],
     ] as const) {
@@ -353,7 +353,7 @@ describe('signals', () => {
     expect(await code).toBe(0);
   });
 
-  test('a request in flight is answered before the hooks close what it uses', async () => {
+  test('a request in flight is answered before the hooks close its resources', async () => {
     let store: string | undefined = 'open';
     let begun = (): void => {};
     const started = new Promise<void>((resolve) => {

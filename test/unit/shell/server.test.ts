@@ -105,7 +105,7 @@ describe('shared HTTP server', () => {
     expect(await code).toBe(0);
   });
 
-  test('a command without routes serves on -metrics-listen, and -listen beside it is refused', async () => {
+  test('a command without routes serves on -metrics-listen, and an additional -listen is refused', async () => {
     const bare = commandOf(drained);
     const { code, world } = start(bare, ['-metrics-listen=:0']);
     const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
@@ -116,11 +116,11 @@ describe('shared HTTP server', () => {
     const refused = start(bare, ['-listen=:0', '-metrics-listen=:0']);
     expect(await refused.code).toBe(2);
     expect(refused.world.stderr()).toContain(
-      'serves nothing on -listen beside -metrics-listen; leave -listen out',
+      'serves nothing on -listen if -metrics-listen is given; leave -listen out',
     );
   });
 
-  test('the command’s routes are served with its own limits and errors beside the shared routes', async () => {
+  test('the command’s routes are served with its own limits and errors, in addition to the shared routes', async () => {
     const { code, address, world } = start(serving, ['-listen=:0']);
     const url = await address();
     expect(await (await fetch(`${url}/things/7`, { method: 'POST', body: 'abcd' })).text()).toBe('7 4');

@@ -1,23 +1,23 @@
-/** The limits of the window engine as rules: each is met by a healthy run, and missed by a run that
- *  breaks it. */
+/** The limits of the window engine as rules: a healthy run meets each rule, and a run that violates
+ *  one misses it. */
 import { describe, expect, it } from 'vitest';
 import { LATENCY_BUCKETS_S } from '../../../src/core/metrics.ts';
 import { STAGE_BUCKETS_S } from '../../../src/engine/metrics.ts';
 import { parseExposition } from '../../../src/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../../src/slo/judge.ts';
+import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts';
 import { readRules } from '../../../src/slo/rules.ts';
 
 const { rules } = readRules('engine');
-const LOOKS = 13;
+const SCRAPES = 13;
 
 interface Minute {
   readonly invalid: number;
-  /** Bounds of the buckets that the slowest hundredth falls into. */
+  /** Bounds of the buckets that contain the slowest hundredth. */
   readonly accumulateS: number;
   readonly sinkS: number;
   readonly checkpointS: number;
   readonly memory: number;
-  /** By how much they grow over the minute. */
+  /** Growth over the minute. */
   readonly lagMs: number;
   readonly waiting: number;
   readonly recoveryS: number;
@@ -63,12 +63,12 @@ const page = (minute: Minute, share: number): string =>
     '',
   ].join('\n');
 
-function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
+function verdicts(minute: Minute): ReadonlyMap<string, RuleVerdict['verdict']> {
   const scraped: Scraped = {
     target: 'http://engine/metrics',
-    scrapes: Array.from({ length: LOOKS }, (_, look) => ({
-      atMs: (60_000 * look) / (LOOKS - 1),
-      page: parseExposition(page(minute, look / (LOOKS - 1)), 'page'),
+    scrapes: Array.from({ length: SCRAPES }, (_, look) => ({
+      atMs: (60_000 * look) / (SCRAPES - 1),
+      page: parseExposition(page(minute, look / (SCRAPES - 1)), 'page'),
     })),
   };
   return new Map(judge(rules, [scraped]).map(({ rule, verdict }) => [rule.id, verdict]));
@@ -119,7 +119,7 @@ describe('engine rules', () => {
     ['checkpoint_p99', { checkpointS: 60 }],
     ['engine_recovery', { recoveryS: 8 }],
     ['engine_is_ready', { ready: 0 }],
-  ])('only the rule %s is missed by a minute that breaks it', (id, broken) => {
+  ])('only the rule %s is missed by a minute that violates it', (id, broken) => {
     const missed = [...verdicts({ ...HEALTHY, ...broken })].filter(([, verdict]) => verdict !== 'met');
     expect(missed).toEqual([[id, 'missed']]);
   });

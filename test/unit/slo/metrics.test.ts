@@ -1,5 +1,5 @@
-/** The measures behind the limits: what the registry's client and the framed producer observe, by a
- *  clock of our own. */
+/** The measures behind the limits: the observations of the registry's client and of the framed
+ *  producer, with a test clock. */
 import { describe, expect, it } from 'vitest';
 import { referenceKernels } from '../../../src/addon/reference/kernels.ts';
 import type { RecordBatch } from '../../../src/core/layout/record-batch.ts';
@@ -111,7 +111,7 @@ describe('producer metrics', () => {
       codec: writerCodec(parseSchema('AVRO', TEXT)),
       schemaId: async () => 1,
       kernels: referenceKernels,
-      // Each look at the clock is a hundredth of a millisecond later.
+      // Each read of the clock advances it by a hundredth of a millisecond.
       clock: {
         wallNowMs: () => nowMs,
         monotonicMs: () => {
@@ -130,7 +130,7 @@ describe('producer metrics', () => {
     const overhead = samples(metrics, 'serde_overhead_seconds').get('');
     expect([encode?.count, overhead?.count]).toEqual([25, 25]);
     expect(encode?.sum).toBeCloseTo(25 * 1e-5);
-    // One look more a batch, shared by its rows.
+    // One more clock read per batch, shared by its rows.
     expect(overhead?.sum).toBeCloseTo(25 * 1e-5 + 3 * 1e-5);
   });
 });

@@ -1,26 +1,26 @@
-/** The limits of orders, relay and payments as rules: each is met by a healthy run, and missed by a
- *  run that breaks it. */
+/** The limits of orders, relay and payments as rules: a healthy run meets each rule, and a run that
+ *  violates one misses it. */
 import { describe, expect, it } from 'vitest';
 import { LATENCY_BUCKETS_S } from '../../../src/core/metrics.ts';
 import { EFFECT_BUCKETS_S } from '../../../src/outbox/payments/metrics.ts';
 import { parseExposition } from '../../../src/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../../src/slo/judge.ts';
+import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts';
 import { readRules } from '../../../src/slo/rules.ts';
 
 const { rules } = readRules('outbox');
 const SECONDS = 60;
-const LOOKS = 13;
+const SCRAPES = 13;
 
-/** What a minute at 5,200 requests a second looks like, a fifth of them repeats. */
+/** A minute with 5,200 requests per second, of which a fifth are repeats. */
 interface Minute {
   readonly created: number;
   readonly replayed: number;
   readonly overloaded: number;
   readonly published: number;
-  /** Pending rows at the start, and by how much they grow over the minute. */
+  /** Pending rows at the start, and their growth over the minute. */
   readonly lag: number;
   readonly lagGrowth: number;
-  /** Bound of the bucket that the slowest hundredth of the requests falls into. */
+  /** Bound of the bucket that contains the slowest hundredth of the requests. */
   readonly slowS: number;
   readonly effectS: number;
   readonly parked: number;
@@ -82,12 +82,12 @@ function page(minute: Minute, share: number): string {
   ].join('\n');
 }
 
-function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
+function verdicts(minute: Minute): ReadonlyMap<string, RuleVerdict['verdict']> {
   const scraped: Scraped = {
     target: 'http://all/metrics',
-    scrapes: Array.from({ length: LOOKS }, (_, look) => ({
-      atMs: (1000 * SECONDS * look) / (LOOKS - 1),
-      page: parseExposition(page(minute, look / (LOOKS - 1)), 'page'),
+    scrapes: Array.from({ length: SCRAPES }, (_, look) => ({
+      atMs: (1000 * SECONDS * look) / (SCRAPES - 1),
+      page: parseExposition(page(minute, look / (SCRAPES - 1)), 'page'),
     })),
   };
   return new Map(judge(rules, [scraped]).map(({ rule, verdict }) => [rule.id, verdict]));
@@ -128,12 +128,12 @@ describe('outbox rules', () => {
     ['commit_to_effect_p99', { effectS: 2.5 }],
     ['payments_parks_nothing', { parked: 1 }],
     ['inbox_remembers', { marginS: -60 }],
-  ])('only the rule %s is missed by a minute that breaks it', (id, broken) => {
+  ])('only the rule %s is missed by a minute that violates it', (id, broken) => {
     const missed = [...verdicts({ ...HEALTHY, ...broken })].filter(([, verdict]) => verdict !== 'met');
     expect(missed).toEqual([[id, 'missed']]);
   });
 
-  it('a ratio between two processes is not judged by one scrape, because a restarted relay counts from its restart', () => {
+  it('a ratio between two processes has no verdict from one scrape, because a restarted relay counts from its restart', () => {
     const scraped = (target: string, text: string): Scraped => ({
       target,
       scrapes: [{ atMs: 0, page: parseExposition(text, target) }],
@@ -143,7 +143,7 @@ describe('outbox rules', () => {
     const keepsUp = rules.filter(({ id }) => id === 'relay_keeps_up');
     const [verdict] = judge(keepsUp, [orders, relay]);
     expect(verdict).toMatchObject({ verdict: 'no_data', note: expect.stringContaining('give -for') });
-    // One process that has both counted them over the same time.
+    // One process that has counted both over the same time.
     const both = scraped('both', 'orders_requests_total{outcome="created"} 1000\nrelay_published_total 900');
     expect(judge(keepsUp, [both])[0]).toMatchObject({ verdict: 'missed', value: 0.9 });
   });

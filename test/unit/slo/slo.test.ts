@@ -1,4 +1,5 @@
-/** The slo command's parts: the exposition read, the rules read, verdicts over recorded pages. */
+/** The parts of the slo command: parsing of the exposition and of the rules, and verdicts over
+ *  recorded pages. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -7,8 +8,8 @@ import { LATENCY_BUCKETS_S, Metrics } from '../../../src/core/metrics.ts';
 import { promExposition } from '../../../src/io/metrics/prom.ts';
 import { packageRoot } from '../../../src/shell/package.ts';
 import { parseExposition, serves } from '../../../src/slo/exposition.ts';
-import { judge, type Scraped, type Verdict } from '../../../src/slo/judge.ts';
-import { BOUNDS, BUILT_IN, MEASURES, parseRules, type Rule, readRules } from '../../../src/slo/rules.ts';
+import { judge, type RuleVerdict, type Scraped } from '../../../src/slo/judge.ts';
+import { BOUNDS, BUILT_IN, MEASURES, parseRules, readRules, type SloRule } from '../../../src/slo/rules.ts';
 import { metricsAddress } from '../../../src/slo/scrape.ts';
 import { quantity } from '../../../src/slo/table.ts';
 
@@ -47,11 +48,11 @@ describe('metrics exposition', () => {
   });
 
   it.each([
-    ['<html></html>', 'line 1 is no sample'],
-    ['a{b="c} 1', 'line 1 is no sample'],
-    ['a{b=c} 1', 'line 1 is no sample'],
-    ['a 1\nb', 'line 2 is no sample'],
-    ['a 0x10', 'line 1 is no sample'],
+    ['<html></html>', 'line 1 is not a sample'],
+    ['a{b="c} 1', 'line 1 is not a sample'],
+    ['a{b=c} 1', 'line 1 is not a sample'],
+    ['a 1\nb', 'line 2 is not a sample'],
+    ['a 0x10', 'line 1 is not a sample'],
     ['', 'it has no sample'],
   ])('the text %j is not an exposition', (text, why) => {
     expect(() => page(text)).toThrow(why);
@@ -89,16 +90,16 @@ describe('metrics exposition', () => {
       `a{b="${'\\'.repeat(100_001)}"} 1`,
       `a ${'1'.repeat(100_000)}x`,
     ];
-    for (const text of hostile) expect(() => page(text)).toThrow('is no sample');
-    // Its length alone is the reason: the work on a line is bounded, because a longer one is not
+    for (const text of hostile) expect(() => page(text)).toThrow('is not a sample');
+    // Its length alone is the reason. The work on a line is bounded, because a longer line is not
     // read.
     const sound = (chars: number): string => `a{b="${'x'.repeat(chars - 9)}"} 1`;
     expect(page(sound(65_536)).samples.get('a')).toHaveLength(1);
-    expect(() => page(sound(65_537))).toThrow('is no sample');
+    expect(() => page(sound(65_537))).toThrow('is not a sample');
   });
 });
 
-const base: Rule = {
+const base: SloRule = {
   id: 'r',
   says: 'a limit',
   measure: 'total',
@@ -115,8 +116,8 @@ const pages = (target: string, ...texts: readonly string[]): Scraped => ({
   target,
   scrapes: texts.map((text, i) => ({ atMs: i * 1000, page: page(text) })),
 });
-function one(rule: Partial<Rule>, ...scraped: readonly Scraped[]): Verdict {
-  return judge([{ ...base, ...rule }], scraped)[0] as Verdict;
+function one(rule: Partial<SloRule>, ...scraped: readonly Scraped[]): RuleVerdict {
+  return judge([{ ...base, ...rule }], scraped)[0] as RuleVerdict;
 }
 const series = (name: string, ...values: readonly number[]): string[] =>
   values.map((value) => `${name} ${value}`);
@@ -139,7 +140,7 @@ describe('verdict', () => {
     expect(one({}, pages('a', ...series('m_total', 100, 110, 3, 5))).value).toBe(10 + 3 + 2);
   });
 
-  it('a verdict is no_data without the metric, and met where it counted nothing', () => {
+  it('a verdict is no_data without the metric, and met if the metric counted nothing', () => {
     expect(one({}, pages('a', 'other 1'))).toMatchObject({
       verdict: 'no_data',
       note: 'no process serves m_total',
@@ -185,7 +186,7 @@ describe('verdict', () => {
       value: 1.5,
       note: 'at a',
     });
-    // At most so many are met by none; at least so many are not.
+    // No requests meet a limit of at most, and give no data for a limit of at least.
     for (const each of ['process', 'all'] as const) {
       expect(one({ ...rule, each }, idle)).toMatchObject({ verdict: 'met', value: 0 });
       expect(one({ ...rule, each, bound: 'atLeast' }, idle)).toMatchObject({ verdict: 'no_data' });
@@ -196,7 +197,7 @@ describe('verdict', () => {
     });
   });
 
-  it('a rise is distinguished from a value that only swings', () => {
+  it('a rise is distinguished from a value that only fluctuates', () => {
     const rule = { measure: 'rise', of: [{ metric: 'lag', where: {} }] } as const;
     const gauge = (...values: readonly number[]) => pages('a', ...series('lag', ...values));
     expect(one(rule, gauge(0, 900, 0, 900, 0, 900, 0, 900, 0)).verdict).toBe('met');
@@ -221,7 +222,7 @@ const histogram = (...counts: readonly number[]): string => {
 const quantile = { measure: 'quantile', of: [{ metric: 'm', where: {} }], bound: 'below' } as const;
 
 describe('quantile', () => {
-  it('a quantile lies between two bounds, and meets a limit with the upper one', () => {
+  it('a quantile is between two bounds, and meets a limit with the upper bound', () => {
     const a = pages('a', histogram(0, 0, 0, 0), histogram(98, 1, 1, 0));
     expect(one({ ...quantile, q: 0.98, limit: 0.001 }, a)).toMatchObject({
       verdict: 'met',
@@ -234,7 +235,7 @@ describe('quantile', () => {
       from: 0.001,
       note: "of 100 observations, to the bucket's width",
     });
-    // The limit lies inside the bucket: nothing is claimed.
+    // The limit lies inside the bucket, so the quantile may exceed it.
     expect(one({ ...quantile, q: 0.99, limit: 0.002 }, a)).toMatchObject({ verdict: 'missed' });
     expect(one({ ...quantile, q: 1, limit: 0.025 }, a)).toMatchObject({ verdict: 'met', from: 0.0025 });
   });
@@ -301,7 +302,7 @@ describe('recorded pages', () => {
   ) as { readonly processes: Readonly<Record<string, readonly string[]>> };
   const scraped = Object.entries(recorded.processes).map(([name, texts]) => pages(name, ...texts));
 
-  // Source: counted from the texts by hand, with no code of ours.
+  // Source: counted in the texts by hand, without Millrace's code.
   it.each([
     ['lookup_warm_p99', 'met', 1e-6, 0],
     ['lookup_cold_p99', 'met', 0.005, 0.0025],
@@ -325,7 +326,7 @@ describe('recorded pages', () => {
 });
 
 describe('rules', () => {
-  it.each(BUILT_IN)('the rules of the %s are sound', (name) => {
+  it.each(BUILT_IN)('the rules of the %s are valid', (name) => {
     const { rules, source } = readRules(name);
     expect(source).not.toBe('');
     expect(rules.length).toBeGreaterThan(5);
@@ -360,19 +361,19 @@ describe('rules', () => {
     ['{', 'not JSON'],
     ['[]', 'not a document with a list of rules'],
     ['{"rules":[]}', 'not a document with a list of rules'],
-    ['{"rules":[1]}', 'rule 1 is no object'],
+    ['{"rules":[1]}', 'rule 1 is not an object'],
     [text({ id: 'A b' }), 'rule 1 has no id'],
-    [text({ says: '' }), 'does not say'],
-    [text({ measure: 'mean' }), 'has no measure of'],
-    [text({ below: 1 }), 'has not one limit'],
-    [text({ atMost: '0' }), 'has not one limit'],
+    [text({ says: '' }), 'has no text in "says"'],
+    [text({ measure: 'mean' }), 'needs a measure of'],
+    [text({ below: 1 }), 'needs exactly one limit'],
+    [text({ atMost: '0' }), 'needs exactly one limit'],
     [text({ measure: 'quantile' }), 'has no q'],
     [text({ measure: 'ratio' }), 'does not select metrics'],
     [text({ of: [] }), 'does not select metrics'],
-    [text({ measure: 'rate', over: 'life' }), 'cannot measure a rate over a life'],
+    [text({ measure: 'rate', over: 'life' }), 'cannot measure a rate over life'],
     [text({ over: 'night' }), 'has an over'],
     [text({ each: 'one' }), 'has an each'],
-    [text({ limits: 1 }), 'a property "limits" that means nothing'],
+    [text({ limits: 1 }), 'a property "limits" that is not known'],
     [JSON.stringify({ rules: [good, good] }), 'rule 2 repeats the id a'],
   ])('the rules file %j is refused', (document, why) => {
     expect(() => parseRules(document, 'file')).toThrow(`file: `);
@@ -418,6 +419,6 @@ describe('formatting', () => {
     expect(metricsAddress(text)).toBe(address);
   });
   it.each(['a', '', 'http://', 'ftp://a:1'])('the text %j is refused as an address', (text) => {
-    expect(() => metricsAddress(text)).toThrow('is no address');
+    expect(() => metricsAddress(text)).toThrow('is not an address');
   });
 });

@@ -1,14 +1,14 @@
-/** The page of a rule, as `-explain` prints it and docs/reference/rules keeps it. */
+/** Renders the page of a rule for `-explain` and docs/reference/rules. */
 import { coreError } from '../../../core/errors.ts';
 import { nearest } from '../../../core/settings.ts';
 import { RULES, type Rule, ruleOf } from '../../../registry/rules/catalogue.ts';
 
 const LANGUAGES: Readonly<Record<string, string>> = { AVRO: 'json', PROTOBUF: 'proto', JSON: 'json' };
 export const SEVERITIES: Readonly<Record<Rule['severity'], string>> = {
-  fail: 'refused: some event fails, or comes back wrong',
-  unjudged: 'refused: nothing can be said about it',
-  lossy: 'lossy: taken, unless the subject is set to `lossy: REJECT`',
-  note: 'taken, and worth saying',
+  fail: 'refused: some event fails to decode or decodes to a wrong value',
+  unjudged: 'refused: no verdict is possible',
+  lossy: 'lossy: accepted, unless the subject is set to `lossy: REJECT`',
+  note: 'accepted, with a note',
 };
 
 function block(format: string, text: string): string[] {

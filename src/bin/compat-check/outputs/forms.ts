@@ -1,4 +1,4 @@
-/** The forms of the answer. */
+/** Selects the output format of a report or a failure. */
 import type { MillraceError } from '../../../core/errors.ts';
 import type { GateReport } from '../../../registry/check/report.ts';
 import type { Failure } from '../../../shell/terminal/report.ts';
@@ -16,7 +16,7 @@ export const isOutput = (text: string): text is Output => (OUTPUTS as readonly s
 
 export interface Printed {
   readonly text: string;
-  /** For -json. */
+  /** Document for -json. */
   readonly document: unknown;
 }
 
@@ -41,8 +41,7 @@ export function reportOutput(output: Output, report: GateReport, patch: string |
   return { text: text(), document };
 }
 
-/** A check that could not be made, for whoever reads that form; undefined where the line on stderr
- *  is all. */
+/** Renders a check that failed to run; undefined for formats where the line on stderr is enough. */
 export function failureOutput(
   output: Output,
   failure: Failure,

@@ -27,7 +27,7 @@ function levelOf({ refuses, finding }: GateFinding): string {
 }
 
 export function githubReport(report: GateReport): string {
-  // No command, whatever the subject is called.
+  // A subject that starts with `::` must not become a workflow command.
   const lines = [visibleLine(headline(report)).replace(/^(?=::)/, ' ')];
   for (const one of report.findings) {
     const { line, column } = placeIn(report, one);

@@ -1,4 +1,4 @@
-/** The answer as a document: everything, with names that stay. */
+/** The complete report as a JSON document. Its field names are stable. */
 
 import { type GateFinding, type GateReport, headline, upgradeOrder } from '../../../registry/check/report.ts';
 import { ruleOf } from '../../../registry/rules/catalogue.ts';

@@ -1,5 +1,5 @@
-/** JUnit's XML: one case for each reading of a version, one for the history of numbers, one for the
- *  registry. */
+/** JUnit XML: one test case for each version and direction, one for the history of field numbers,
+ *  one for the registry and one for the live proof. */
 import { type GateFinding, type GateReport, headline } from '../../../registry/check/report.ts';
 import type { Failure } from '../../../shell/terminal/report.ts';
 import { otherRefusals, plainLines } from './plain.ts';
@@ -13,11 +13,11 @@ interface Case {
   }>;
 }
 
-/** Escaped, and without what XML cannot hold at all. */
+/** Escapes text and replaces characters that XML cannot represent. */
 function xml(text: string): string {
   return (
     text
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML 1.0 knows no other control characters
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML 1.0 allows no others
       .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, '\ufffd')
       .replace(/\p{Surrogate}/gu, '\ufffd')
       .replaceAll('&', '&amp;')
@@ -47,7 +47,7 @@ function casesOf(report: GateReport): Case[] {
     if (!report.mode.startsWith('FORWARD'))
       cases.push({ name: `the proposed schema reads ${name}`, failures: of('BACKWARD', version) });
     if (!report.mode.startsWith('BACKWARD')) {
-      // What cannot be read at all is said once.
+      // An unreadable version has a finding of direction BACKWARD only; report it once.
       const unread = report.mode.startsWith('FORWARD') ? of('BACKWARD', version) : [];
       cases.push({
         name: `${name} reads the proposed schema`,
@@ -80,7 +80,7 @@ export function junitReport(report: GateReport): string {
     .map(({ name, failures }) => {
       const open = `    <testcase classname="${attribute(suite)}" name="${attribute(name)}"`;
       if (failures.length === 0) return `${open}/>\n`;
-      // A case fails once: the first finding names it, all of them are told.
+      // A test case has one failure: the first finding names it, its text lists all findings.
       const [first] = failures;
       const text = failures.map((one) => `${one.type}: ${one.text}`).join('\n\n');
       return `${open}>\n      <failure type="${attribute(first?.type ?? '')}" message="${attribute(first?.message ?? '')}">${xml(text)}</failure>\n    </testcase>\n`;

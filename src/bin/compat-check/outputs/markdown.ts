@@ -1,4 +1,4 @@
-/** The answer as Markdown, for a comment on a merge request. */
+/** The report as Markdown, for a comment on a merge request. */
 
 import { consequence, type GateFinding, type GateReport, headline } from '../../../registry/check/report.ts';
 import { applyEdits } from '../../../registry/proof/fix/search.ts';
@@ -8,10 +8,10 @@ import { comparedLine, eventLines, otherLine, proofLine, registryLines, sidesOf 
 
 const FINDINGS_MAX = 20;
 
-/** Nothing in it is markup. */
+/** Escapes Markdown markup. */
 const plain = (text: string): string => text.replace(/[\\`*_{}[\]<>#|~]/g, '\\$&').replace(/\s*\n\s*/g, ' ');
 
-/** A block whose fence is longer than any in it. */
+/** Fenced code block whose fence is longer than any run of backticks in its lines. */
 function block(language: string, lines: readonly string[]): string[] {
   const longest = Math.max(2, ...lines.flatMap((line) => (line.match(/`+/g) ?? []).map((run) => run.length)));
   const fence = '`'.repeat(longest + 1);
@@ -51,11 +51,11 @@ function findingLines(report: GateReport, one: GateFinding): string[] {
 }
 
 export function markdownReport(report: GateReport): string {
-  const told = report.findings.filter(({ finding }) => finding.severity !== 'note');
+  const listed = report.findings.filter(({ finding }) => finding.severity !== 'note');
   const notes = report.findings.filter(({ finding }) => finding.severity === 'note');
   const lines = [`## ${plain(headline(report))}`, '', `${plain(comparedLine(report))}.`, ''];
-  for (const one of told.slice(0, FINDINGS_MAX)) lines.push(...findingLines(report, one));
-  if (told.length > FINDINGS_MAX) lines.push(`${told.length - FINDINGS_MAX} more.`, '');
+  for (const one of listed.slice(0, FINDINGS_MAX)) lines.push(...findingLines(report, one));
+  if (listed.length > FINDINGS_MAX) lines.push(`${listed.length - FINDINGS_MAX} more.`, '');
   for (const { finding } of notes.slice(0, FINDINGS_MAX))
     lines.push(`- ${plain(finding.message)} (\`${finding.rule}\`)`);
   if (notes.length > 0) lines.push('');

@@ -1,7 +1,7 @@
-/** Unified diffs of two texts, as `git apply` and `patch` take them. */
+/** Unified diffs of two texts in the format of `git apply` and `patch`. The common lines are found
+ *  by a longest-common-subsequence table. */
 
-/** Cells of the table that finds what two pieces have in common; larger pieces are replaced as a
- *  whole. */
+/** Largest number of cells in the table; a larger range is replaced as a whole. */
 const CELLS_MAX = 4_000_000;
 const CONTEXT = 3;
 
@@ -10,7 +10,7 @@ interface Step {
   readonly line: string;
 }
 
-/** Lines with their ends: the last one may have none. */
+/** Lines with their line ends; the last line may have none. */
 const linesOf = (text: string): string[] => text.match(/[^\n]*\n|[^\n]+$/g) ?? [];
 
 function between(before: readonly string[], after: readonly string[]): Step[] {
@@ -47,7 +47,7 @@ function between(before: readonly string[], after: readonly string[]): Step[] {
   return steps;
 }
 
-/** Every line of both, in order. */
+/** Every line of both texts as a diff step, in order. */
 function stepsOf(before: string, after: string): Step[] {
   const old = linesOf(before);
   const fresh = linesOf(after);
@@ -86,7 +86,7 @@ function hunksOf(steps: readonly Step[], context: number): Hunk[] {
       continue;
     }
     let end = at;
-    // Changes that their context would join are one hunk.
+    // Changes whose context lines would overlap share a hunk.
     for (let next = at; next < steps.length && next <= end + 2 * context + 1; next++)
       if ((steps[next] as Step).sign !== ' ') end = next;
     const first = Math.max(begin, at - context);
@@ -112,13 +112,13 @@ function stepText({ sign, line }: Step): string {
 }
 
 function rangeText(start: number, count: number): string {
-  // An empty range names the line before it.
+  // An empty range is addressed by the line before it.
   return `${count === 0 ? start - 1 : start}${count === 1 ? '' : `,${count}`}`;
 }
 
 export function unifiedDiff(path: string, before: string, after: string): string {
   const name = path.replace(/^(\.?\/)+/, '');
-  // Behind a name with a space `patch` wants a tab: without one the name ends at the space.
+  // `patch` needs a tab after a name with a space; otherwise the name ends at the space.
   const end = name.includes(' ') ? '\t\n' : '\n';
   const parts = [`--- a/${name}${end}`, `+++ b/${name}${end}`];
   for (const { from, to, steps } of hunksOf(stepsOf(before, after), CONTEXT)) {
@@ -129,7 +129,7 @@ export function unifiedDiff(path: string, before: string, after: string): string
   return parts.join('');
 }
 
-/** The lines that change alone, without their ends. */
+/** Changed lines only, without line ends. */
 export function changedLines(before: string, after: string): string[] {
   return stepsOf(before, after)
     .filter(({ sign }) => sign !== ' ')

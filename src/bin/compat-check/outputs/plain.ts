@@ -1,22 +1,21 @@
-/** What forms other than the text say of a finding, and what stands against a schema besides
- *  findings. */
+/** Text of a finding for formats other than `text`, and refusals that are not findings. */
 import { consequence, type GateFinding, type GateReport } from '../../../registry/check/report.ts';
 import { eventLines, fixLines, sidesOf } from './text.ts';
 
-export interface Place {
+export interface AnnotationPlace {
   readonly line: number;
   readonly column: number;
 }
 
-/** Where an annotation goes: a place of the proposed file itself, else its beginning. */
-export function placeIn(report: GateReport, one: GateFinding): Place {
+/** Location of an annotation: the fragment in the proposed file, or its first line. */
+export function placeIn(report: GateReport, one: GateFinding): AnnotationPlace {
   const { proposed } = sidesOf(one);
   if (proposed === undefined || proposed.source !== report.file || proposed.line < 1)
     return { line: 1, column: 1 };
   return { line: proposed.line, column: proposed.column };
 }
 
-/** Message, what breaks, the event and the fix, in lines. */
+/** Message, consequence, example event and fix, one per line. */
 export function plainLines(report: GateReport, one: GateFinding): string[] {
   const { finding, explanation } = one;
   const { earlier } = sidesOf(one);
@@ -30,7 +29,7 @@ export function plainLines(report: GateReport, one: GateFinding): string[] {
   return [...lines, ...rest.map((line) => line.trimStart())];
 }
 
-/** What no rule says, and still keeps the gate shut. */
+/** Reasons for refusal that belong to no rule. */
 export function otherRefusals(
   report: GateReport,
 ): ReadonlyArray<{ readonly id: string; readonly text: string }> {
@@ -39,7 +38,7 @@ export function otherRefusals(
   if (registry.asked && !registry.compatible && report.judged)
     refusals.push({
       id: 'REGISTRY_REFUSES',
-      text: `the registry refuses what is compatible as judged here: ${registry.messages.join(' ')}`.trim(),
+      text: `the registry refuses a schema that this check found compatible: ${registry.messages.join(' ')}`.trim(),
     });
   if (proof !== undefined && proof.disagreements.length > 0)
     refusals.push({ id: 'NOT_PROVEN', text: proof.disagreements.join('; ') });

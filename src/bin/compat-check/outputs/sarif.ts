@@ -1,4 +1,4 @@
-/** SARIF 2.1.0, as code scanning takes it. */
+/** SARIF 2.1.0 for code scanning. */
 
 import { type GateFinding, type GateReport, headline } from '../../../registry/check/report.ts';
 import { ruleOf } from '../../../registry/rules/catalogue.ts';

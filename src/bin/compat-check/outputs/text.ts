@@ -1,4 +1,4 @@
-/** The answer for a person. */
+/** The report as text for a terminal. */
 
 import { consequence, type GateFinding, type GateReport, headline } from '../../../registry/check/report.ts';
 import type { Counterexample } from '../../../registry/proof/counterexample.ts';
@@ -6,12 +6,12 @@ import { applyEdits } from '../../../registry/proof/fix/search.ts';
 import { ruleOf } from '../../../registry/rules/catalogue.ts';
 import { changedLines } from './patch.ts';
 
-/** Findings that are told in full. */
+/** Number of findings that are shown in full. */
 const FINDINGS_MAX = 20;
 const LINE_CHARS_MAX = 160;
 const WRAP_CHARS = 104;
 
-/** Which fragment is of the proposed schema. */
+/** Assigns the reader and writer fragments to the proposed and the earlier schema. */
 export function sidesOf({ direction, explanation }: GateFinding) {
   const { reader, writer } = explanation;
   return direction === 'FORWARD'
@@ -26,7 +26,8 @@ const severityWords: Readonly<Record<GateFinding['finding']['severity'], string>
   note: 'note',
 };
 
-/** Nothing in a schema or a file's name moves a terminal or begins a line. */
+/** Removes line breaks and escapes control characters of schema texts and file names, so that none
+ *  starts a line or moves the cursor. */
 const visible = (line: string): string =>
   line
     .replace(/\s*[\r\n]+\s*/g, ' ')
@@ -59,7 +60,7 @@ export function fixLines(one: GateFinding, source: string): string[] {
   return lines;
 }
 
-/** A long sentence in lines of their own width. */
+/** Wraps a sentence below its row name. */
 function wrapped(name: string, text: string): string[] {
   const lines: string[] = [];
   let line = '';
@@ -73,7 +74,7 @@ function wrapped(name: string, text: string): string[] {
   return [...lines, line].map((one, index) => row(index === 0 ? name : '', one));
 }
 
-/** @param known rules that were told why before */
+/** @param known rules whose reason was already printed */
 function findingLines(report: GateReport, one: GateFinding, number: number, known: Set<string>): string[] {
   const { finding, explanation } = one;
   const { proposed, earlier } = sidesOf(one);
@@ -93,7 +94,7 @@ function findingLines(report: GateReport, one: GateFinding, number: number, know
   return lines;
 }
 
-/** What was compared with what. */
+/** Describes which versions the schema was compared with. */
 export function comparedLine(report: GateReport): string {
   const { compared, mode } = report;
   const names = compared.map(({ name }) => name);
@@ -111,7 +112,9 @@ export function comparedLine(report: GateReport): string {
 export function registryLines({ registry, judged }: GateReport): string[] {
   if (!registry.asked) return [`The registry was not asked: ${registry.why}.`];
   if (registry.compatible)
-    return [judged ? 'The registry agrees.' : 'The registry would take it; what is judged here counts.'];
+    return [
+      judged ? 'The registry agrees.' : 'The registry would accept it; the verdict of this check counts.',
+    ];
   const lines = [judged ? 'The registry refuses it:' : 'The registry refuses it too.'];
   if (judged) lines.push(...registry.messages.map((message) => `  ${cut(message)}`));
   return lines;
@@ -134,14 +137,14 @@ export function proofLine({ proof }: GateReport): string | undefined {
 }
 
 export function textReport(report: GateReport): string {
-  const told = report.findings.filter(({ finding }) => finding.severity !== 'note');
+  const listed = report.findings.filter(({ finding }) => finding.severity !== 'note');
   const notes = report.findings.filter(({ finding }) => finding.severity === 'note');
   const lines = [headline(report), comparedLine(report), ''];
   const known = new Set<string>();
-  for (const [index, one] of told.slice(0, FINDINGS_MAX).entries())
+  for (const [index, one] of listed.slice(0, FINDINGS_MAX).entries())
     lines.push(...findingLines(report, one, index + 1, known), '');
-  if (told.length > FINDINGS_MAX)
-    lines.push(`${told.length - FINDINGS_MAX} more; -output=json has them all`, '');
+  if (listed.length > FINDINGS_MAX)
+    lines.push(`${listed.length - FINDINGS_MAX} more; -output=json has them all`, '');
   for (const { finding } of notes.slice(0, FINDINGS_MAX))
     lines.push(`note: ${finding.message} (${finding.rule})`);
   if (report.already !== undefined)
@@ -151,7 +154,7 @@ export function textReport(report: GateReport): string {
   lines.push(...registryLines(report));
   for (const line of [otherLine(report), proofLine(report)]) if (line !== undefined) lines.push(line);
   for (const note of report.notes) lines.push(`Note: ${note}.`);
-  const [rule] = told;
+  const [rule] = listed;
   if (rule !== undefined && !report.compatible)
     lines.push(`More about a rule: millrace compat-check -explain ${rule.finding.rule}`);
   return `${lines.map(visible).join('\n')}\n`;

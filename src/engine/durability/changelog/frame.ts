@@ -1,16 +1,15 @@
-/** A record of the changelog as bytes: a header of 32, then the body, padded to 8.
+/** Frame of a changelog record: a header of 32 bytes, then the body, padded to a multiple of 8.
  *
- *      0 magic u32 | 4 crc32 of everything behind it, u32 | 8 bytes of the body u32 | 12 kind u32
- *     16 seq u64 | 24 durable u64: records up to this one were durable when this one was appended |
+ *      0 magic u32 | 4 crc32 of all bytes after it, u32 | 8 bytes of the body u32 | 12 kind u32
+ *     16 seq u64 | 24 durable u64: records up to this one were durable when this one was appended
  *     32 body
  *
- *  All little-endian. `durable` tells a tail that was torn by a crash, which is what appending
- *  without waiting means, from damage to what had been on the disk.
- */
+ *  All numbers are little-endian. `durable` distinguishes a tail that a crash tore, because appends
+ *  do not wait, from damage to durable records. */
 import { crc32 } from 'node:zlib';
 
 export const FRAME_HEADER_BYTES = 32;
-/** Largest body. A batch has at most a few million deltas. */
+/** Greatest length of a body, in bytes. A batch has at most a few million deltas. */
 const FRAME_BODY_BYTES_MAX = 256 * 1024 * 1024;
 
 const MAGIC = 0x4c43524d;
@@ -22,14 +21,15 @@ export interface Frame {
   readonly seq: number;
   readonly kind: number;
   readonly durable: number;
-  /** Borrowed: valid until the next one is read. */
+  /** Borrowed: valid until the next frame is read. */
   readonly body: Uint8Array;
 }
 
 /** Bytes of a frame with its padding. */
 export const frameBytes = (bodyBytes: number): number => FRAME_HEADER_BYTES + Math.ceil(bodyBytes / 8) * 8;
 
-/** Writes a frame to `into` at `at`, which has room for frameBytes; returns where it ends. */
+/** Writes a frame to `into` at `at`, which has room for frameBytes. Returns the end of the frame.
+ */
 export function writeFrame(
   into: Uint8Array,
   at: number,
@@ -56,8 +56,8 @@ export function writeFrame(
   return padded;
 }
 
-/** What stands at `at`: a frame and where it ends; how many bytes it needs when it is not whole in
- *  `bytes`; or why it is none. Total for any bytes. */
+/** Reads the frame at `at`. Returns the frame and its end, the number of bytes that an incomplete
+ *  frame needs, or the reason why there is no frame. Accepts any bytes. */
 export function readFrame(
   bytes: Uint8Array,
   at: number,

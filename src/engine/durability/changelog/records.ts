@@ -1,32 +1,33 @@
-/** Bodies of the changelog's records. All numbers little-endian; where partitions and clock stand
- *  behind a record is said in absolute numbers, so that the last record that names one holds.
+/** Codec of the bodies of changelog records. All numbers are little-endian. A record has absolute
+ *  positions of partitions and clock, so the last record that lists a partition is decisive.
+ *  `frontier` is the least watermark of the partitions, less the lateness.
  *
- *  BATCH   rows that admission took up to a firing or the end of a batch
- *  IDLE    a partition stops to hold the frontier back
- *  ADDED   partitions that the topic was given
- *      0 form u32 | 4 partitions known u32 | 8 partitions listed u32 | 12 arrivals u32 | 16
- *      frontier f64 | 24 max seen f64
- *     32 listed partitions, ascending, 80 bytes each: number u32 | zero u32 | next offset, max
- *     seen, consumed, accepted,
- *        dropped late, dropped after idle, invalid, future clamped, idle: f64 each
- *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order in which rows were met, with
- *     one watermark for all
+ *  BATCH   rows that admission accepted up to a firing or the end of a batch
+ *  IDLE    a partition no longer holds the frontier back
+ *  ADDED   partitions were added to the topic
+ *      0 form u32 | 4 partitions known u32 | 8 partitions listed u32 | 12 arrivals u32
+ *     16 frontier f64 | 24 max seen f64
+ *     32 listed partitions, ascending, 80 bytes each: number u32 | zero u32 | then f64 each: next
+ *        offset, max seen, consumed, accepted, dropped late, dropped after idle, invalid, future
+ *        clamped, idle
+ *     .. arrivals, 8 bytes each: partition u32 | rows u32: the order of the rows, only if all
+ *        partitions share one watermark (-watermark=global)
  *     .. deltas of the batch as the kernels encode them, to the end
- *  LATE_BATCH  as BATCH, with copies of the rows that were refused (late/rows.ts) before the deltas
- *  LATE_SENT   the copies in all records up to that number are acknowledged by the late topic
+ *  LATE_BATCH  as BATCH, with copies of the refused rows (late/rows.ts) before the deltas
+ *  LATE_SENT   the late topic has acknowledged the copies in all records up to the number
  *      0 form u32 | 4 zero u32 | 8 number f64
  *  FIRED   every window that ends at or before the frontier is durable in the sink
  *      0 form u32 | 4 zero u32 | 8 frontier f64
- *  DETACHED  the rows of a part that are in memory are set aside, to become a piece on disk
+ *  DETACHED  the rows of a part that are in memory are detached, to become a piece on disk
  *      0 form u32 | 4 zero u32 | 8 piece u64 | 16 part f64
- *  SPILLED   the piece is durable, and has the rows
+ *  SPILLED   the piece is durable and has the rows
  *      0 form u32 | 4 crc32 of the rows u32 | 8 piece u64 | 16 part f64 | 24 rows u64
- *  SWEPT  of these pieces, what ended at or before the frontier is durable in the sink, and the rest is in others
- *      0 form u32 | 4 pieces gone u32 | 8 pieces left u32 | 12 zero u32 | 16 frontier f64 | 24
- *      greatest id it had u64
- *     32 ids of those gone u64, then of each that is left: id u64 | rows u64 | crc32 of the rows
- *     u32 | zero u32
- */
+ *  SWEPT  rows of the swept pieces that ended by the frontier are durable in the sink; the other
+ *     rows are in the remaining pieces
+ *      0 form u32 | 4 swept pieces u32 | 8 remaining pieces u32 | 12 zero u32 | 16 frontier f64
+ *     24 greatest id that was reserved for them u64
+ *     32 ids of the swept pieces u64, then for each remaining piece: id u64 | rows u64 | crc32 of
+ *        the rows u32 | zero u32 */
 import { WINDOW_CLOCK } from '../../../core/layout/layouts.gen.ts';
 import { createProgress, PROGRESS_CELLS } from '../../../core/layout/window-clock.ts';
 import { decodeLate } from '../../output/late/rows.ts';
@@ -59,27 +60,26 @@ const LEFT_BYTES = 24;
 const LATE_SENT_BYTES = 16;
 const IDLE_CELL = SAVED_CELLS[8][1];
 
-/** Where partitions and clock stand behind a record, and what it did to the state. */
+/** Progress of partitions and clock after a record, and its effect on the state. */
 export interface Move {
   readonly kind: 'batch' | 'idle' | 'added';
-  /** Partitions that are known. */
+  /** Number of known partitions. */
   readonly partitions: number;
   readonly frontier: number;
   readonly maxSeen: number;
-  /** Numbers of the partitions that moved. */
+  /** Numbers of the partitions that advanced. */
   readonly listed: Uint32Array;
-  /** Their cells, in the order listed, laid out as progress. */
+  /** Cells of the listed partitions, in their order, laid out as progress. */
   readonly cells: Float64Array;
-  /** Pairs of a partition and how many of its rows came, in order of arrival. */
+  /** Pairs of a partition and the number of its consecutive rows, in order of arrival. */
   readonly arrivals: Uint32Array;
   /** Borrowed from the body; empty when no row was admitted. */
   readonly deltas: Uint8Array;
-  /** Copies of the rows that were refused, borrowed; absent where nobody asks for them, or there
-   *  are none. */
+  /** Copies of refused rows, borrowed; absent without refused rows or without a side output. */
   readonly late?: Uint8Array;
 }
 
-export type LogRecord =
+export type ChangelogRecord =
   | Move
   | { readonly kind: 'fired'; readonly frontier: number }
   | { readonly kind: 'detached'; readonly id: number; readonly part: number }
@@ -87,7 +87,7 @@ export type LogRecord =
   | ({ readonly kind: 'swept' } & SweepEntry)
   | { readonly kind: 'late_sent'; readonly seq: number };
 
-/** Body of BATCH, IDLE and ADDED up to the deltas, which stand behind it. */
+/** Encodes the body of BATCH, IDLE and ADDED up to the deltas, which follow it. */
 export function encodeMove(
   progress: Float64Array,
   clock: Float64Array,
@@ -119,14 +119,14 @@ export function encodeMove(
   return body;
 }
 
-/** Arrivals of rows [from, to) of a batch: pairs of a partition and how many of its rows came in a
- *  row. */
+/** Encodes the arrivals of rows [from, to) of a batch: pairs of a partition and the number of its
+ *  consecutive rows. */
 export function arrivalsOf(partition: Int32Array, from: number, to: number): Uint32Array {
   const pairs: number[] = [];
   for (let row = from; row < to; row++) {
-    const one = partition[row] as number;
-    if (row > from && partition[row - 1] === one) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
-    else pairs.push(one, 1);
+    const current = partition[row] as number;
+    if (row > from && partition[row - 1] === current) pairs[pairs.length - 1] = (pairs.at(-1) as number) + 1;
+    else pairs.push(current, 1);
   }
   return Uint32Array.from(pairs);
 }
@@ -187,7 +187,7 @@ export function encodeLateSent(seq: number): Uint8Array {
   return body;
 }
 
-const KINDS = new Map<number, LogRecord['kind']>([
+const KINDS = new Map<number, ChangelogRecord['kind']>([
   [RECORD.BATCH, 'batch'],
   [RECORD.IDLE, 'idle'],
   [RECORD.ADDED, 'added'],
@@ -201,8 +201,8 @@ const KINDS = new Map<number, LogRecord['kind']>([
 
 type Decoded<T> = { readonly record: T } | { readonly fault: string };
 
-/** The record in a body, or why it is none. Total for any bytes. */
-export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<LogRecord> {
+/** Decodes a body into its record, or returns the reason why it is invalid. Accepts any bytes. */
+export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<ChangelogRecord> {
   const kind = KINDS.get(kindNumber);
   if (kind === undefined) return { fault: `is of kind ${kindNumber}, which this build does not know` };
   const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
@@ -210,15 +210,15 @@ export function decodeRecord(kindNumber: number, body: Uint8Array): Decoded<LogR
   if (body.length >= 4 && view.getUint32(0, true) !== form)
     return { fault: `has form ${view.getUint32(0, true)}, this build reads ${form}` };
   const decoded = decodeKind(kindNumber, kind, body, view);
-  return 'fault' in decoded ? { fault: `is no ${kind.toUpperCase()}: ${decoded.fault}` } : decoded;
+  return 'fault' in decoded ? { fault: `is not a valid ${kind.toUpperCase()}: ${decoded.fault}` } : decoded;
 }
 
 function decodeKind(
   kindNumber: number,
-  kind: LogRecord['kind'],
+  kind: ChangelogRecord['kind'],
   body: Uint8Array,
   view: DataView,
-): Decoded<LogRecord> {
+): Decoded<ChangelogRecord> {
   switch (kind) {
     case 'fired':
       return decodeFired(view);
@@ -235,26 +235,26 @@ function decodeKind(
   }
 }
 
-function decodeDetached(view: DataView): Decoded<LogRecord> {
+function decodeDetached(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== DETACHED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const id = Number(view.getBigUint64(8, true));
   const part = view.getFloat64(16, true);
   if (view.getUint32(4, true) !== 0 || !isPiece(id, part))
-    return { fault: `it names piece ${id} of ${part}` };
+    return { fault: `it names piece ${id} of part ${part}` };
   return { record: { kind: 'detached', id, part } };
 }
 
-function decodeSpilled(view: DataView): Decoded<LogRecord> {
+function decodeSpilled(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== SPILLED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const id = Number(view.getBigUint64(8, true));
   const part = view.getFloat64(16, true);
   const rows = Number(view.getBigUint64(24, true));
   if (!isPiece(id, part) || !Number.isSafeInteger(rows) || rows < 1)
-    return { fault: `it names piece ${id} of ${part}, ${rows} rows` };
+    return { fault: `it names piece ${id} of part ${part}, ${rows} rows` };
   return { record: { kind: 'spilled', piece: { id, part, rows, crc32: view.getUint32(4, true) } } };
 }
 
-function decodeSwept(view: DataView): Decoded<LogRecord> {
+function decodeSwept(view: DataView): Decoded<ChangelogRecord> {
   const { byteLength } = view;
   if (byteLength < SWEPT_BYTES) return { fault: `it has ${byteLength} bytes` };
   const [goneCount, leftCount] = [view.getUint32(4, true), view.getUint32(8, true)];
@@ -285,7 +285,7 @@ function decodeSwept(view: DataView): Decoded<LogRecord> {
 const isPiece = (id: number, part: number): boolean =>
   Number.isSafeInteger(id) && id >= 1 && Number.isSafeInteger(part);
 
-function decodeFired(view: DataView): Decoded<LogRecord> {
+function decodeFired(view: DataView): Decoded<ChangelogRecord> {
   if (view.byteLength !== FIRED_BYTES) return { fault: `it has ${view.byteLength} bytes` };
   const frontier = view.getFloat64(8, true);
   if (view.getUint32(4, true) !== 0 || !Number.isSafeInteger(frontier))
@@ -293,7 +293,7 @@ function decodeFired(view: DataView): Decoded<LogRecord> {
   return { record: { kind: 'fired', frontier } };
 }
 
-function decodeLateSent(view: DataView): Decoded<LogRecord> {
+function decodeLateSent(view: DataView): Decoded<ChangelogRecord> {
   const isWhole = view.byteLength === LATE_SENT_BYTES && view.getUint32(4, true) === 0;
   const seq = isWhole ? view.getFloat64(8, true) : Number.NaN;
   return Number.isSafeInteger(seq)
@@ -308,12 +308,12 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
   const arrivalCount = view.getUint32(12, true);
   const frontier = view.getFloat64(16, true);
   const maxSeen = view.getFloat64(24, true);
-  if (partitions < 1 || partitions > PARTITIONS_MAX) return { fault: `it knows ${partitions} partitions` };
+  if (partitions < 1 || partitions > PARTITIONS_MAX) return { fault: `it has ${partitions} partitions` };
   if (count > partitions) return { fault: `it lists ${count} of ${partitions} partitions` };
   const deltasFrom = HEAD_BYTES + count * PARTITION_BYTES + arrivalCount * ARRIVAL_BYTES;
   if (deltasFrom > body.length) return { fault: 'it is cut short' };
   if (!isTime(frontier) || !isTime(maxSeen))
-    return { fault: `its frontier is ${frontier}, its greatest time ${maxSeen}` };
+    return { fault: `its frontier is ${frontier}, its greatest time is ${maxSeen}` };
 
   const listed = new Uint32Array(count);
   const cells = createProgress(Math.max(1, count));
@@ -322,7 +322,7 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
     const partition = view.getUint32(at, true);
     const isNext = i === 0 || partition > (listed[i - 1] as number);
     if (!isNext || partition >= partitions || view.getUint32(at + 4, true) !== 0)
-      return { fault: `it lists partition ${partition} out of place` };
+      return { fault: `it lists partition ${partition} out of order` };
     listed[i] = partition;
     at += 8;
     for (const [, cell] of SAVED_CELLS) {
@@ -337,7 +337,7 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
     arrivals[i] = view.getUint32(at, true);
     arrivals[i + 1] = view.getUint32(at + 4, true);
     if ((arrivals[i] as number) >= partitions || arrivals[i + 1] === 0)
-      return { fault: `${arrivals[i + 1]} rows of partition ${arrivals[i]} arrived` };
+      return { fault: `it lists the arrival of ${arrivals[i + 1]} rows of partition ${arrivals[i]}` };
   }
   let deltas = body.subarray(deltasFrom);
   let late: { readonly late?: Uint8Array } = {};
@@ -352,8 +352,8 @@ function decodeMove(kind: Move['kind'], body: Uint8Array, view: DataView, hasLat
   return { record: { kind, partitions, frontier, maxSeen, listed, cells, arrivals, deltas, ...late } };
 }
 
-/** A decision moves no row: it lists the one partition that is idle, or the last ones, which were
- *  added. */
+/** Returns a reason if a decision lists other partitions than it may, or has rows. IDLE lists the
+ *  one idle partition; ADDED lists the last partitions. */
 function kindFault(
   kind: Move['kind'],
   partitions: number,
@@ -363,11 +363,11 @@ function kindFault(
   deltas: Uint8Array,
 ): string | undefined {
   if (kind === 'batch') return undefined;
-  if (arrivals > 0 || deltas.length > 0) return 'it holds rows';
+  if (arrivals > 0 || deltas.length > 0) return 'it has rows';
   if (kind === 'idle')
     return listed.length === 1 && cells[IDLE_CELL] === 1
       ? undefined
-      : 'it lists no single partition that is idle';
+      : 'it does not list exactly one idle partition';
   const isTail = listed.length > 0 && listed[0] === partitions - listed.length;
   return isTail ? undefined : 'it does not list the last partitions';
 }

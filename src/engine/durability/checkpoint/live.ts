@@ -1,40 +1,40 @@
-/** The keyed state as checkpoints see it: parts, which are the slices of windows or all sessions as
- *  one, of ranges of keys. */
+/** Keyed state as checkpoints see it: parts (the slices of windows, or all sessions as one), each
+ *  divided into ranges of keys. */
 
 import type { RowBytes, RowRun, SessionState, WindowState } from '../../../addon/window-surface.ts';
 import { invariant } from '../../../core/errors.ts';
 import type { WindowAssigner } from '../../window/definition.ts';
-import { type Piece, refusePiece } from '../spill/pieces.ts';
+import { refusePiece, type SpilledRun } from '../spill/pieces.ts';
 
 export interface LiveState {
   /** Parts that hold rows and are not sealed, ascending. */
   parts(): Float64Array;
   rowCount(): number;
-  /** Bytes of all tables, empty places among them. */
+  /** Bytes of all tables, including empty slots. */
   bytes(): number;
   /** Copies rows of a range as the kernels do; 0 at the end. */
   copyRange(range: number, part: number, cursor: Float64Array, into: RowBytes): number;
 
-  /** Makes room for so many rows, which come in the order of their ranges. */
+  /** Reserves room for `rows` rows, which are loaded in the order of their ranges. */
   reserve(part: number, rows: number): void;
   load(part: number, rows: RowBytes, count: number): void;
 
   deltaBytesMax(): number;
   encodeDeltas(out: Uint8Array): number;
-  /** As the kernels do: DELTA_STATUS.* */
+  /** Applies deltas as the kernels do. Returns DELTA_STATUS.* */
   applyDeltas(bytes: Uint8Array, seq: number, covered: Float64Array): number;
 
-  /** Once the frontier has passed it, the part is of no use. */
+  /** Frontier at which the part is no longer needed. */
   lastEndOf(part: number): number;
-  /** Lets go of a part. */
+  /** Releases a part. */
   drop(part: number): void;
-  /** Takes the rows of a part out; `load` puts them back. */
+  /** Takes the rows of a part out of the state; `load` puts them back. */
   detach(part: number): Promise<RowRun>;
-  /** Takes a piece in, as state that is on disk. @throws out_of_range where there is no place for
-   *  it */
-  adopt(piece: Piece): void;
-  /** Lets go of all that is of no use once every window that ends by `fired` is durable in the
-   *  sink. `isWhole`: nothing of the state is elsewhere. */
+  /** Adopts a piece as state on disk. @throws out_of_range for a state in memory only */
+  adopt(piece: SpilledRun): void;
+  /** Releases the rows that are not needed once every window that ends by `fired` is durable in the
+   *  sink.
+   *  @param isWhole true: no part of the state is in pieces */
   dropEnded(fired: number, isWhole: boolean): Promise<void>;
   close(): void;
 }
@@ -42,7 +42,7 @@ export interface LiveState {
 export function liveWindows(
   state: WindowState,
   assigner: Pick<WindowAssigner, 'lastEndOf'>,
-  adopt: (piece: Piece) => void = refusePiece,
+  adopt: (piece: SpilledRun) => void = refusePiece,
 ): LiveState {
   let found = new Float64Array(64);
   const parts = (): Float64Array => {
@@ -66,14 +66,17 @@ export function liveWindows(
     detach: (part) => state.seal(part),
     adopt,
     dropEnded: async (fired) => {
-      for (const part of parts().filter((one) => assigner.lastEndOf(one) <= fired)) state.drop(part);
+      for (const part of parts().filter((start) => assigner.lastEndOf(start) <= fired)) state.drop(part);
     },
     close: () => state.close(),
   };
 }
 
-/** Sessions are one part, number 0. */
-export function liveSessions(state: SessionState, adopt: (piece: Piece) => void = refusePiece): LiveState {
+/** Adapts the session state; sessions are one part with the number 0. */
+export function liveSessions(
+  state: SessionState,
+  adopt: (piece: SpilledRun) => void = refusePiece,
+): LiveState {
   const all = Float64Array.of(0);
   const none = new Float64Array(0);
   return {
@@ -90,7 +93,7 @@ export function liveSessions(state: SessionState, adopt: (piece: Piece) => void 
     drop: () => invariant(false, 'sessions are never sealed'),
     detach: () => state.detach(),
     adopt,
-    // What seems to have ended may be a part of a session that goes on elsewhere.
+    // A row that seems to have ended may belong to a session that continues in a piece.
     dropEnded: async (fired, isWhole) => {
       if (isWhole && state.leastEnd() <= fired) (await state.fire(fired)).close();
     },

@@ -1,4 +1,4 @@
-/** The steps of a checkpoint and of a spill by name, so that a hook can end the process before and
+/** Names of the steps of a checkpoint and of a spill, so that a hook can end the process before and
  *  after each of them. */
 
 export const CHECKPOINT_ACTIONS = [
@@ -15,14 +15,14 @@ export const CHECKPOINT_ACTIONS = [
   'removal',
 ] as const;
 
-/** Of a piece of state that goes to disk for want of memory. */
+/** Actions of a spill: a piece of state that goes to disk for lack of memory. */
 export const SPILL_ACTIONS = ['spill write', 'spill ingest'] as const;
 
 export type CheckpointAction = (typeof CHECKPOINT_ACTIONS)[number] | (typeof SPILL_ACTIONS)[number];
 export type CheckpointStep = `${'before' | 'after'} ${CheckpointAction}`;
 export type StepHook = (step: CheckpointStep) => void | Promise<void>;
 
-/** What a file is for; its three actions have its name. */
+/** Purpose of a file; its three actions have this name. */
 export type FileRole = 'base' | 'run' | 'manifest';
 
 export async function stepped<T>(

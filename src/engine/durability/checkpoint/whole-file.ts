@@ -1,12 +1,14 @@
-/** A file that is there whole or not at all: written under another name, synced, renamed. */
+/** File that exists completely or not at all: it is written under another name, synced, and
+ *  renamed. */
 import { crc32 } from 'node:zlib';
 import type { AppendFile, Disk } from '../../../io/disk/port.ts';
 import { type FileRole, type StepHook, stepped } from './steps.ts';
 
-/** What is written under this ending is never read, and removed at the next checkpoint. */
+/** Suffix of unfinished files; they are never read, and the next checkpoint removes them. */
 export const UNFINISHED = '.tmp';
 
-/** How a file is named elsewhere, so that whoever reads it can tell that it is the one. */
+/** Name, length and checksum of a file, as a manifest lists it; a reader checks the file against
+ *  them. */
 export interface FileEntry {
   readonly name: string;
   readonly bytes: number;
@@ -29,29 +31,29 @@ export class WholeFile {
     this.file = file;
   }
 
-  /** @throws not_writable, as all of this */
+  /** @throws not_writable, as all methods */
   static async create(disk: Disk, role: FileRole, name: string, hook: StepHook): Promise<WholeFile> {
     return new WholeFile(disk, role, name, hook, await disk.append(name + UNFINISHED));
   }
 
-  /** Borrows the chunk until it settles. */
+  /** Writes a chunk, which is borrowed until this settles. */
   async write(chunk: Uint8Array): Promise<void> {
     this.crc = crc32(chunk, this.crc);
-    await this.orClosed(stepped(this.hook, `${this.role} write`, () => this.file.write([chunk])));
+    await this.closingOnFailure(stepped(this.hook, `${this.role} write`, () => this.file.write([chunk])));
   }
 
   /** Makes the file durable and gives it its name. */
   async finish(): Promise<FileEntry> {
     const { disk, role, name, hook, file } = this;
-    await this.orClosed(stepped(hook, `${role} sync`, () => file.sync()));
+    await this.closingOnFailure(stepped(hook, `${role} sync`, () => file.sync()));
     const bytes = file.size;
     await file.close();
     await stepped(hook, `${role} rename`, () => disk.rename(name + UNFINISHED, name));
     return { name, bytes, crc32: this.crc };
   }
 
-  /** Who is told of a failure need not give the file up as well. */
-  private async orClosed(work: Promise<void>): Promise<void> {
+  /** Waits for a write, and closes the file if it fails, so that the caller need not abandon it. */
+  private async closingOnFailure(work: Promise<void>): Promise<void> {
     try {
       await work;
     } catch (thrown) {
@@ -60,7 +62,7 @@ export class WholeFile {
     }
   }
 
-  /** Gives it up. */
+  /** Closes the file, which stays unfinished. */
   async abandon(): Promise<void> {
     await this.file.close();
     await this.disk.remove(this.name + UNFINISHED);

@@ -1,8 +1,8 @@
-/** What -mem-budget is spent on. Every part that grows with load has a bound of its own; what they
- *  leave is the state's.
+/** Division of -mem-budget. Every consumer of memory that grows with load has a limit of its own;
+ *  the state gets the remainder.
  *
- *  Not in it: the runtime itself (code, heap of objects that do not grow with state), which is
- *  there without a state too.
+ *  The budget excludes the memory that a run without state needs too: code, and the heap of objects
+ *  that do not grow with state.
  */
 import { formatSize } from '../../../core/quantity.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../../io/rocksdb/port.ts';
@@ -18,20 +18,21 @@ export interface BatchSizes {
 }
 
 export interface MemoryShares {
-  /** Live tables and sorted runs. */
+  /** Limit of live tables and sorted runs. */
   readonly stateBytes: number;
-  /** Cache and memtables of the store of pieces, and of that of fired windows. */
+  /** Limits of the cache and memtables of the store of pieces, and of the store of fired windows.
+   */
   readonly spillStoreBytes: number;
   readonly firedStoreBytes: number;
-  /** Changelog that waits for the disk. */
+  /** Limit of changelog bytes that wait for the disk. */
   readonly changelogBytes: number;
-  /** Records that were read ahead. */
+  /** Limit of records that are read ahead. */
   readonly fetchBytes: number;
-  /** Copies of refused events that wait for the late topic; 0 where there is none. */
+  /** Limit of copies of refused events that wait for the late topic; 0 without a late topic. */
   readonly lateBytes: number;
 }
 
-/** Of the budget, for each of the shares but the state's. */
+/** Share of the budget for each consumer except the state. */
 const SHARE = 1 / 16;
 const STORE_BYTES_MAX = 64 * MIB;
 const CHANGELOG_BYTES_MIN = 2 * MIB;
@@ -39,19 +40,24 @@ const CHANGELOG_BYTES_MAX = 64 * MIB;
 const FETCH_BYTES_MIN = 4 * MIB;
 const FETCH_BYTES_MAX = 128 * MIB;
 const LATE_BYTES_MIN = 4 * MIB;
-/** Copies on their way, as records and as what the broker client makes of them. */
+/** Copies in flight, as records and in the broker client. */
 const LATE_SEND_BYTES = 8 * MIB;
-/** Rows that a sink is given at once, as rows and as what it makes of them. */
+/** Rows of one write to a sink, with their copy in the sink's format. */
 const SINK_WRITE_BYTES = 32 * MIB;
-/** Below it a state is spilled as fast as it grows. */
+/** Least bytes of the state: with fewer, a state is spilled as fast as it grows. */
 const STATE_BYTES_MIN = 16 * MIB;
-/** Columns, admission and deltas of a row of a batch; deltas are there encoded and not. */
+/** Columns, admission and deltas of a row of a batch. Deltas count twice: as rows and encoded. */
 const BATCH_ROW_BYTES = 512;
 
 const between = (least: number, value: number, most: number): number =>
   Math.floor(Math.min(Math.max(least, value), most));
 
-/** `hasLate`: there is a late topic. @throws bad_setting where it is too small */
+/** Divides a memory budget among window state, batches, changelog and stores, all in bytes.
+ *  @param hasLate true: there is a topic of late events, which needs a share
+ *  @throws bad_setting where the budget is too small; the error names the least budget
+ *  @example
+ *  const { stateBytes } = sharesOf(512 * 2 ** 20, { rows: 10_000, bytes: 4 << 20 }, false);
+ */
 export function sharesOf(budgetBytes: number, batch: BatchSizes, hasLate: boolean): MemoryShares {
   const shares = sharesAt(budgetBytes, batch, hasLate);
   if (shares.stateBytes >= STATE_BYTES_MIN) return shares;
@@ -72,7 +78,7 @@ function sharesAt(budgetBytes: number, batch: BatchSizes, hasLate: boolean): Mem
   const firingBytes = MERGE_PAGES_BYTES + SINK_WRITE_BYTES;
   const batchBytes = 2 * batch.bytes + batch.rows * BATCH_ROW_BYTES;
   const lateBytes = hasLate ? between(LATE_BYTES_MIN, share, LATE_BYTES_MAX) : 0;
-  // The copies of one batch may come on top of what may wait.
+  // The copies of one more batch may exceed the limit of waiting copies.
   const lateMemory = hasLate ? lateBytes + batch.bytes + LATE_SEND_BYTES : 0;
   const others = 2 * storeBytes + changelogBytes + fetchBytes + firingBytes + batchBytes + lateMemory;
   return {

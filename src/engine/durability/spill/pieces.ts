@@ -1,9 +1,10 @@
-/** State that does not fit into memory: pieces, sorted runs of rows in an embedded store.
+/** Spilled state in pieces. A piece is a sorted run of rows in an embedded key-value store.
  *
- *  A piece is the rows of one table, written once and never changed, under an id that is used once.
- *  Its rows stand in chunks, keyed by the piece and by their first key, or by their number where a
- *  key may have several rows; a list in memory of the first keys finds a row with one look-up.
- *  Which pieces are state is the changelog's to say: what it does not name is of a crash, and goes.
+ *  A piece has the rows of one table. It is written once, under an id that is used once, and never
+ *  changes. Its rows are stored in chunks. The key of a chunk is the piece and the first key of the
+ *  rows, or the chunk's number if a key may have several rows. A list of the first keys in memory
+ *  finds a row with one look-up. The changelog names the pieces that are state; a crash left every
+ *  other piece, and it is removed.
  */
 
 import type { RowRun } from '../../../addon/window-surface.ts';
@@ -22,24 +23,24 @@ import type { HeldRows } from '../../state/run.ts';
 import { ROW_BYTES } from '../../window/accumulator.ts';
 import type { StepHook } from '../checkpoint/steps.ts';
 import {
-  Appended,
+  BufferedChunkWriter,
   CHUNK_BYTES,
   CHUNK_ROWS,
+  ChunkWriter,
   chunkKey,
   ID_BYTES,
-  type Piece,
   type PieceEntry,
   type PieceOrder,
+  PieceSummary,
   prefixOf,
-  Tally,
+  type SpilledRun,
   WRITE_ROWS,
-  Writing,
 } from './writing.ts';
 
-export type { Piece, PieceEntry, PieceOrder } from './writing.ts';
+export type { PieceEntry, PieceOrder, SpilledRun } from './writing.ts';
 
 const FAMILY = 'pieces';
-/** Rows on their way to the sink that are nobody's state. */
+/** Family of ended rows that are in flight to the sink and belong to no state. */
 const ENDED_FAMILY = 'ended';
 export const PIECE_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
   [FAMILY]: 'runs',
@@ -52,20 +53,20 @@ const pieceName = ({ id, part }: Pick<PieceEntry, 'id' | 'part'>): string => `pi
 
 const rangeOf = (id: number): KvRange => ({ from: prefixOf(id), to: prefixOf(id + 1) });
 
-/** A piece that is being written, of rows from elsewhere than a run. */
-export type PieceWriter = Pick<Appended<Piece>, 'append' | 'finish' | 'close'>;
+/** Writer of a piece from rows that are appended. */
+export type PieceWriter = Pick<BufferedChunkWriter<SpilledRun>, 'append' | 'finish' | 'close'>;
 
-/** Rows of a piece from the first on. */
+/** Stream of the rows of a piece. */
 class PieceRows implements RowStream {
   private readonly scan: KvScan;
-  private readonly piece: Pick<Piece, 'id' | 'part' | 'rows'>;
-  /** What was read and did not fit. */
+  private readonly piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>;
+  /** Rows that were read and did not fit into the caller's buffer. */
   private page = new Uint8Array(0);
   private at = 0;
   private end = 0;
   private read = 0;
 
-  constructor(scan: KvScan, piece: Pick<Piece, 'id' | 'part' | 'rows'>) {
+  constructor(scan: KvScan, piece: Pick<SpilledRun, 'id' | 'part' | 'rows'>) {
     this.scan = scan;
     this.piece = piece;
   }
@@ -75,13 +76,13 @@ class PieceRows implements RowStream {
     let rows = 0;
     while (rows < room && (this.at < this.end || this.read < this.piece.rows)) {
       if (this.at < this.end) {
-        const some = Math.min(room - rows, this.end - this.at);
-        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + some) * ROW_BYTES), rows * ROW_BYTES);
-        this.at += some;
-        rows += some;
+        const count = Math.min(room - rows, this.end - this.at);
+        into.set(this.page.subarray(this.at * ROW_BYTES, (this.at + count) * ROW_BYTES), rows * ROW_BYTES);
+        this.at += count;
+        rows += count;
         continue;
       }
-      // Whole chunks are read to where they are wanted.
+      // Reads whole chunks directly into the destination.
       const chunks = Math.floor((room - rows) / CHUNK_ROWS);
       if (chunks > 0) {
         const from = rows * ROW_BYTES;
@@ -102,22 +103,23 @@ class PieceRows implements RowStream {
   private async fill(bytes: Uint8Array): Promise<number> {
     const rows = await this.scan.next({ bytes });
     this.read += rows;
-    // Fewer rows would be a wrong result.
+    // A missing row would make a result wrong without an error.
     if (rows === 0 || this.read > this.piece.rows)
       throw kvError('kv_corrupt', `${pieceName(this.piece)} holds ${this.read} rows, not ${this.piece.rows}`);
     return rows;
   }
 }
 
+/** Sorted runs of window state on disk, in a key-value store that the caller opens and closes. */
 export class PieceStore {
   private readonly store: KvStore;
   private readonly order: PieceOrder;
-  /** Pieces that are there, or may be. */
+  /** Ids of the pieces that exist or may exist in the store. */
   private readonly ids = new Set<number>();
-  /** Look-ups under way in a piece. */
+  /** Number of look-ups in progress by piece. */
   private readonly lookups = new Map<number, number>();
   private lastEnded = 0;
-  /** Of pieces that a sweep writes. */
+  /** Hook for the pieces that a sweep writes. */
   private hook: StepHook = () => {};
   private onWritten: (bytes: number) => void = () => {};
 
@@ -126,82 +128,84 @@ export class PieceStore {
     this.order = order;
   }
 
-  /** @throws state_corrupt where the store is there and does not open */
+  /** Opens the store. @throws state_corrupt if the store exists and cannot be opened */
   static async open(open: () => Promise<KvStore>, order: PieceOrder = 'key'): Promise<PieceStore> {
     try {
       return new PieceStore(await open(), order);
     } catch (thrown) {
       const known = findMillraceError(thrown);
       if (known?.code !== 'kv_corrupt') throw thrown;
-      throw engineError('state_corrupt', `the spilled state does not open: ${known.message}`, {
+      throw engineError('state_corrupt', `the spilled state cannot be opened: ${known.message}`, {
         next: 'put the files back from a copy, or give an empty -state-dir to compute everything again',
         cause: thrown,
       });
     }
   }
 
-  /** Of what sweeps write: the hook may end the process at a step, and each piece is told in bytes
-   *  of its rows. */
+  /** Sets the observers of sweeps: the hook may end the process at a step, and `onWritten` receives
+   *  the bytes of each piece. */
   watchSweeps(hook: StepHook, onWritten: (bytes: number) => void): void {
     this.hook = hook;
     this.onWritten = onWritten;
   }
 
-  /** Writes the rows of a run, which are in the order of the store; the piece is durable when it
-   *  settles, and not there before that. undefined when it was told to stop. @throws kv_full, kv_io
-   */
+  /** Writes the rows of a run, which are in the order of the store, as a piece. The piece exists
+   *  and is durable when this settles. Returns undefined if `isStopped` ended the write. @throws
+   *  kv_full, kv_io */
   async write(
     id: number,
     part: number,
     run: RowRun,
     hook: StepHook,
     isStopped: () => boolean,
-  ): Promise<Piece | undefined> {
+  ): Promise<SpilledRun | undefined> {
     this.ids.add(id);
     const page = new Uint8Array(Math.min(WRITE_ROWS, Math.max(1, run.rowCount)) * ROW_BYTES);
-    const tally = new Tally(this.order);
-    const writing = new Writing(this.store, FAMILY, this.order, id, hook);
+    const summary = new PieceSummary(this.order);
+    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, hook);
     try {
-      while (tally.rows < run.rowCount) {
+      while (summary.rows < run.rowCount) {
         if (isStopped()) return undefined;
-        const count = run.read(tally.rows, page);
-        tally.add(page, count);
-        await writing.put(page, count);
+        const count = run.read(summary.rows, page);
+        summary.add(page, count);
+        await writer.put(page, count);
       }
-      await writing.ingest();
+      await writer.ingest();
     } finally {
-      writing.close();
+      writer.close();
     }
-    return tally.piece(id, part);
+    return summary.piece(id, part);
   }
 
-  /** A piece of rows in the order of the store; it is durable when its end has settled. */
+  /** Opens a writer of a piece, for rows in the order of the store. The piece is durable when
+   *  `finish` settles. */
   writer(id: number, part: number): PieceWriter {
     this.ids.add(id);
-    const writing = new Writing(this.store, FAMILY, this.order, id, this.hook);
-    return new Appended(writing, new Tally(this.order), (rows, tally) => {
+    const writer = new ChunkWriter(this.store, FAMILY, this.order, id, this.hook);
+    return new BufferedChunkWriter(writer, new PieceSummary(this.order), (rows, summary) => {
       this.onWritten(rows * ROW_BYTES);
-      return (tally as Tally).piece(id, part);
+      return (summary as PieceSummary).piece(id, part);
     });
   }
 
-  /** Rows in any order, until they are dropped; the next process finds none of them. */
+  /** Opens a writer of temporary rows in any order. `drop` deletes them, and so does the next
+   *  start. */
   endedWriter(): RowsWriter {
     const id = ++this.lastEnded;
-    const writing = new Writing(this.store, ENDED_FAMILY, 'start', id, () => {});
-    return new Appended(writing, undefined, (rows) => ({
+    const writer = new ChunkWriter(this.store, ENDED_FAMILY, 'start', id, () => {});
+    return new BufferedChunkWriter(writer, undefined, (rows) => ({
       rowCount: rows,
       rows: async () =>
         new PieceRows(await this.store.scan(ENDED_FAMILY, rangeOf(id), SHAPE), { id, part: 0, rows }),
-      // What is left of a failure goes at the next start.
+      // The next start deletes rows that remain after a failure.
       drop: () => void this.store.deleteRange(ENDED_FAMILY, rangeOf(id), 'off').catch(() => {}),
     }));
   }
 
-  /** Reads a piece through: it as it was named, or why it is not the one. */
-  async verify(entry: PieceEntry): Promise<{ readonly piece: Piece } | { readonly fault: string }> {
+  /** Reads a whole piece. Returns the piece, or the reason why it is not the piece of the entry. */
+  async verify(entry: PieceEntry): Promise<{ readonly piece: SpilledRun } | { readonly fault: string }> {
     this.ids.add(entry.id);
-    const tally = new Tally(this.order);
+    const summary = new PieceSummary(this.order);
     try {
       const scan = await this.store.scan(FAMILY, rangeOf(entry.id), SHAPE);
       try {
@@ -211,28 +215,28 @@ export class PieceStore {
           count > 0;
           count = await scan.next({ bytes: page })
         )
-          tally.add(page, count);
+          summary.add(page, count);
       } finally {
         scan.close();
       }
     } catch (thrown) {
       const known = findMillraceError(thrown);
       if (known?.code !== 'kv_corrupt' && known?.code !== 'kv_row_too_large') throw thrown;
-      return { fault: `${pieceName(entry)} does not read: ${known.message}` };
+      return { fault: `${pieceName(entry)} cannot be read: ${known.message}` };
     }
-    if (tally.rows === 0) return { fault: `${pieceName(entry)} is missing` };
-    if (tally.rows !== entry.rows)
-      return { fault: `${pieceName(entry)} holds ${tally.rows} rows, not ${entry.rows}` };
-    if (tally.crc !== entry.crc32) return { fault: `${pieceName(entry)} has changed since it was written` };
-    return { piece: tally.piece(entry.id, entry.part) };
+    if (summary.rows === 0) return { fault: `${pieceName(entry)} is missing` };
+    if (summary.rows !== entry.rows)
+      return { fault: `${pieceName(entry)} holds ${summary.rows} rows, not ${entry.rows}` };
+    if (summary.crc !== entry.crc32) return { fault: `${pieceName(entry)} has changed since it was written` };
+    return { piece: summary.piece(entry.id, entry.part) };
   }
 
-  async rows(piece: Piece): Promise<RowStream> {
+  async rows(piece: SpilledRun): Promise<RowStream> {
     return new PieceRows(await this.store.scan(FAMILY, rangeOf(piece.id), SHAPE), piece);
   }
 
-  /** Copies the row of a key; whether there is one. */
-  async find(piece: Piece, accountId: bigint, into: Uint8Array): Promise<boolean> {
+  /** Copies the row of a key. Returns true if the piece has the key. */
+  async find(piece: SpilledRun, accountId: bigint, into: Uint8Array): Promise<boolean> {
     const { firsts } = piece;
     const low = chunksTo(firsts, (first) => first <= accountId);
     if (low === 0) return false;
@@ -252,8 +256,8 @@ export class PieceStore {
     return false;
   }
 
-  /** All rows of a key, in their order. The piece stays until they are read. */
-  async ofKey(piece: Piece, accountId: bigint): Promise<Uint8Array> {
+  /** Returns all rows of a key, in their order. The piece is not removed during the look-up. */
+  async ofKey(piece: SpilledRun, accountId: bigint): Promise<Uint8Array> {
     const { id, firsts } = piece;
     const from = Math.max(0, chunksTo(firsts, (first) => first < accountId) - 1);
     const to = chunksTo(firsts, (first) => first <= accountId);
@@ -274,7 +278,7 @@ export class PieceStore {
           if (view.getBigUint64(at, true) === accountId)
             rows.push(found.bytes.subarray(start + at, start + at + ROW_BYTES));
       }
-      // A copy, which begins where views of words may.
+      // A copy, because typed views of the rows need an aligned start.
       return new Uint8Array(Buffer.concat(rows));
     } finally {
       const left = (this.lookups.get(id) as number) - 1;
@@ -283,23 +287,23 @@ export class PieceStore {
     }
   }
 
-  /** Removes the pieces that are known to be there and not to be kept, once it is durable that they
-   *  are not: `forGood` is asked for that when there are some, and settles. One that is looked into
-   *  goes another time. */
+  /** Removes the known pieces that need not be kept. If there are any, it first awaits `forGood`,
+   *  which makes durable that they are not needed. A later call removes a piece that is being
+   *  looked up. */
   async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
-    const goes = [...this.ids].filter((id) => !isKept(id));
-    if (goes.length === 0) return;
+    const unneeded = [...this.ids].filter((id) => !isKept(id));
+    if (unneeded.length === 0) return;
     await forGood();
-    for (const id of goes) if (!this.lookups.has(id)) await this.drop(id);
+    for (const id of unneeded) if (!this.lookups.has(id)) await this.drop(id);
   }
 
-  /** Removes one, and is durable: its id may be used again. */
+  /** Removes a piece. The removal is durable when this settles, so the id may be used again. */
   async drop(id: number): Promise<void> {
     this.ids.delete(id);
     await this.store.deleteRange(FAMILY, rangeOf(id), 'sync');
   }
 
-  /** Removes whatever is there beside these, which nobody may know. */
+  /** Removes every piece except those with these ids: a crash may have left others. */
   async dropOthers(ids: Iterable<number>): Promise<void> {
     let from: Uint8Array | null = null;
     this.ids.clear();
@@ -314,7 +318,7 @@ export class PieceStore {
   }
 }
 
-/** How many of the first keys come before one for which it does not hold. */
+/** Number of leading keys for which `holds` is true (binary search). */
 function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): number {
   let [low, high] = [0, firsts.length];
   while (low < high) {
@@ -325,12 +329,13 @@ function chunksTo(firsts: BigUint64Array, holds: (first: bigint) => boolean): nu
   return low;
 }
 
-/** A piece as part of a state. It stays until no checkpoint needs it, so holds are not counted. */
-export abstract class StandingPiece {
-  readonly piece: Piece;
+/** Piece as part of a state. `hold` and `release` do nothing: checkpoints decide when it is
+ *  removed. */
+export abstract class StoredPiece {
+  readonly piece: SpilledRun;
   protected readonly store: PieceStore;
 
-  constructor(store: PieceStore, piece: Piece) {
+  constructor(store: PieceStore, piece: SpilledRun) {
     this.store = store;
     this.piece = piece;
   }
@@ -338,7 +343,7 @@ export abstract class StandingPiece {
   get rowCount(): number {
     return this.piece.rows;
   }
-  /** Its rows are on disk. */
+  /** Bytes in memory: only the list of first keys, because the rows are on disk. */
   get bytes(): number {
     return this.piece.firsts.byteLength;
   }
@@ -353,14 +358,17 @@ export abstract class StandingPiece {
   }
 }
 
-/** Of a slice. */
-export class HeldPiece extends StandingPiece implements HeldRows {
+/** Piece of a slice. */
+export class SlicePiece extends StoredPiece implements HeldRows {
   find(accountId: bigint, into: Uint8Array): Promise<boolean> {
     return this.store.find(this.piece, accountId, into);
   }
 }
 
-/** What is asked of a state in memory that has no place for pieces. */
+/** Refuses a piece: the state has no store of pieces. @throws out_of_range */
 export function refusePiece(entry: PieceEntry): never {
-  throw coreError('out_of_range', `${pieceName(entry)} is of a state on disk`);
+  throw coreError(
+    'out_of_range',
+    `${pieceName(entry)} belongs to a state on disk, but this state is in memory`,
+  );
 }

@@ -1,49 +1,49 @@
-/** State that can be moved out of memory, table by table, and the log that is told of it. */
+/** Interface of a state that can be moved out of memory table by table, and of the log that records
+ *  it. */
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { HeldRun } from '../../state/run.ts';
-import type { Piece } from './pieces.ts';
+import type { SpilledRun } from './pieces.ts';
 
 export interface StateMemory {
-  /** Bytes of live tables, and of what they left and is kept for the next ones. */
+  /** Bytes of live tables, and of released memory that is kept for the next tables. */
   readonly tables: number;
-  /** Of rows in order, those of firings that are not let go among them, and of what finds a row in
-   *  a piece. */
+  /** Bytes of sorted rows, including the rows of firings that are not closed, and of the indexes of
+   *  pieces. */
   readonly runs: number;
-  /** Rows that are in no piece and not of firings alone. */
+  /** Number of rows that belong to the state and are in no piece. */
   readonly rows: number;
 }
 
 export interface Spillable {
   memory(): StateMemory;
-  /** Gives back what is kept for later. */
+  /** Frees memory that is kept for later use. */
   trim(): void;
-  /** Bytes of rows that are on disk. */
+  /** Bytes of rows on disk. */
   pieceBytes(): number;
-  /** Parts that may leave memory, the one that is missed least first. */
+  /** Parts that may leave memory, the part that is needed least first. */
   spillOrder(): readonly number[];
-  /** Parts that should, whatever memory there is. */
-  readonly wanted: readonly number[];
-  /** What ended on disk waits longer than it should for a firing that is under way. */
+  /** Parts that must leave memory, however much is free. */
+  readonly mustSpill: readonly number[];
+  /** True if the sweep in progress lags so far behind the frontier that reading must pause. */
   readonly isBehind: boolean;
-  /** Nothing more will come, so what ended need not wait for company. */
+  /** Notes the end of the input, so that ended rows need not wait for more rows. */
   endOfInput(): void;
-  /** Takes the rows of a part that are in memory, or one run of them; what comes later is kept
-   *  apart. The state reads them as before until `replace`. undefined where there are none. Whoever
-   *  takes it lets go of it. */
+  /** Takes out the rows of a part that are in memory, or one run of them; later rows are kept
+   *  separately. The state reads the rows from the run until `replace`. Undefined if there are no
+   *  rows. The caller owns a hold of the run and must release it. */
   detach(part: number): HeldRun<RowRun> | undefined;
-  /** The piece has the rows of the run from here on. */
-  replace(part: number, run: HeldRun<RowRun>, piece: Piece): void;
+  /** Notes that the state must read the rows of the run from the piece. */
+  replace(part: number, run: HeldRun<RowRun>, piece: SpilledRun): void;
 }
 
-/** Is told of pieces in their order. */
+/** Log of spills, called in the order of the pieces. */
 export interface SpillLog {
-  /** A part was detached, in this moment: the id of the piece that will hold it. */
+  /** Records that a part was detached in this turn. Returns the id of the piece for its rows. */
   detached(part: number): number;
-  /** Whether the part that was detached may be said to be in its piece. */
+  /** True if the log may record that the rows of the detached part are in its piece. */
   maySpill(): boolean;
-  /** The piece is durable; false when it is of no use any more. */
-  spilled(piece: Piece): boolean;
-  /** Parts whose rows in memory hold more of the changelog back than this many bytes, the oldest
-   *  first. */
+  /** Records that the piece is durable. Returns false if it is no longer needed. */
+  spilled(piece: SpilledRun): boolean;
+  /** Parts whose rows in memory need more than `bytesMax` bytes of changelog, oldest first. */
   overdue(bytesMax: number): readonly number[];
 }

@@ -1,10 +1,11 @@
-/** Moves state out of memory beside the loop, one table at a time, before the budget is used up.
+/** Spiller: moves state from memory to disk beside the loop, one table at a time, before the memory
+ *  budget is exhausted.
  *
- *  The loop calls `advance` between two batches, which sets a table aside when one is due, and
- *  waits for `room` before it reads on. A table is due when memory runs short, or when it is the
- *  oldest thing that needs a changelog which has grown longer than the state in memory. The rows
- *  are copied out in pages; sorting and writing are off the main thread. Invariants: (1) one table
- *  is aside at a time; (2) its rows count as memory until their piece is durable.
+ *  The loop calls `advance` between two batches, which detaches a table that is due, and waits for
+ *  `room` before the next read. A table is due when memory is short. The oldest table is also due
+ *  when it needs a changelog that is longer than the state in memory. Rows are copied in pages;
+ *  sorting and writing run off the main thread. Invariants: (1) one table is detached at a time;
+ *  (2) its rows count as memory until their piece is durable.
  */
 import type { RowRun } from '../../../addon/window-surface.ts';
 import type { Stages } from '../../stages.ts';
@@ -14,26 +15,26 @@ import type { StepHook } from '../checkpoint/steps.ts';
 import type { PieceStore } from './pieces.ts';
 import type { Spillable, SpillLog } from './port.ts';
 
-/** Live tables may take this share of what the state may, before the next one goes … */
+/** Share of the state's memory for live tables; above it, the next table is moved to disk. */
 const TABLES_SHARE = 1 / 4;
-/** … and all of it together this one. */
+/** Share of the state's memory for all rows; above it, the next table is moved to disk. */
 const SPILL_SHARE = 1 / 2;
-/** A table that grows is there twice for a while, the second time doubled: so much is kept free for
- *  each byte of it. */
+/** Free bytes for each byte of a table: a growing table exists twice for a while, the second copy
+ *  doubled. */
 const GROWTH = 1;
-/** How long `room` waits before it looks again: rows that a firing holds go without a word. */
-const LOOK_MS = 5;
+/** Poll interval of `room`: a firing that releases its rows sends no signal. */
+const POLL_MS = 5;
 
 export interface SpillerParts {
   readonly state: Spillable;
   readonly log: SpillLog;
   readonly pieces: PieceStore;
-  /** Memory for tables and runs. */
+  /** Memory for tables and runs, in bytes. */
   readonly bytesMax: number;
   readonly hook: StepHook;
   readonly sleep: (ms: number) => Promise<void>;
   readonly stages: Pick<Stages, 'during'>;
-  /** A piece is durable; bytes of its rows. */
+  /** Called when a piece is durable, with the length of its rows in bytes. */
   readonly onSpilled: (bytes: number) => void;
 }
 
@@ -47,12 +48,13 @@ export class Spiller {
     this.parts = parts;
   }
 
-  /** A table is aside. */
+  /** True while a table is detached. */
   get isBusy(): boolean {
     return this.working !== undefined;
   }
 
-  /** Sets aside what is due. Call between two batches. @throws what the store or the log threw */
+  /** Detaches a table that is due. Call it between two batches. @throws the error of the store or
+   *  the log */
   advance(): void {
     this.rethrow();
     if (this.working !== undefined || this.isStopped) return;
@@ -60,37 +62,40 @@ export class Spiller {
     if (this.isShort()) state.trim();
     const isShort = this.isShort();
     const overdue = (): readonly number[] => log.overdue(state.memory().rows * ROW_BYTES);
-    this.begin(isShort ? state.spillOrder() : [...state.wanted, ...overdue()]);
+    this.detachFirst(isShort ? state.spillOrder() : [...state.mustSpill, ...overdue()]);
   }
 
-  /** Moves everything out of memory. No batch may come meanwhile. @throws as advance */
+  /** Moves all tables to disk. No batch may arrive meanwhile. @throws as advance */
   async moveAll(): Promise<void> {
     const { state } = this.parts;
     do await this.settled();
-    while (this.begin(state.spillOrder()));
+    while (this.detachFirst(state.spillOrder()));
   }
 
-  /** Settles when there is memory for another batch, or nothing that would give some, and what
-   *  ended on disk is not left too far behind; or the signal is given. `isHeld`: whether firings
-   *  hold rows that they will let go; what it throws ends the wait. @throws as advance */
+  /** Settles when there is memory for another batch, or nothing that could free some, and no sweep
+   *  lags too far; or when the signal aborts.
+   *  @param isHeld true while firings hold rows that they will release; an error from it ends the
+   *  wait
+   *  @throws as advance
+   */
   async room(signal: AbortSignal, isHeld: () => boolean): Promise<void> {
     while ((this.isFull() || this.parts.state.isBehind) && !signal.aborted) {
       this.advance();
       if (!isHeld() && this.working === undefined) return;
       await (this.working === undefined
-        ? this.parts.sleep(LOOK_MS)
-        : Promise.race([this.working, this.parts.sleep(LOOK_MS)]));
+        ? this.parts.sleep(POLL_MS)
+        : Promise.race([this.working, this.parts.sleep(POLL_MS)]));
     }
     this.rethrow();
   }
 
-  /** Settles when nothing is aside. @throws as advance */
+  /** Settles when no table is detached. @throws as advance */
   async settled(): Promise<void> {
     await this.working;
     this.rethrow();
   }
 
-  /** Gives up what is aside: the changelog has it. */
+  /** Abandons the detached table: the changelog has its rows. */
   async stop(): Promise<void> {
     this.isStopped = true;
     await this.working;
@@ -100,13 +105,13 @@ export class Spiller {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Sets the first of the parts aside that has rows in memory; false when none has. */
-  private begin(due: readonly number[]): boolean {
+  /** Detaches the first part that has rows in memory. Returns false if none has any. */
+  private detachFirst(due: readonly number[]): boolean {
     const { state, log, stages } = this.parts;
     for (const part of due) {
       const run = state.detach(part);
       if (run === undefined) continue;
-      // In the same turn: records behind it are of the table that follows.
+      // In the same turn, because the next records belong to the table that follows.
       const id = log.detached(part);
       this.working = stages
         .during('spill', () => this.spill(id, part, run))
@@ -134,7 +139,7 @@ export class Spiller {
     const { state, log, pieces, hook, onSpilled, sleep } = this.parts;
     try {
       const piece = await pieces.write(id, part, await held.run, hook, () => this.isStopped);
-      while (!log.maySpill() && !this.isStopped) await sleep(LOOK_MS);
+      while (!log.maySpill() && !this.isStopped) await sleep(POLL_MS);
       if (piece === undefined || this.isStopped) return;
       if (log.spilled(piece)) state.replace(part, held, piece);
       else await pieces.drop(id);

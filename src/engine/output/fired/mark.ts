@@ -11,7 +11,7 @@ export type FiredShape =
 
 export interface Mark {
   readonly shape: FiredShape;
-  /** Event time that a bucket of sessions covers; never changes. */
+  /** Event time of a bucket of sessions; never changes. */
   readonly bucketMs: number;
   readonly role: 'sink' | 'beside';
   /** Rows have expired. */

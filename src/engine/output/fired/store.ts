@@ -57,6 +57,9 @@ interface FiredOptions {
   readonly retainMs?: number | undefined;
 }
 
+/** Sink of fired windows in a key-value store, for look-ups by key and time. A write is durable
+ *  when it settles; the same rows again change nothing that a reader sees.
+ */
 export class FiredStore implements WindowSink {
   readonly name = 'rocksdb';
   readonly writeRowsMax = WRITE_ROWS_MAX;

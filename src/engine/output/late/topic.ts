@@ -45,6 +45,9 @@ export interface KafkaLateTopicParts {
   readonly latenessMs: number;
 }
 
+/** Side output in Kafka: copies of refused events with the reason in headers. A copy may be
+ *  repeated after a crash or a failed write; its partition and offset identify it.
+ */
 export class KafkaLateTopic implements LateTopic {
   private readonly parts: KafkaLateTopicParts;
   private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
@@ -90,7 +93,7 @@ export class KafkaLateTopic implements LateTopic {
     );
   }
 
-  /** @throws late_failed, late_refused, and what the client throws */
+  /** @throws late_failed, late_refused, and errors of the client */
   private async write(): Promise<void> {
     if (this.batch.rowCount === 0) return;
     const { driver, brokers, topic } = this.parts;

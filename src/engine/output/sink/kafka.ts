@@ -1,4 +1,4 @@
-/** The Kafka sink: a compacted topic that holds the newest value of each key.
+/** Kafka sink: a compacted topic with the newest value of each key.
  *
  *  Numbers are big-endian. Key, 24 bytes: account_id u64, window_start i64, window_end i64. Value,
  *  42 bytes: form u8 (1), flags u8 (bit 0: overflow), count u64, sum i64, min i64, max i64,
@@ -69,6 +69,9 @@ export interface KafkaSinkParts {
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
 }
 
+/** Sink of results in a compacted Kafka topic, one key for each account and window. A result that
+ *  is written again after a crash appends an equal record, which compaction removes.
+ */
 export class KafkaSink implements WindowSink {
   readonly name = 'kafka';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -169,7 +172,7 @@ export class KafkaSink implements WindowSink {
     this.batch.arenaUsed = row * RECORD_BYTES;
   }
 
-  /** @throws sink_missing, sink_failed, and what the client throws */
+  /** @throws sink_missing, sink_failed, and errors of the client */
   private async send(): Promise<void> {
     if (this.batch.rowCount === 0) return;
     const { driver, brokers, topic } = this.parts;

@@ -69,6 +69,9 @@ function toResult(row: ResultRow): WindowResult {
   };
 }
 
+/** Sink of results in a PostgreSQL table, one row for each key and window: an upsert of the same
+ *  result changes nothing.
+ */
 export class PostgresSink implements WindowSink {
   readonly name = 'postgres';
   readonly writeRowsMax = WRITE_ROWS_MAX;
@@ -77,7 +80,7 @@ export class PostgresSink implements WindowSink {
   private readonly stage: string;
   private readonly insert: string;
 
-  /** `table` matches SINK_TABLE_NAME. */
+  /** @param table name that matches SINK_TABLE_NAME */
   constructor(pool: SqlPool, table: string) {
     this.pool = pool;
     this.table = table;

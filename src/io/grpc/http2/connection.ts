@@ -32,11 +32,11 @@ import {
   ENHANCE_YOUR_CALM,
   FLOW_CONTROL_ERROR,
   FRAME_SIZE_ERROR,
-  FrameReader,
   type FrameSink,
   frame,
   GOAWAY,
   HEADERS,
+  Http2FrameReader,
   NO_ERROR,
   numberFrame,
   PADDED,
@@ -90,7 +90,7 @@ export class Http2Connection implements FrameSink, CallsConnection, OutOwner<Wir
   readonly closed = new ClosedStreams();
   readonly calls: Http2Calls;
   private readonly onClosed: (source: Http2Connection) => void;
-  private readonly reader = new FrameReader(this);
+  private readonly reader = new Http2FrameReader(this);
   private readonly decoder = new HpackDecoder();
   private readonly abuse = new AbuseLimiter();
   private phase: 'open' | 'leaving' | 'last' | 'over' = 'open';

@@ -102,7 +102,7 @@ export interface FrameSink {
 }
 
 /** Splits chunks of any size into frames. */
-export class FrameReader {
+export class Http2FrameReader {
   private readonly sink: FrameSink;
   /** Bytes of the preface that have arrived. */
   private prefaceRead = 0;

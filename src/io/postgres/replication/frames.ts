@@ -37,7 +37,7 @@ const broken = (what: string): Error =>
     next: 'check that -postgres is a PostgreSQL server of version 15 or later, not a proxy',
   });
 
-export class FrameReader {
+export class ReplicationFrameReader {
   private readonly handlers: FrameHandlers;
   /** First `filled` bytes of the head of a message whose rest has not arrived. */
   private readonly head = Buffer.alloc(HEAD_BYTES);

@@ -7,7 +7,7 @@
 import type { Socket } from 'node:net';
 import pg from 'pg';
 import { coreError, findMillraceError, type MillraceError } from '../../../core/errors.ts';
-import { FrameReader, queryMessage, readFailure, statusUpdate, TERMINATE } from './frames.ts';
+import { queryMessage, ReplicationFrameReader, readFailure, statusUpdate, TERMINATE } from './frames.ts';
 import {
   type ReplicationDriver,
   type ReplicationOptions,
@@ -83,7 +83,7 @@ class Stream implements ReplicationStream {
   private readonly options: StreamOptions;
   private readonly socket: Socket;
   private readonly where: string;
-  private readonly reader: FrameReader;
+  private readonly reader: ReplicationFrameReader;
   private readonly timer: NodeJS.Timeout;
   private settle!: { resolve(): void; reject(error: unknown): void };
   private opened!: { resolve(): void; reject(error: unknown): void };
@@ -113,7 +113,7 @@ class Stream implements ReplicationStream {
     // rejection.
     this.ended.catch(() => {});
     this.open.catch(() => {});
-    this.reader = new FrameReader({
+    this.reader = new ReplicationFrameReader({
       messageBytesMax: options.messageBytesMax,
       onMessage: options.onMessage,
       onOversize: options.onOversize,

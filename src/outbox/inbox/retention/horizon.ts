@@ -1,30 +1,30 @@
-/** The redelivery horizon: how long after its first delivery a message can come again. A dedup key
- *  that is forgotten sooner lets such a late duplicate through as unseen. */
+/** Redelivery horizon: the longest time between the first and the last delivery of a message. If a
+ *  dedup key expires sooner, a late duplicate counts as unseen. */
 import { formatDuration } from '../../../core/quantity.ts';
 import { outboxError } from '../../errors.ts';
 
 export interface HorizonParts {
-  /** A group that starts over reads everything that the topic still has. */
+  /** A group that is reset reads every record that the topic still has. */
   readonly topicRetentionMs: number;
-  /** What was published and not marked is published again when the relay is back. */
+  /** A row that was published and not marked is published again after the relay's outage. */
   readonly relayOutageMs: number;
-  /** What was charged and whose offset was not committed is read again when the consumer is back.
-   */
+  /** A record that was charged but not committed is read again after the consumer's outage. */
   readonly consumerOutageMs: number;
-  /** Between the clocks of broker, relay and database. */
+  /** Largest difference between the clocks of broker, relay and database. */
   readonly clockSkewMs: number;
 }
 
 export interface DedupTtl {
   readonly ttlMs: number;
   readonly horizonMs: number;
-  /** Below zero only with -unsafe-ttl. */
+  /** Negative only with -unsafe-ttl. */
   readonly marginMs: number;
-  /** The sum, written out. */
+  /** The sum as text. */
   readonly arithmetic: string;
 }
 
-/** @param ttlMs undefined: the horizon itself
+/** Compares a dedup TTL with the redelivery horizon.
+ *  @param ttlMs default: the horizon
  *  @throws ttl_below_horizon unless `unsafe` */
 export function checkTtl(ttlMs: number | undefined, parts: HorizonParts, unsafe: boolean): DedupTtl {
   const horizonMs = parts.topicRetentionMs + parts.relayOutageMs + parts.consumerOutageMs + parts.clockSkewMs;
@@ -40,7 +40,7 @@ export function checkTtl(ttlMs: number | undefined, parts: HorizonParts, unsafe:
       'ttl_below_horizon',
       `-dedup-ttl=${formatDuration(ttl)} is shorter than the redelivery horizon: ${arithmetic}`,
       {
-        next: `give -dedup-ttl=${formatDuration(horizonMs)} or more, or lower a part of the sum; -unsafe-ttl goes on all the same`,
+        next: `give -dedup-ttl=${formatDuration(horizonMs)} or more, or lower a part of the sum; -unsafe-ttl accepts the risk`,
         details: { ttlMs: ttl, horizonMs },
       },
     );

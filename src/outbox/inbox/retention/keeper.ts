@@ -1,9 +1,10 @@
-/** Keeps an inbox: makes partitions ahead, and forgets what can no longer be delivered again.
+/** Inbox retention: creates partitions ahead of time, and expires keys whose messages can no longer
+ *  be redelivered.
  *
- *  Invariants: (1) nothing is forgotten that is younger than the TTL or the redelivery horizon,
- *  whichever reaches back further, unless that was overridden; (2) who cannot be asked about the
- *  horizon, or clocks that disagree, stop the forgetting and never shorten the horizon. Several
- *  keepers of one inbox may run: what one did, the next finds done.
+ *  Invariants: (1) no key expires that is younger than the TTL or the redelivery horizon, whichever
+ *  is longer, unless `unsafe` overrides the horizon; (2) a source of the horizon that does not
+ *  answer, or clocks that disagree, stop expiry and never shorten the horizon. Several keepers of
+ *  one inbox may run; their work is idempotent.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
@@ -22,34 +23,34 @@ import {
 import { dropPartitions, expireTimeless, makePartitions, readFloorMs } from './partitions.ts';
 
 export interface InboxKeeperOptions {
-  /** Connections that see the inbox under its name; two are enough. */
+  /** Pool whose search path resolves the inbox's name; two connections are enough. */
   readonly pool: SqlPool;
   readonly names: InboxNames;
   readonly sources: HorizonSources;
   readonly ttlMs: number;
   readonly parts: Omit<HorizonParts, 'topicRetentionMs'>;
-  /** Forget by the TTL alone. */
+  /** Expires keys by the TTL alone. */
   readonly unsafe: boolean;
-  /** Time in one partition. */
+  /** Width of a partition by time, ms. */
   readonly widthMs: number;
-  /** How far ahead of the database's clock partitions are there. */
+  /** Time ahead of the database's clock that partitions cover, ms. */
   readonly aheadMs: number;
   readonly everyMs: number;
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly drain: AbortSignal;
-  /** Resolves after the time, or at once when the drain starts. */
+  /** Resolves after the time, or immediately when the drain starts. */
   readonly sleep: (ms: number) => Promise<void>;
 }
 
-/** Rows without a partition by time that one statement deletes. */
+/** Number of rows without a partition by time that one statement deletes. */
 const CHUNK_ROWS = 10_000;
-/** Statements of that kind in one turn and partition: what is left waits for the next. */
+/** Maximum of such statements in one turn and partition; the next turn continues. */
 const CHUNKS_MAX = 100;
 const BUSY = new Set(['55P03', '40P01', '40001']);
 
-/** A lock that was not to be had, a deadlock, a transaction that came in between: nothing was
- *  changed, and a later attempt does it. */
+/** True for a lock timeout, a deadlock or a serialization failure: nothing was changed, and a retry
+ *  can succeed. */
 export function isBusy(thrown: unknown): boolean {
   const error = findMillraceError(thrown);
   const sqlstate = error?.details['sqlstate'];
@@ -59,15 +60,18 @@ export function isBusy(thrown: unknown): boolean {
 /** Margins of the inboxes that share metrics, seconds. */
 const MARGINS = new WeakMap<Metrics, Map<string, number>>();
 
-export interface Kept {
+export interface RetentionReport {
   readonly partitionsMade: number;
   readonly partitionsDropped: number;
   /** Rows deleted one by one. */
   readonly rowsDeleted: number;
-  /** undefined: it could not be read, and nothing was forgotten. */
+  /** Undefined: it could not be read, and no key expired. */
   readonly horizon: LiveHorizon | undefined;
 }
 
+/** Keeps an inbox small: creates its partitions ahead of time and drops those whose messages can
+ *  no longer be redelivered. Several keepers may run on one inbox.
+ */
 export class InboxKeeper {
   private readonly options: InboxKeeperOptions;
   private readonly margin: Gauge;
@@ -76,12 +80,12 @@ export class InboxKeeper {
   private readonly floorAge: Gauge;
   private readonly made: Counter;
   private readonly dropped: Counter;
-  private readonly forgotten: Counter;
+  private readonly expired: Counter;
   private readonly moved: Counter;
-  /** Of this inbox, in the metrics with that label alone. */
+  /** Series of this inbox in the metrics that have only that label. */
   private readonly series: number;
-  /** What was last said, so that it is said once. */
-  private said: 'covered' | 'below' | 'unknown' | undefined;
+  /** State that was logged last; a state is logged once. */
+  private loggedState: 'covered' | 'below' | 'unknown' | undefined;
 
   constructor(options: InboxKeeperOptions) {
     this.options = options;
@@ -89,26 +93,26 @@ export class InboxKeeper {
     this.margin = metrics.gauge('dedup_ttl_margin_seconds', 'Dedup TTL less the redelivery horizon.');
     this.stopped = metrics.gauge(
       'inbox_expiry_stopped',
-      '1 while a source of the redelivery horizon cannot be asked and nothing expires.',
+      '1 while a source of the redelivery horizon does not answer and nothing expires.',
       ['inbox'],
     );
     this.horizonAge = metrics.gauge(
       'inbox_horizon_seconds',
-      'How far back a message may still be delivered again, by what says so.',
+      'Age up to which a message can be redelivered, by bound.',
       ['inbox', 'bound'],
     );
     this.floorAge = metrics.gauge(
       'inbox_floor_age_seconds',
-      'Age of the youngest message time that was dropped; 0 while nothing was.',
+      'Age of the inbox floor, below which partitions were dropped; 0 before the first drop.',
       ['inbox'],
     );
     this.series = this.stopped.series(options.names.table);
     this.floorAge.series(options.names.table);
-    this.made = metrics.counter('inbox_partitions_made_total', 'Partitions made ahead.');
+    this.made = metrics.counter('inbox_partitions_made_total', 'Partitions created ahead of time.');
     this.dropped = metrics.counter('inbox_partitions_dropped_total', 'Partitions dropped with their keys.');
-    this.forgotten = metrics.counter(
+    this.expired = metrics.counter(
       'inbox_expired_keys_total',
-      'Keys forgotten: dropped ones as the statistics estimate them, others counted.',
+      'Expired keys: an estimate from table statistics for dropped partitions, else exact.',
     );
     this.moved = metrics.counter(
       'inbox_moved_keys_total',
@@ -116,7 +120,7 @@ export class InboxKeeper {
     );
   }
 
-  /** Takes a turn every `everyMs` until the drain; what fails is said and tried again. */
+  /** Runs a turn every `everyMs` until the drain. Logs and retries a turn that fails. */
   async run(): Promise<void> {
     const { drain, sleep, everyMs, log } = this.options;
     const drained = new Promise<void>((resolve) =>
@@ -125,21 +129,22 @@ export class InboxKeeper {
     while (!drain.aborted) {
       try {
         const turn = this.turn();
-        // A turn waits for a broker that may be away; what is left undone at the drain is found by
-        // the next process.
+        // A turn may wait for an unavailable broker. The next process does what is unfinished at
+        // the drain.
         turn.catch(() => {});
         await Promise.race([turn, drained]);
       } catch (thrown) {
         const error = findMillraceError(thrown);
         if (error === undefined) throw thrown;
-        log.warn({ code: error.code, error: error.message }, 'the inbox was not kept; tried again');
+        log.warn({ code: error.code, error: error.message }, 'inbox retention failed; it will be retried');
       }
       await sleep(everyMs);
     }
   }
 
-  /** @throws too_many_partitions, tables_missing, unreachable, sql_failed */
-  async turn(): Promise<Kept> {
+  /** Runs one turn: creates partitions, reads the horizon, drops partitions and deletes rows.
+   *  @throws too_many_partitions, tables_missing, unreachable, sql_failed */
+  async turn(): Promise<RetentionReport> {
     const partitionsMade = await this.makeAhead();
     const horizon = await this.readHorizon();
     if (horizon === undefined) return { partitionsMade, partitionsDropped: 0, rowsDeleted: 0, horizon };
@@ -167,9 +172,9 @@ export class InboxKeeper {
       });
       made.leftOut = leftOut;
     } catch (thrown) {
-      this.laterIfBusy(thrown, 'inbox partitions not made');
+      this.rethrowUnlessBusy(thrown, 'inbox partitions not made');
     } finally {
-      // Those before the one that failed are there.
+      // Earlier partitions are committed even if a later one failed.
       if (made.partitions > 0) log.debug({ inbox: names.table, ...made }, 'inbox partitions made');
     }
     return made.partitions;
@@ -184,24 +189,25 @@ export class InboxKeeper {
       const error = findMillraceError(thrown);
       if (error === undefined) throw thrown;
       this.stopped.set(1, this.series);
-      if (this.said !== 'unknown') {
+      if (this.loggedState !== 'unknown') {
         log.warn(
           { code: error.code, error: error.message },
-          'the redelivery horizon is not known; no key expires until it is',
+          'redelivery horizon unknown; no key expires until it is known',
         );
       }
-      this.said = 'unknown';
+      this.loggedState = 'unknown';
       return undefined;
     }
     this.stopped.set(0, this.series);
     this.setMargin(horizon.marginMs / 1000);
     for (const [bound, age] of horizon.ages)
       this.horizonAge.set(Math.max(0, age) / 1000, this.horizonAge.series(this.options.names.table, bound));
-    this.sayMargin(horizon);
+    this.logMargin(horizon);
     return horizon;
   }
 
-  /** The gauge has no label: of several inboxes in a process it shows the one that has least. */
+  /** Sets the gauge to the smallest margin of all inboxes in this process, because it has no label.
+   */
   private setMargin(seconds: number): void {
     const { metrics, names } = this.options;
     const margins = MARGINS.get(metrics) ?? new Map<string, number>();
@@ -209,23 +215,23 @@ export class InboxKeeper {
     this.margin.set(Math.min(...margins.values()));
   }
 
-  private sayMargin(horizon: LiveHorizon): void {
+  private logMargin(horizon: LiveHorizon): void {
     const { log, ttlMs, unsafe } = this.options;
     const state = horizon.marginMs < 0 ? 'below' : 'covered';
-    if (state === this.said) return;
+    if (state === this.loggedState) return;
     const fields = {
       ttl: formatDuration(ttlMs),
       horizon: horizonText(horizon),
       margin_seconds: horizon.marginMs / 1000,
     };
     if (state === 'covered') {
-      if (this.said !== undefined) log.info(fields, 'dedup TTL covers the redelivery horizon');
+      if (this.loggedState !== undefined) log.info(fields, 'dedup TTL covers the redelivery horizon');
     } else if (unsafe) {
       log.warn(fields, 'the dedup TTL is below the redelivery horizon: a late duplicate may come as unseen');
     } else {
       log.warn(fields, 'the dedup TTL is below the redelivery horizon: keys are kept beyond their TTL');
     }
-    this.said = state;
+    this.loggedState = state;
   }
 
   private async drop(cutoffMs: number): Promise<number> {
@@ -238,12 +244,12 @@ export class InboxKeeper {
         if (dropped.partitions === 0) break;
         partitions += dropped.partitions;
         this.dropped.add(dropped.partitions);
-        this.forgotten.add(Math.max(0, dropped.rowsEstimate - dropped.movedRows));
+        this.expired.add(Math.max(0, dropped.rowsEstimate - dropped.movedRows));
         this.moved.add(dropped.movedRows);
         log.info({ inbox: names.table, ...dropped }, 'inbox partitions dropped');
       }
     } catch (thrown) {
-      this.laterIfBusy(thrown, 'inbox partitions not dropped');
+      this.rethrowUnlessBusy(thrown, 'inbox partitions not dropped');
     }
     return partitions;
   }
@@ -262,24 +268,25 @@ export class InboxKeeper {
             rowsMax: CHUNK_ROWS,
           });
           deleted += rows;
-          this.forgotten.add(rows);
+          this.expired.add(rows);
           if (lastProcessedAt === undefined || rows < CHUNK_ROWS) break;
           afterProcessedAt = lastProcessedAt;
         }
       }
     } catch (thrown) {
-      this.laterIfBusy(thrown, 'inbox keys not deleted');
+      this.rethrowUnlessBusy(thrown, 'inbox keys not deleted');
     }
     return deleted;
   }
 
-  private laterIfBusy(thrown: unknown, what: string): void {
+  private rethrowUnlessBusy(thrown: unknown, what: string): void {
     if (!isBusy(thrown)) throw thrown;
-    this.options.log.debug({ error: (thrown as Error).message }, `${what}; the next turn tries again`);
+    this.options.log.debug({ error: (thrown as Error).message }, `${what}; the next turn retries`);
   }
 }
 
-/** The database's own clock, of the statement rather than of its transaction. */
+/** Returns the time of the database's clock at this statement (not at the start of the
+ *  transaction), ms since the epoch. */
 export async function readDatabaseNowMs(pool: SqlPool): Promise<number> {
   const { rows } = await pool.query<{ ms: number }>(
     'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms',
@@ -287,13 +294,13 @@ export async function readDatabaseNowMs(pool: SqlPool): Promise<number> {
   return (rows[0] as { ms: number }).ms;
 }
 
-/** created_at of the oldest outbox row without a mark, ms since the epoch; undefined: there is
+/** Returns created_at of the oldest unmarked outbox row, ms since the epoch; undefined: there is
  *  none.
  *  @throws bad_table_name */
 export async function readOldestUnmarkedMs(pool: SqlPool, outbox: string): Promise<number | undefined> {
   plainTableName(outbox, 'a plain name of an outbox table');
-  // Ids follow their transactions' starts closely; a full scan of a large backlog would cost more
-  // than the clock skew allows for.
+  // Ids nearly follow the start times of their transactions, within the clock skew. Scanning a
+  // large backlog for the exact minimum would cost more.
   const { rows } = await pool.query<{ ms: number | null }>(
     `SELECT (extract(epoch FROM min(created_at)) * 1000)::float8 AS ms
      FROM (SELECT created_at FROM ${outbox} WHERE published_at IS NULL ORDER BY id LIMIT 1000) AS pending`,

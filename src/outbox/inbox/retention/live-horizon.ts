@@ -1,40 +1,40 @@
-/** The redelivery horizon as it is now, rather than as it was planned: what may still be delivered
- *  again, asked of whoever would deliver it.
+/** Redelivery horizon as measured now, in contrast to the planned one of horizon.ts. Each source of
+ *  a redelivery reports its bound:
  *
- *    retention   the broker deletes later than it was told at the start: all of the topic can be read again
- *    record      the oldest record that can be read, whatever the retention says (segments are deleted whole)
+ *    retention   topic retention now, which may have changed: all of the topic can be reread
+ *    record      the oldest readable record, even past the retention (segments are deleted whole)
  *    group       the oldest record whose offset is not committed
- *    outbox      the oldest row that is not marked: it is published again when its relay is back
+ *    outbox      the oldest unmarked row, which the relay publishes again
  *
- *  Everything is compared by the database's clock, and each bound is a point in time rather than an
- *  age, so a clock that jumps forward forgets nothing that the log still has. Where the clock of
- *  this process says something else by more than the clock skew, one of the two is wrong: then the
- *  horizon is not known, or a floor would rise above what is still to come.
+ *  All bounds are compared by the database's clock, and each bound is a point in time rather than
+ *  an age. A clock that jumps forward therefore expires nothing that the log still has. If the
+ *  clock of this process differs by more than the clock skew, one of the two is wrong. Then the
+ *  horizon is unknown, because the floor could rise above messages that are still to come.
  */
 import { formatDuration } from '../../../core/quantity.ts';
 import { outboxError } from '../../errors.ts';
 import type { HorizonParts } from './horizon.ts';
 
 export interface TopicReading {
-  /** Infinity: nothing is ever deleted. */
+  /** Infinity: no record is ever deleted. */
   readonly retentionMs: number;
-  /** When the oldest readable record was published or its message made, ms since the epoch;
-   *  undefined: the topic is empty. */
+  /** Publish time of the oldest readable record, or the earlier creation time of its message, ms
+   *  since the epoch; undefined: the topic is empty. */
   readonly oldestRecordMs: number | undefined;
-  /** Of the oldest record that the group has not committed; undefined: none, or no group was asked
-   *  for. */
+  /** The same time for the oldest record that the group has not committed; undefined: there is
+   *  none, or no group was given. */
   readonly oldestUncommittedMs: number | undefined;
 }
 
-/** Who is asked. What throws cannot be asked: then nothing expires. */
+/** Sources of the horizon. If one throws, the horizon is unknown and nothing expires. */
 export interface HorizonSources {
-  /** ms since the epoch by the clock of the inbox's database. */
+  /** Time by the clock of the inbox's database, ms since the epoch. */
   databaseNowMs(): Promise<number>;
-  /** ms since the epoch by the clock of this process: a second witness. */
+  /** Time by the clock of this process, ms since the epoch; detects a wrong database clock. */
   processNowMs(): number;
   topic(): Promise<TopicReading>;
-  /** created_at of the oldest row without a mark; undefined: there is none. Left out where that
-   *  database cannot be asked: the planned relay outage stands for it. */
+  /** Returns created_at of the oldest unmarked row; undefined: there is none. Absent if that
+   *  database is not reachable from here: then the planned relay outage covers it. */
   readonly outbox?: () => Promise<number | undefined>;
 }
 
@@ -48,17 +48,18 @@ export type HorizonBound = 'retention' | 'record' | 'group' | 'outbox';
 export interface LiveHorizon {
   readonly nowMs: number;
   readonly horizonMs: number;
-  /** Which of them reaches back furthest. */
+  /** The bound that reaches back furthest. */
   readonly bound: HorizonBound;
-  /** TTL less horizon; below zero, keys are kept beyond their TTL unless that is overridden. */
+  /** TTL minus horizon, ms. If negative, keys are kept beyond their TTL, unless `unsafe`. */
   readonly marginMs: number;
-  /** Keys of messages made before this may be forgotten. */
+  /** Keys of messages created before this time may expire. */
   readonly cutoffMs: number;
-  /** How far each reaches back, ms; only those that apply. */
+  /** Age of each bound that applies, ms. */
   readonly ages: ReadonlyMap<HorizonBound, number>;
 }
 
-/** @throws clocks_disagree, and what the sources throw */
+/** Reads all sources.
+ *  @throws clocks_disagree; errors of the sources */
 export async function readHorizon(sources: HorizonSources, clockSkewMs: number): Promise<HorizonReading> {
   const topic = await sources.topic();
   const oldestUnmarkedMs = await sources.outbox?.();
@@ -69,13 +70,14 @@ export async function readHorizon(sources: HorizonSources, clockSkewMs: number):
     throw outboxError(
       'clocks_disagree',
       `the database's clock is ${apart} ${aheadMs > 0 ? 'ahead of' : 'behind'} the clock of this process`,
-      { next: `set the wrong one; up to ${formatDuration(clockSkewMs)} (-clock-skew) are allowed for` },
+      { next: `correct the wrong clock; ${formatDuration(clockSkewMs)} (-clock-skew) are tolerated` },
     );
   }
   return { ...topic, oldestUnmarkedMs, nowMs };
 }
 
-/** @param unsafe forget by the TTL alone */
+/** Computes the horizon and the cutoff of expiry.
+ *  @param unsafe expires by the TTL alone */
 export function liveHorizon(
   reading: HorizonReading,
   parts: Omit<HorizonParts, 'topicRetentionMs'>,
@@ -84,7 +86,7 @@ export function liveHorizon(
 ): LiveHorizon {
   const { nowMs } = reading;
   const { relayOutageMs, consumerOutageMs, clockSkewMs } = parts;
-  // A record's message was made up to a relay outage before it was published.
+  // A message may be created up to one relay outage before it is published.
   const beforePublished = relayOutageMs + clockSkewMs;
   const ages = new Map<HorizonBound, number>();
   ages.set('retention', reading.retentionMs + beforePublished + consumerOutageMs);
@@ -107,7 +109,7 @@ export function liveHorizon(
   };
 }
 
-/** The ages, written out, the furthest first. */
+/** Formats the ages, the highest first. */
 export function horizonText(horizon: LiveHorizon): string {
   return [...horizon.ages]
     .sort(([, a], [, b]) => b - a)

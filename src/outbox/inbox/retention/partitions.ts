@@ -1,15 +1,13 @@
-/** Partitions of an inbox by time: made ahead, and dropped when they are old, which raises the
- *  floor.
+/** Partitions of an inbox by time: creates them ahead, and drops old ones, which raises the floor.
  *
- *  Invariants: (1) no partition begins below the floor; (2) the floor rises in the transaction that
- *  drops, under a lock that excludes every claim (see inbox.ts); (3) only UUIDv7 are forgotten by a
- *  drop: rows of other versions whose first bits happen to lie in that time go to the default
- *  partition in the same transaction; (4) outside of a partition by time a UUIDv7 is deleted only
- *  below the floor.
+ *  Invariants: (1) no partition begins below the floor; (2) the floor rises in the transaction of
+ *  the drop, under a lock that excludes every claim (see once.ts); (3) a drop expires only UUIDv7:
+ *  rows of other versions whose first bits lie in that time move to the default partition in the
+ *  same transaction; (4) outside of a partition by time, a UUIDv7 is deleted only below the floor.
  *
- *  Locks are taken in the order of a claim, the table first, so that no circle forms. Autovacuum
- *  gives way only after a second, so it is sent away before the table is locked, and whoever holds
- *  that lock waits for nothing else for long.
+ *  Deadlocks are avoided by locking the default partition and the dropped ones in a weak mode
+ *  first, then the table. The weak lock makes autovacuum yield, which takes a second. The holder of
+ *  the table lock then never waits long for another lock.
  */
 import { formatDuration } from '../../../core/quantity.ts';
 import type { SqlPool, SqlSession } from '../../../io/postgres/sql/port.ts';
@@ -26,31 +24,33 @@ import {
 import { APPEND_ONLY } from '../table.ts';
 
 export interface TimePartition {
-  /** As SQL names it on this connection. */
+  /** Name in SQL on this connection. */
   readonly sqlName: string;
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** How long a lock that stops no claim is waited for: longer than the second after which autovacuum
- *  gives way. */
+/** Timeout of a lock that blocks no claim: longer than the second after which autovacuum yields. */
 const SIDE_LOCK_MS = 5000;
-/** How long claims stand behind a lock that waits for a claim or a reader. */
+/** Timeout of the lock on the table: claims queue behind it while it waits for a claim or a reader.
+ */
 const TABLE_LOCK_MS = 500;
-/** Rows that are moved out of the default partition under the lock, for one partition. */
+/** Maximum number of rows moved out of the default partition under the lock, for one partition. */
 const MOVE_ROWS_MAX = 500_000;
-/** Partitions dropped in one transaction: a few milliseconds each, under the lock. */
+/** Maximum number of partitions dropped in one transaction: a few milliseconds each, under the
+ *  lock. */
 const DROPS_MAX = 8;
-/** Partitions between now less the TTL and the last one made ahead. */
+/** Maximum number of partitions from now minus the TTL to the last one ahead. */
 const PARTITIONS_MAX = 5000;
-/** By how many widths a span may grow with the width: what is made ahead, and the alignment. */
+/** Number of widths by which a wider partition may lengthen the range: the time ahead, and the
+ *  alignment. */
 const SPAN_WIDTHS = 8;
 const MINUTE_MS = 60_000;
 
 const BOUNDS = /^FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)$/;
 
-/** Partitions whose bounds are times, ascending. @throws tables_missing where the table is no
- *  partitioned inbox */
+/** Returns the partitions whose bounds are times, ascending.
+ *  @throws tables_missing if the table is no partitioned inbox */
 export async function listPartitions(
   session: SqlSession,
   names: InboxNames,
@@ -62,7 +62,7 @@ export async function listPartitions(
   );
   if (rows.length === 0) {
     throw outboxError('tables_missing', `${names.table} is not a partitioned inbox`, {
-      next: 'make it with inboxTableSql(), or for payments with -migrate',
+      next: 'create it with inboxTableSql(), or with -migrate for payments',
     });
   }
   const partitions: TimePartition[] = [];
@@ -76,7 +76,8 @@ export async function listPartitions(
   return partitions.sort((a, b) => a.fromMs - b.fromMs);
 }
 
-/** Spans of at most `widthMs`, aligned to it, that cover [fromMs, toMs) where `taken` does not. */
+/** Returns spans of at most `widthMs`, aligned to it, that cover the part of [fromMs, toMs) that
+ *  `taken` does not cover. */
 export function missingSpans(
   taken: readonly Pick<TimePartition, 'fromMs' | 'toMs'>[],
   fromMs: number,
@@ -111,24 +112,23 @@ export interface Coverage {
 
 export interface Made {
   readonly partitions: number;
-  /** Rows that were in the default partition. */
+  /** Rows moved out of the default partition. */
   readonly movedRows: number;
-  /** Spans whose rows in the default partition are too many to be moved under the lock; they stay
-   *  and expire there. */
+  /** Spans whose rows in the default partition are too many to move under the lock; they stay and
+   *  expire there. */
   readonly leftOut: number;
 }
 
-/** A width with which this span takes no more partitions than are made, in whole minutes: the span
- *  grows a little with the width. */
+/** Returns the smallest width, in whole minutes, with which this span needs at most PARTITIONS_MAX
+ *  partitions. The span grows slightly with the width. */
 const leastWidthMs = (spanMs: number): number => {
   const minutes = spanMs / (PARTITIONS_MAX - SPAN_WIDTHS) / MINUTE_MS;
   return Math.ceil(minutes) * MINUTE_MS;
 };
 
-/** Makes what is missing, one transaction each. @param onMade told the moved rows of each when it
- *  is committed: a later one may fail.
- *  @throws out_of_range for too many; sql_failed with 55P03 where the lock was not to be had in
- *  time: try again later */
+/** Creates the missing partitions, in one transaction each.
+ *  @param onMade called with the moved rows after each commit; a later partition may fail
+ *  @throws too_many_partitions; sql_failed with 55P03 after a lock timeout: retry later */
 export async function makePartitions(
   pool: SqlPool,
   names: InboxNames,
@@ -143,7 +143,7 @@ export async function makePartitions(
   if ((toMs - fromMs) / widthMs > PARTITIONS_MAX) {
     throw outboxError(
       'too_many_partitions',
-      `${Math.ceil((toMs - fromMs) / widthMs)} partitions of ${names.table} would be needed, at most ${PARTITIONS_MAX} are made`,
+      `${Math.ceil((toMs - fromMs) / widthMs)} partitions of ${names.table} would be needed; the maximum is ${PARTITIONS_MAX}`,
       {
         next: `give the partitions a width of ${formatDuration(leastWidthMs(toMs - fromMs))} or more: -inbox-width of payments, widthMs of an InboxKeeper`,
       },
@@ -164,28 +164,27 @@ export async function makePartitions(
   return { partitions, movedRows, leftOut };
 }
 
-/** Rows moved out of the default partition; undefined: not attached. */
+/** Creates and attaches one partition. Returns the rows moved out of the default partition;
+ *  undefined: not attached. */
 async function attach(
   session: SqlSession,
   names: InboxNames,
   span: { readonly fromMs: number; readonly toMs: number },
 ): Promise<number | undefined> {
-  await readCommitted(session);
+  await useReadCommitted(session);
   const from = uuidAt(span.fromMs);
   const to = uuidAt(span.toMs);
-  // Looked at before the lock as well: a span that stays left out must not hold claims up in every
-  // turn.
-  if ((await countRest(session, names, from, to)) > MOVE_ROWS_MAX) return undefined;
+  // Checked before the lock too: a span that stays left out must not block claims in every turn.
+  if ((await countDefaultRows(session, names, from, to)) > MOVE_ROWS_MAX) return undefined;
   await lock(session, SIDE_LOCK_MS, names.rest, 'SHARE UPDATE EXCLUSIVE');
-  // Without this lock a claim that already chose the default partition would fail at the attached
-  // range.
+  // Without this lock, a claim that already routed a row to the default partition would fail after
+  // the range is attached.
   await lock(session, TABLE_LOCK_MS, names.table, 'SHARE ROW EXCLUSIVE');
-  const there = await listPartitions(session, names);
-  if (there.some((one) => one.fromMs < span.toMs && one.toMs > span.fromMs)) return undefined;
-  // Read in a statement behind the lock: another process may have dropped what this one still
-  // misses.
+  const existing = await listPartitions(session, names);
+  if (existing.some((one) => one.fromMs < span.toMs && one.toMs > span.fromMs)) return undefined;
+  // Read after the lock: another process may have dropped a partition that this one misses.
   if ((await readFloorMs(session, names)) > span.fromMs) return undefined;
-  const found = await countRest(session, names, from, to);
+  const found = await countDefaultRows(session, names, from, to);
   if (found > MOVE_ROWS_MAX) return undefined;
   const name = `${await schemaOf(session, names)}.${partitionName(names, span.fromMs)}`;
   await session.query(`CREATE TABLE ${name} (LIKE ${names.table} INCLUDING ALL) WITH (${APPEND_ONLY})`);
@@ -199,15 +198,20 @@ async function attach(
   await session.query(
     `ALTER TABLE ${names.table} ATTACH PARTITION ${name} FOR VALUES FROM ('${from}') TO ('${to}')`,
   );
-  // Nearly always empty: what a drop has to carry over is found at once.
+  // Partial index of the rows that a drop has to move; nearly always empty.
   await session.query(
     `CREATE INDEX ${partitionName(names, span.fromMs)}_other ON ${name} (msg_id) WHERE NOT ${isUuidV7Sql('msg_id')}`,
   );
   return found;
 }
 
-/** Rows of this range in the default partition, up to one more than are moved. */
-async function countRest(session: SqlSession, names: InboxNames, from: string, to: string): Promise<number> {
+/** Counts the rows of this range in the default partition, up to MOVE_ROWS_MAX + 1. */
+async function countDefaultRows(
+  session: SqlSession,
+  names: InboxNames,
+  from: string,
+  to: string,
+): Promise<number> {
   const { rows } = await session.query<{ n: bigint }>(
     `SELECT count(*) AS n FROM
        (SELECT FROM ${names.rest} WHERE msg_id >= $1::uuid AND msg_id < $2::uuid LIMIT $3) AS found`,
@@ -218,35 +222,34 @@ async function countRest(session: SqlSession, names: InboxNames, from: string, t
 
 export interface Dropped {
   readonly partitions: number;
-  /** As the statistics had them. */
+  /** Estimate from table statistics. */
   readonly rowsEstimate: number;
-  /** Rows of other versions that went to the default partition. */
+  /** Rows of other UUID versions, moved to the default partition. */
   readonly movedRows: number;
 }
 
-/** Drops partitions that end at or before `cutoffMs`, the oldest first, at most DROPS_MAX; raises
- *  the floor with them. The caller answers for the cutoff, and that this is the first statement of
- *  its transaction. @throws sql_failed with 55P03 where the lock was not to be had in time */
+/** Drops partitions that end at or before `cutoffMs`, the oldest first, at most DROPS_MAX, and
+ *  raises the floor. The caller chooses the cutoff and starts the transaction with this call.
+ *  @throws sql_failed with 55P03 after a lock timeout */
 export async function dropPartitions(
   session: SqlSession,
   names: InboxNames,
   cutoffMs: number,
 ): Promise<Dropped> {
-  const old = async (): Promise<readonly TimePartition[]> =>
+  const listOld = async (): Promise<readonly TimePartition[]> =>
     (await listPartitions(session, names)).filter((one) => one.toMs <= cutoffMs).slice(0, DROPS_MAX);
-  await readCommitted(session);
-  const seen = await old();
-  if (seen.length === 0) return { partitions: 0, rowsEstimate: 0, movedRows: 0 };
+  await useReadCommitted(session);
+  const candidates = await listOld();
+  if (candidates.length === 0) return { partitions: 0, rowsEstimate: 0, movedRows: 0 };
   await lock(
     session,
     SIDE_LOCK_MS,
-    [names.rest, ...seen.map((one) => one.sqlName)].join(', '),
+    [names.rest, ...candidates.map((one) => one.sqlName)].join(', '),
     'SHARE UPDATE EXCLUSIVE',
   );
   await lock(session, TABLE_LOCK_MS, names.table, 'ACCESS EXCLUSIVE');
-  // What is there now, not what was seen: of what was made meanwhile, nothing may stay below the
-  // floor.
-  const drops = await old();
+  // Listed again under the lock: a partition created meanwhile must not stay below the floor.
+  const drops = await listOld();
   let rowsEstimate = 0;
   let movedRows = 0;
   for (const { sqlName } of drops) {
@@ -273,8 +276,8 @@ export async function dropPartitions(
 }
 
 /** Deletes up to `rowsMax` rows that were processed before `beforeMs` from one partition without a
- *  time: rows of other versions, and UUIDv7 below the floor, which stay undecidable. Returns how
- *  many, and where to go on in this pass. */
+ *  time: rows of other versions, and UUIDv7 below the floor, which stay undecidable. Returns their
+ *  number and the position where the next chunk continues. */
 export async function expireTimeless(
   session: SqlSession,
   names: InboxNames,
@@ -294,7 +297,8 @@ export async function expireTimeless(
   return { rows: Number(rows[0]?.n ?? 0n), lastProcessedAt: rows[0]?.last ?? undefined };
 }
 
-/** 0 where nothing was dropped. @throws tables_missing */
+/** Returns the time of the floor, ms since the epoch; 0 if nothing was dropped.
+ *  @throws tables_missing */
 export async function readFloorMs(session: SqlSession, names: InboxNames): Promise<number> {
   const { rows } = await session.query<{ floor: string }>(`SELECT floor::text AS floor FROM ${names.floor}`);
   const [row] = rows;
@@ -306,9 +310,9 @@ export async function readFloorMs(session: SqlSession, names: InboxNames): Promi
   return leading48(row.floor);
 }
 
-/** Each statement must see what was committed before it got its locks, whatever the database's
- *  default is. */
-async function readCommitted(session: SqlSession): Promise<void> {
+/** Sets the isolation level, whatever the database's default is: each statement must see what was
+ *  committed before it got its locks. */
+async function useReadCommitted(session: SqlSession): Promise<void> {
   await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
 }
 

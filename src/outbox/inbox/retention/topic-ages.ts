@@ -1,5 +1,5 @@
-/** What a topic can still deliver, asked of the broker: its retention, and how old the first record
- *  of each partition is. */
+/** Reads what a topic can still deliver from the broker: its retention and the age of the first
+ *  record of each partition. */
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import {
   type BatchConsumer,
@@ -16,19 +16,20 @@ export interface TopicAgesOptions {
   readonly driver: BrokerDriver;
   readonly brokers: string;
   readonly topic: string;
-  /** Whose committed offsets count; undefined: nobody's. */
+  /** Group whose committed offsets count; undefined: none. */
   readonly group: string | undefined;
-  /** For each answer of the broker. */
+  /** Timeout of each broker request. */
   readonly timeoutMs: number;
 }
 
 const ARENA_BYTES = 256 * 1024;
 const ARENA_BYTES_MAX = 256 * 1024 * 1024;
-/** One record is wanted, so little is fetched. */
+/** Fetch sizes for reading a single record. */
 const FETCH = { 'fetch.message.max.bytes': 65_536, 'queued.min.messages': 1 };
 
-/** Reads a topic's ages. @throws topic_missing; horizon_unknown where the broker does not say; what
- *  the driver throws */
+/** Reads the ages of a topic's records.
+ *  @throws topic_missing; horizon_unknown if the broker does not report them; errors of the driver
+ */
 export async function readTopicAges(options: TopicAgesOptions): Promise<TopicReading> {
   const { driver, brokers, topic, group, timeoutMs } = options;
   const admin = await driver.admin({ brokers, clientId: 'millrace-inbox-horizon' });
@@ -86,7 +87,7 @@ async function retentionOf(admin: BrokerAdmin, topic: string): Promise<number> {
   const config = (await admin.describeTopic(topic))?.config;
   const text = config?.get('retention.ms');
   if (config === undefined || text === undefined || !/^-?\d{1,19}$/.test(text)) {
-    throw outboxError('horizon_unknown', `the broker does not say the retention.ms of ${topic}`, {
+    throw outboxError('horizon_unknown', `the broker does not report the retention.ms of ${topic}`, {
       next: 'allow this client to describe the configuration of the topic',
     });
   }
@@ -97,8 +98,9 @@ async function retentionOf(admin: BrokerAdmin, topic: string): Promise<number> {
   return ms < 0 || !deletes ? Number.POSITIVE_INFINITY : ms;
 }
 
-/** When the first record at or behind the offset was published or its message made; undefined:
- *  there is none. */
+/** Returns the publish time of the first record at or after the offset, or the earlier creation
+ *  time of its message; undefined: there is no record.
+ *  @throws horizon_unknown */
 async function timeAt(
   probe: BatchConsumer,
   topic: string,
@@ -109,7 +111,7 @@ async function timeAt(
   await probe.assign([{ topic, partition, offset }]);
   let arenaBytes = ARENA_BYTES;
   let batch = RecordBatch.create(1, arenaBytes);
-  // Each turn waits; a driver may answer early without a row.
+  // Each consume call waits up to `timeoutMs`; a driver may return early without a row.
   for (let turns = 0; turns < 10; turns++) {
     const { rowCount, ends, events } = await probe.consume(batch, timeoutMs);
     const time = rowCount > 0 ? timeOf(batch) : undefined;
@@ -123,7 +125,7 @@ async function timeAt(
   }
   throw outboxError(
     'horizon_unknown',
-    `the broker does not give the record at ${topic}/${partition}/${offset}, or not its time`,
+    `the broker does not deliver the record at ${topic}/${partition}/${offset}, or not its time`,
     {
       next: 'check the broker; nothing expires until it does',
     },

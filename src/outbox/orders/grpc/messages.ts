@@ -1,9 +1,9 @@
-/** The messages of orders.v1 as bytes (proto/orders/v1/orders.proto). Pure.
+/** Encodes and decodes the messages of orders.v1 (proto/orders/v1/orders.proto). Pure.
  *
- *  Reading is stricter than Protocol Buffers demand, so that both transports refuse the same
- *  things: a field that the message does not have, a field given twice, or another wire type is an
- *  error, as an unknown or repeated member of the JSON body is. Writing is deterministic: fields in
- *  the order of their numbers, zero values left out. Source: the Protocol Buffers encoding guide.
+ *  The decoder is stricter than Protocol Buffers, so that both transports refuse the same requests.
+ *  An unknown field, a duplicate field or a wrong wire type is an error, like an unknown or
+ *  duplicate member of the JSON body. The encoder is deterministic: fields in the order of their
+ *  numbers, zero values omitted. Source: the Protocol Buffers encoding guide.
  */
 import { outboxError } from '../../errors.ts';
 import type { CreateRequest } from '../request.ts';
@@ -50,7 +50,7 @@ class Reader {
     return this.at >= this.bytes.length;
   }
 
-  /** Unsigned 64 bits. */
+  /** Reads an unsigned 64-bit varint. */
   varint(): bigint {
     let low = 0;
     let value = 0n;
@@ -110,7 +110,7 @@ function readFields(bytes: Uint8Array, fields: readonly Field[]): ReadonlyMap<st
   return values;
 }
 
-/** An absent field is zero: proto3 does not tell the two apart.
+/** Decodes a CreateRequest. An absent field is zero, as in proto3.
  *  @throws bad_body, value_out_of_range */
 export function readCreateMessage(bytes: Uint8Array): CreateRequest {
   const values = readFields(bytes, CREATE_REQUEST);
@@ -123,7 +123,8 @@ export function readCreateMessage(bytes: Uint8Array): CreateRequest {
   return { accountId: (values.get('account_id') ?? 0n) as bigint, amountCents };
 }
 
-/** @throws bad_body */
+/** Decodes a GetRequest and returns its order_id.
+ *  @throws bad_body */
 export function readGetMessage(bytes: Uint8Array): string {
   return (readFields(bytes, GET_REQUEST).get('order_id') ?? '') as string;
 }
@@ -156,14 +157,14 @@ function pushText(into: number[], field: number, value: string): void {
 const ORDER_ID_TAG = 0x0a;
 const STATUS_TAG = 0x12;
 
-/** The stored answer as a message. @throws internal when the stored text is not an answer of ours
- */
+/** Encodes the stored answer as a CreateResponse.
+ *  @throws bad_body if the stored text is invalid */
 export function writeCreateMessage(storedBody: string): Uint8Array {
   const { order_id: orderId, status } = JSON.parse(storedBody) as { order_id: string; status: string };
   const idBytes = Buffer.byteLength(orderId);
   const statusBytes = Buffer.byteLength(status);
   if (idBytes > 0x7f || statusBytes > 0x7f)
-    throw outboxError('bad_body', 'the stored answer is not one of ours');
+    throw outboxError('bad_body', 'the stored answer is invalid: its order_id or status is too long');
   const message = Buffer.allocUnsafe(4 + idBytes + statusBytes);
   message[0] = ORDER_ID_TAG;
   message[1] = idBytes;

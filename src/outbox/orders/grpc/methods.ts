@@ -1,5 +1,4 @@
-/** The gRPC surface of the orders service: parse, call, answer. The same intents and the same
- *  refusals as over HTTP. */
+/** gRPC interface of the orders service. It accepts and refuses the same requests as HTTP. */
 
 import { refusalHeaders } from '../../../access/refusal.ts';
 import { type Caller, type Need, openGate, type RequestGate } from '../../../access/request.ts';
@@ -22,7 +21,7 @@ import type { Orders } from '../service.ts';
 import { readCreateMessage, readGetMessage, writeCreateMessage, writeOrderMessage } from './messages.ts';
 
 export const ORDERS_SERVICE = 'orders.v1.Orders';
-/** A message holds two numbers or one id; what is larger is no order. */
+/** Largest message: valid ones hold two numbers or one id. */
 export const MESSAGE_BYTES_MAX = 64 * 1024;
 
 const KEY = 'idempotency-key';
@@ -34,18 +33,18 @@ const TRAILERS_FIRST = { [REPLAYED]: 'false' } as const;
 const TRAILERS_REPLAYED = { [REPLAYED]: 'true' } as const;
 
 export interface OrdersGrpcOptions {
-  /** Undefined until the database answered at start. */
+  /** Undefined until the database has answered at start. */
   readonly orders: () => Orders | undefined;
   readonly requestId: () => string;
-  /** Absent: every caller may do everything. */
+  /** Absent: no access control. */
   readonly gate?: RequestGate | undefined;
   readonly log: Logger;
-  /** By outcome: created, replayed, or the error's code. */
+  /** Calls by outcome: created, replayed, or the error code. */
   readonly outcomes: Counter;
 }
 
-/** The canonical key out of the metadata, bare or quoted as over HTTP. @throws bad_idempotency_key
- */
+/** Reads the canonical key from the metadata; bare or quoted, as over HTTP.
+ *  @throws bad_idempotency_key */
 function readKey(call: GrpcCall): string {
   const bad = (why: string) =>
     outboxError('bad_idempotency_key', why, {
@@ -69,8 +68,8 @@ interface Failure {
   readonly error: MillraceError | undefined;
 }
 
-/** The error a client sees: ours as it is, a lost database as UNAVAILABLE, anything else without
- *  its inner words. */
+/** Maps an error to the error for the client: public errors unchanged, an unreachable database as
+ *  UNAVAILABLE, all others without their message. */
 function publicError(thrown: unknown): Failure {
   const error = findMillraceError(thrown);
   if (error !== undefined && error.code in ORDERS_ERRORS) {
@@ -93,7 +92,7 @@ function publicError(thrown: unknown): Failure {
   };
 }
 
-/** As Retry-After over HTTP. */
+/** Delay of RetryInfo, equal to Retry-After over HTTP. */
 function retryDelayMs(error: MillraceError | undefined): number {
   const seconds = refusalHeaders(error)['retry-after'];
   return seconds === undefined ? RETRY_DELAY_MS : Number(seconds) * 1000;
@@ -149,7 +148,7 @@ export function ordersMethods(options: OrdersGrpcOptions): readonly GrpcMethod[]
     return { code, message: EMPTY, text: failure.text, details: detailsOf(failure, requestId) };
   };
   const { gate = openGate } = options;
-  /** Asks the gate before the message is read. */
+  /** Checks access before the message is decoded. */
   const guarded = (name: string, need: Need, handle: (call: GrpcCall) => Promise<GrpcReply>): GrpcMethod => ({
     service: ORDERS_SERVICE,
     name,

@@ -1,22 +1,22 @@
-/** Reads one flat JSON object (RFC 8259) without losing digits, and refuses what a lenient parser
- *  would let pass: duplicate names, unknown names, anything after the object. Values that are
- *  objects or arrays are never entered, so there is no depth to bound. One pass, character by
- *  character. Cost: O(text). */
+/** Parses one flat JSON object (RFC 8259) without losing digits. It refuses duplicate names,
+ *  unknown names and text after the object, which a lenient parser would accept. Values that are
+ *  objects or arrays are refused without parsing, so there is no depth to bound. One pass. Cost:
+ *  O(text). */
 
-export interface JsonMember {
+export interface FlatMember {
   readonly kind: 'string' | 'number' | 'true' | 'false' | 'null';
-  /** string: its content; number: its characters; else empty. */
+  /** Content of a string, characters of a number, else empty. */
   readonly text: string;
 }
 
 export type FlatObject =
-  | { readonly ok: true; readonly members: ReadonlyMap<string, JsonMember> }
+  | { readonly ok: true; readonly members: ReadonlyMap<string, FlatMember> }
   | { readonly ok: false; readonly why: string; readonly at: number };
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const LITERALS = ['true', 'false', 'null'] as const;
-/** What may follow a backslash, `u` and its four digits apart. */
+/** Characters that may follow a backslash, except `u` and its four digits. */
 const ESCAPES = '"\\/bfnrt';
 
 const isDigit = (char: number): boolean => char >= 0x30 && char <= 0x39;
@@ -45,7 +45,7 @@ class Cursor {
     return true;
   }
 
-  /** The content of the string that begins here; control characters in it must be escaped. */
+  /** Returns the content of the string at the cursor; control characters in it must be escaped. */
   string(): string | undefined {
     const { text } = this;
     if (text.charCodeAt(this.at) !== QUOTE) return undefined;
@@ -74,7 +74,7 @@ class Cursor {
     return i;
   }
 
-  /** The characters of the number that begins here. */
+  /** Returns the characters of the number at the cursor. */
   number(): string | undefined {
     const { text } = this;
     const from = text[this.at] === '-' ? this.at + 1 : this.at;
@@ -96,7 +96,7 @@ class Cursor {
     return found;
   }
 
-  scalar(): JsonMember | undefined {
+  scalar(): FlatMember | undefined {
     const string = this.string();
     if (string !== undefined) return { kind: 'string', text: string };
     const number = this.number();
@@ -106,11 +106,12 @@ class Cursor {
   }
 }
 
-/** @param names the only members allowed */
+/** Parses the object.
+ *  @param names the only permitted members */
 export function readFlatObject(text: string, names: readonly string[]): FlatObject {
   const cursor = new Cursor(text);
   const fail = (why: string): FlatObject => ({ ok: false, why, at: cursor.at });
-  const members = new Map<string, JsonMember>();
+  const members = new Map<string, FlatMember>();
   if (!cursor.punctuation('{')) return fail('the body is not a JSON object');
   if (!cursor.punctuation('}')) {
     do {
@@ -132,6 +133,6 @@ export function readFlatObject(text: string, names: readonly string[]): FlatObje
       return fail('the body is not valid JSON: a comma or the end of the object is expected');
   }
   cursor.blank();
-  if (cursor.at !== text.length) return fail('the body goes on after the JSON object');
+  if (cursor.at !== text.length) return fail('the body continues after the JSON object');
   return { ok: true, members };
 }

@@ -1,18 +1,18 @@
-/** What the headers of a request say to the orders service. Pure; every value is bounded by the
- *  server's head. */
+/** Reads and checks the request headers of the orders service. Pure. The server bounds the size of
+ *  the head. */
 import { outboxError } from '../../errors.ts';
 import { canonicalUuid } from '../../ids.ts';
 
 const SCRATCH = Buffer.alloc(36);
 
-/** The same text as one of its own: a piece of a request's head would keep all of the head alive
- *  for as long as the key is remembered. */
-function ownText(uuid: string): string {
+/** Copies the text: a substring would keep the whole request head in memory for as long as the key
+ *  is cached. */
+function copyOf(uuid: string): string {
   SCRATCH.write(uuid, 'latin1');
   return SCRATCH.toString('latin1');
 }
 
-/** The canonical key out of the header's values; bare or quoted as a structured-field string.
+/** Reads the canonical key from the header's values; bare or quoted as a structured-field string.
  *  @throws bad_idempotency_key */
 export function readIdempotencyKey(values: readonly string[]): string {
   const next = 'send one Idempotency-Key header with a UUID';
@@ -25,13 +25,13 @@ export function readIdempotencyKey(values: readonly string[]): string {
   const key = canonicalUuid(quoted ? value.slice(1, -1) : value);
   if (key === undefined)
     throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is not a UUID', { next });
-  return ownText(key);
+  return copyOf(key);
 }
 
 const JSON_TYPE = /^application\/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?$/i;
 
-/** @throws unsupported_media_type unless the body is declared as JSON in UTF-8, not encoded any
- *  further */
+/** Checks that the body is declared as JSON in UTF-8, without a content encoding.
+ *  @throws unsupported_media_type */
 export function requireJson(contentTypes: readonly string[], contentEncodings: readonly string[] = []): void {
   const type = contentTypes.length === 1 ? (contentTypes[0] as string) : '';
   if (contentEncodings.length > 0 && !contentEncodings.every((one) => /^(?:identity)?$/i.test(one))) {
@@ -46,7 +46,7 @@ export function requireJson(contentTypes: readonly string[], contentEncodings: r
   throw outboxError('unsupported_media_type', why, { next: 'send one Content-Type: application/json' });
 }
 
-/** The more exact a range, the more it counts. */
+/** Precedence of the accepted ranges: the more specific one wins. */
 const RANGES: ReadonlyMap<string, number> = new Map([
   ['*/*', 1],
   ['application/*', 2],
@@ -61,13 +61,14 @@ function qualityOf(parameters: readonly string[]): number {
   return 1;
 }
 
-/** @throws not_acceptable where the client says that it takes no application/json */
+/** Checks that the Accept header admits application/json.
+ *  @throws not_acceptable */
 export function requireAcceptsJson(accepts: readonly string[]): void {
   if (accepts.length === 0) return;
   const first = accepts[0] as string;
   if (accepts.length === 1 && (first === '*/*' || first === 'application/json' || first === '')) return;
   let ranges = 0;
-  let exactness = 0;
+  let specificity = 0;
   let quality = 0;
   for (const part of accepts.join(',').split(',')) {
     const [range = '', ...parameters] = part.split(';');
@@ -75,12 +76,12 @@ export function requireAcceptsJson(accepts: readonly string[]): void {
     if (type === '') continue;
     ranges++;
     const rank = RANGES.get(type) ?? 0;
-    if (rank <= exactness) continue;
-    exactness = rank;
+    if (rank <= specificity) continue;
+    specificity = rank;
     quality = qualityOf(parameters);
   }
-  // A quality that is no number says nothing against it.
-  if (ranges === 0 || (exactness > 0 && quality !== 0)) return;
+  // An invalid quality counts as acceptable.
+  if (ranges === 0 || (specificity > 0 && quality !== 0)) return;
   throw outboxError('not_acceptable', 'the Accept header admits no application/json', {
     next: 'accept application/json',
   });
@@ -90,13 +91,13 @@ const TRACE_LENGTH = 55;
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 const ZEROS = /^0+$/;
 
-/** The trace a call belongs to, in the form of version 00, or undefined for none or one that is not
- *  valid: a caller's mistake in its tracing is no reason to refuse its order. Source: W3C Trace
- *  Context, 3.2 and 4.3. */
+/** Returns the W3C trace context of a call in the form of version 00; undefined if absent or
+ *  invalid. An invalid trace context is no reason to refuse an order. Source: W3C Trace Context,
+ *  3.2 and 4.3. */
 export function readTraceparent(values: readonly string[]): string | undefined {
   if (values.length !== 1) return undefined;
   const value = values[0] as string;
-  // A later version may carry more behind a dash; what is known of it is read as version 00.
+  // A later version may have more fields after a dash; its known part is read as version 00.
   const more = value.length > TRACE_LENGTH;
   if (more && value[TRACE_LENGTH] !== '-') return undefined;
   const match = TRACEPARENT.exec(more ? value.slice(0, TRACE_LENGTH) : value);
@@ -104,7 +105,7 @@ export function readTraceparent(values: readonly string[]): string | undefined {
   const [, version, traceId = '', parentId = '', flags = ''] = match;
   if (version === 'ff' || (version === '00' && more)) return undefined;
   if (ZEROS.test(traceId) || ZEROS.test(parentId)) return undefined;
-  // Of the flags only `sampled` is known.
+  // `sampled` is the only known flag.
   return version === '00'
     ? value
     : `00-${traceId}-${parentId}-${(Number.parseInt(flags, 16) & 1) === 1 ? '01' : '00'}`;
@@ -112,7 +113,7 @@ export function readTraceparent(values: readonly string[]): string | undefined {
 
 const REQUEST_ID = /^[A-Za-z0-9._~:/+=@-]{1,128}$/;
 
-/** The name a client gave its request, where it can be written into a log as it is. */
+/** Returns the request id of the client if it is safe to log. */
 export function readRequestId(values: readonly string[]): string | undefined {
   const value = values.length === 1 ? (values[0] as string) : '';
   return REQUEST_ID.test(value) ? value : undefined;

@@ -1,5 +1,5 @@
-/** The description of the HTTP interface of orders, as OpenAPI 3.1, from the table of its
- *  operations and problems. */
+/** OpenAPI 3.1 description of the HTTP interface of orders, built from the tables of operations and
+ *  problems. */
 
 import { BODY_BYTES_MAX } from '../request.ts';
 import {
@@ -19,11 +19,11 @@ const ORDER_ID = '019aa5d2-7c40-7a3e-9b51-0c2f6d8e4a17';
 const UUID = '[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}';
 const REQUEST_ID = '019aa5d2-7c41-7bb0-8d10-3e5a9c7f2b64';
 
-/** What the server itself can answer to any request. */
+/** Statuses with which the HTTP server itself can answer any request. */
 const BY_SERVER: readonly number[] = [400, 403, 408, 431, 500, 503];
 const BY_SERVER_WITH_BODY: readonly number[] = [413, 417];
 
-/** Refusals of the gate. */
+/** Refusals of the access gate. */
 const BY_ACCESS: readonly ProblemCode[] = [
   'unauthenticated',
   'forbidden',
@@ -35,7 +35,7 @@ const SECURITY_SCHEMES: Json = {
   bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT', description: 'With -auth-jwks.' },
   certificate: { type: 'mutualTLS', description: 'With -tls-client-ca; a principal with -auth-mtls.' },
 };
-/** No credentials at all are enough without access rules, or where they allow it. */
+/** An empty requirement, because access rules may be absent or may allow anonymous requests. */
 const SECURITY: readonly Json[] = [{}, ...Object.keys(SECURITY_SCHEMES).map((name) => ({ [name]: [] }))];
 
 export interface OrdersOperation {
@@ -44,28 +44,28 @@ export interface OrdersOperation {
   readonly id: string;
   readonly summary: string;
   readonly tag: 'orders' | 'process';
-  /** Problems of its own; those of the server, and with the tag `orders` those of the gate, are
-   *  added. */
+  /** Problems of this operation. Those of the server are added, and with the tag `orders` those of
+   *  the access gate. */
   readonly problems: readonly ProblemCode[];
   readonly parameters: readonly Json[];
   readonly requestBody?: Json;
-  /** Answers that are no problem. */
+  /** Successful answers, and for /ready the 503. */
   readonly answers: Readonly<Record<number, Json>>;
 }
 
 const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
 const header = (description: string, schema: Json): Json => ({ description, schema });
 const REQUEST_ID_HEADER = header(
-  'What names this request in the log; the one of the client where it gave one.',
+  'Id of this request in the log: the X-Request-Id of the client, or a generated id.',
   {
     type: 'string',
   },
 );
-const RETRY_AFTER = header(`Seconds; ${RETRY_AFTER_S}, or more where a rate was passed.`, {
+const RETRY_AFTER = header(`Seconds: ${RETRY_AFTER_S}, or more after a rate limit.`, {
   type: 'string',
   pattern: '^[1-9][0-9]*$',
 });
-const CHALLENGE = header('The schemes that are accepted.', { type: 'string' });
+const CHALLENGE = header('Accepted authentication schemes.', { type: 'string' });
 const NO_STORE = header('Answers are not cached.', { const: 'no-store' });
 const text = (type: string): Json => ({ [type]: { schema: { type: 'string' } } });
 
@@ -73,21 +73,21 @@ const ACCEPT: Json = {
   name: 'Accept',
   in: 'header',
   required: false,
-  description: 'Where it is given it must admit application/json, or the answer is 406.',
+  description: 'If present, it must admit application/json; otherwise the answer is 406.',
   schema: { type: 'string', examples: ['application/json'] },
 };
 const X_REQUEST_ID: Json = {
   name: 'X-Request-Id',
   in: 'header',
   required: false,
-  description: 'A name for the request: up to 128 letters, digits and `._~:/+=@-`. Any other is ignored.',
+  description: 'Id for the request: up to 128 letters, digits and `._~:/+=@-`. Any other value is ignored.',
   schema: { type: 'string' },
 };
 
-/** A document of the process itself. */
+/** JSON document about the process itself. */
 const document = (description: string, cacheControl = 'no-store'): Json => ({
   description,
-  headers: { 'Cache-Control': header('How long it may be kept.', { const: cacheControl }) },
+  headers: { 'Cache-Control': header('Cache policy.', { const: cacheControl }) },
   content: { 'application/json': { schema: { type: 'object' } } },
 });
 
@@ -96,13 +96,13 @@ const FIRST = {
   value: { order_id: ORDER_ID, status: 'created' },
 };
 
-/** The whole interface, in the order of the page. */
+/** All operations, in the order of the reference page. */
 export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
   {
     method: 'post',
     path: '/orders',
     id: 'createOrder',
-    summary: 'Create an order once for its key, or get the stored answer of its first request again',
+    summary: 'Create an order once for each key; a repeat gets the stored answer of the first request',
     tag: 'orders',
     problems: [
       'bad_idempotency_key',
@@ -124,7 +124,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         in: 'header',
         required: true,
         description:
-          'One UUID of any version, bare or in double quotes, in either case: the same key in each form. It belongs to the operation: a request over gRPC with the same key is the same request.',
+          'One UUID of any version, bare or in double quotes, in either case; all forms are the same key. A gRPC call with the same key is the same request.',
         schema: { type: 'string', pattern: `^(${UUID}|"${UUID}")$` },
         example: KEY,
       },
@@ -132,7 +132,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         name: 'traceparent',
         in: 'header',
         required: false,
-        description: 'W3C Trace Context; kept with the event of the order. One that is not valid is ignored.',
+        description: 'W3C Trace Context, stored with the event of the order. An invalid value is ignored.',
         schema: { type: 'string' },
         example: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
       },
@@ -154,16 +154,16 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     answers: {
       201: {
         description:
-          'The order. A repeated request gets the same bytes, whatever became of the order since, and Idempotency-Replayed: true.',
+          'The order. A repeat gets the same bytes, even if the order has changed since, and Idempotency-Replayed: true.',
         headers: {
-          Location: header('Where the order is shown.', {
+          Location: header('Path of the order.', {
             type: 'string',
             pattern: '^/orders/[0-9a-f-]{36}$',
           }),
-          'Idempotency-Replayed': header('Whether an earlier request made the order.', {
+          'Idempotency-Replayed': header('True if an earlier request created the order.', {
             enum: ['true', 'false'],
           }),
-          'Idempotent-Replayed': header('The same under its other name, with replays alone.', {
+          'Idempotent-Replayed': header('The same under another name, only on a replay.', {
             const: 'true',
           }),
           'Cache-Control': NO_STORE,
@@ -177,7 +177,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     method: 'get',
     path: '/orders/{order_id}',
     id: 'getOrder',
-    summary: 'Show an order as it is; HEAD asks whether it is there',
+    summary: 'Get the current state of an order; HEAD checks if it exists',
     tag: 'orders',
     problems: [
       'not_acceptable',
@@ -201,8 +201,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     ],
     answers: {
       200: {
-        description:
-          'The order. Its integers have all their digits: read them with a parser that keeps 64 bits.',
+        description: 'The order. Its integers need a parser that keeps all 64 bits.',
         headers: { 'Cache-Control': NO_STORE, 'X-Request-Id': REQUEST_ID_HEADER },
         content: {
           'application/json': {
@@ -233,37 +232,37 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     method: 'get',
     path: '/health',
     id: 'health',
-    summary: 'Whether the process runs',
+    summary: 'Liveness of the process',
     tag: 'process',
     problems: [],
     parameters: [],
     answers: {
-      200: document('It does.'),
+      200: document('The process runs.'),
     },
   },
   {
     method: 'get',
     path: '/ready',
     id: 'ready',
-    summary: 'Whether orders are taken',
+    summary: 'Readiness to accept orders',
     tag: 'process',
     problems: [],
     parameters: [],
     answers: {
-      200: document('They are.'),
-      503: document('They are not; the body names why.'),
+      200: document('Orders are accepted.'),
+      503: document('Orders are not accepted; the body gives the reason.'),
     },
   },
   {
     method: 'get',
     path: '/version',
     id: 'version',
-    summary: 'What runs',
+    summary: 'Versions of the package, Node.js and the drivers',
     tag: 'process',
     problems: [],
     parameters: [],
     answers: {
-      200: document('Package, Node.js, drivers'),
+      200: document('The versions'),
     },
   },
   {
@@ -274,11 +273,11 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     tag: 'process',
     problems: [],
     parameters: [],
-    answers: { 200: { description: 'One sample a line', content: text('text/plain') } },
+    answers: { 200: { description: 'One sample on each line', content: text('text/plain') } },
   },
 ];
 
-/** Every problem of an operation, the server's own among them, by status. */
+/** Returns all problems of an operation, those of the server included, by status. */
 export function problemsOf(operation: OrdersOperation): ReadonlyMap<number, readonly ProblemRow[]> {
   const server = [...BY_SERVER, ...(operation.requestBody === undefined ? [] : BY_SERVER_WITH_BODY)];
   const rows = new Set<ProblemRow>([
@@ -348,7 +347,7 @@ function describe(operation: OrdersOperation): Json {
       readonly content: Json;
       readonly description: string;
     };
-    // What answers 503 by itself can also be told that the service is stopping.
+    // /ready has its own 503; a stopping server also answers 503.
     responses[status] =
       own === undefined
         ? problem
@@ -369,7 +368,7 @@ function describe(operation: OrdersOperation): Json {
   };
 }
 
-/** A number above 2^63-1 is refused by its value. */
+/** The pattern admits numbers above 2^63-1, which the service refuses as value_out_of_range. */
 const POSITIVE_TEXT: Json = { type: 'string', pattern: '^[1-9][0-9]{0,18}$' };
 const INT64_TEXT: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]*)$', maxLength: 20 };
 const uuid = (description: string): Json => ({ type: 'string', format: 'uuid', description });
@@ -417,22 +416,22 @@ const SCHEMAS: Json = {
       title: { type: 'string' },
       status: { type: 'integer' },
       detail: { type: 'string' },
-      instance: { type: 'string', description: 'The path of the request.' },
+      instance: { type: 'string', description: 'Path of the request.' },
       request_id: { type: 'string' },
-      field: { type: 'string', description: 'The member of the body that is wrong.' },
+      field: { type: 'string', description: 'The invalid member of the body.' },
       differs: {
         type: 'array',
         items: { enum: ['account_id', 'amount_cents'] },
-        description:
-          'The members that differ from those of the first request; empty where that is not known.',
+        description: 'The members that differ from those of the first request; empty if unknown.',
       },
-      idempotency_key: uuid('In its one form.'),
+      idempotency_key: uuid('In canonical form.'),
     },
     additionalProperties: false,
   },
 };
 
-/** @param version of the package */
+/** Builds the OpenAPI document.
+ *  @param version version of the package */
 export function ordersDescription(version: string): Json {
   const paths: Record<string, Record<string, Json>> = {};
   for (const operation of ORDERS_OPERATIONS) {
@@ -444,7 +443,7 @@ export function ordersDescription(version: string): Json {
       title: 'Millrace orders',
       version,
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
-      description: `One order a key. A request body has at most ${BODY_BYTES_MAX} bytes. Every refusal is ${PROBLEM_JSON}. A known path answers OPTIONS with 204 and Allow, another method with 405 and Allow; an unknown path is 404.`,
+      description: `One order for each key. A request body has at most ${BODY_BYTES_MAX} bytes. Every refusal is ${PROBLEM_JSON}. A known path answers OPTIONS with 204 and Allow, another method with 405 and Allow; an unknown path is 404.`,
     },
     tags: [{ name: 'orders' }, { name: 'process' }],
     paths,

@@ -1,6 +1,5 @@
-/** Every problem document the orders service answers with (RFC 9457): one table for the answers,
- *  the description under /openapi.json and the page in docs. A document never repeats a value of an
- *  order. */
+/** All problem documents (RFC 9457) of the orders service: the source of the answers, of
+ *  /openapi.json and of the page in docs. A document never contains a value of an order. */
 
 import { ACCESS_ERRORS } from '../../../access/refusal.ts';
 import type { HttpResponse } from '../../../io/http/port.ts';
@@ -8,19 +7,19 @@ import { OUTBOX_ERRORS } from '../../errors.ts';
 
 export const PROBLEM_TYPE_PREFIX = 'urn:orders:problem:';
 export const PROBLEM_JSON = 'application/problem+json';
-/** With 429 and 503: the request was not carried out, or it is safe to send again with its key. */
+/** Retry-After of 429 and 503: the request was not processed, or is safe to repeat with its key. */
 export const RETRY_AFTER_S = '1';
 
 export interface ProblemRow {
-  /** After the prefix. */
+  /** Suffix after PROBLEM_TYPE_PREFIX. */
   readonly type: string;
   readonly status: number;
   readonly title: string;
-  /** For whoever reads the page: when it is given, and what to do. */
+  /** Documentation: cause, and next step of the client. */
   readonly when: string;
 }
 
-/** Rows of the errors that a client is told of, over HTTP and gRPC. */
+/** Errors that a client may see, over HTTP and gRPC. */
 export const ORDERS_ERRORS = { ...OUTBOX_ERRORS, ...ACCESS_ERRORS } as const;
 
 const row = (code: keyof typeof ORDERS_ERRORS, type: string, title: string, when: string): ProblemRow => ({
@@ -30,13 +29,13 @@ const row = (code: keyof typeof ORDERS_ERRORS, type: string, title: string, when
   when,
 });
 
-/** By the code of the error behind it. */
+/** Problems by error code. */
 export const PROBLEMS_BY_CODE = {
   unauthenticated: row(
     'unauthenticated',
     'unauthenticated',
     'The request needs credentials',
-    'With access rules on: no credentials were sent, or none that are accepted. WWW-Authenticate names the schemes. Nothing of the body was read.',
+    'Access rules are on, and the request has no accepted credentials. WWW-Authenticate names the schemes. The body was not read.',
   ),
   forbidden: row(
     'forbidden',
@@ -48,31 +47,31 @@ export const PROBLEMS_BY_CODE = {
     'rate_limited',
     'rate-limited',
     'The client sends too many requests',
-    'It has passed -client-rate, or tries too many wrong credentials. Retry-After says when to send the request again.',
+    'The client exceeded -client-rate, or sent too many wrong credentials. Send the request again after Retry-After.',
   ),
   auth_unavailable: row(
     'auth_unavailable',
     'auth-unavailable',
     'Credentials cannot be checked at the moment',
-    'The keys of tokens could not be read yet, or too many passwords wait for their check. Retry-After says when to send the request again.',
+    'The token keys are not loaded yet, or too many passwords wait for their check. Send the request again after Retry-After.',
   ),
   bad_idempotency_key: row(
     'bad_idempotency_key',
     'bad-idempotency-key',
     'Idempotency-Key is missing or malformed',
-    'The header is missing, empty, given twice, holds two values, or is no UUID. Send one UUID, bare or in double quotes.',
+    'The header is missing, empty or duplicate, has two values, or is not a UUID. Send one UUID, bare or in double quotes.',
   ),
   bad_body: row(
     'bad_body',
     'bad-body',
     'The body is not an order',
-    'It is no JSON object in UTF-8, lacks a field, has an unknown one or one twice, or a field is no whole number. `field` names it.',
+    'The body is not a JSON object in UTF-8, lacks a field, or has an unknown, duplicate or non-integer field. `field` names it.',
   ),
   body_too_large: row(
     'body_too_large',
     'body-too-large',
     'The body is too large',
-    'It is longer than 64 KiB. It is not read on, and the connection closes.',
+    'The body is longer than 64 KiB. The rest is not read, and the connection closes.',
   ),
   not_acceptable: row(
     'not_acceptable',
@@ -102,31 +101,31 @@ export const PROBLEMS_BY_CODE = {
     'order_not_found',
     'order-not-found',
     'No such order',
-    'No order has this id, or it is no UUID.',
+    'No order has this id, or the id is not a UUID.',
   ),
   in_flight: row(
     'in_flight',
     'idempotency-in-flight',
-    'A request with this key is under way',
+    'A request with this key is in flight',
     'The first request with this key has not finished within -inflight-wait. Send the same request again.',
   ),
   overloaded: row(
     'overloaded',
     'overloaded',
-    'Too many requests are under way',
+    'Too many requests are in flight',
     'The request was shed before any work was done. Send it again.',
   ),
   database_unavailable: row(
     'database_unavailable',
     'database-unavailable',
     'The service cannot reach its database',
-    'Nothing is known to be stored, or the outcome of its COMMIT is not known. Send the same request with the same key again.',
+    'The database did not confirm that the order is stored. Send the same request with the same key again.',
   ),
   deadline_passed: row(
     'deadline_passed',
     'deadline-passed',
     'The request took too long to settle',
-    'The order may exist by now or come to be: send the same request with the same key, and it is answered.',
+    'The order may exist or may still be created. Send the same request with the same key to get its answer.',
   ),
   internal: {
     type: 'internal',
@@ -136,13 +135,13 @@ export const PROBLEMS_BY_CODE = {
   },
 } as const satisfies Readonly<Record<string, ProblemRow>>;
 
-/** What the HTTP server says by itself, by status. */
+/** Problems that the HTTP server itself reports, by status. */
 export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
   400: {
     type: 'malformed-request',
     status: 400,
     title: 'The request is malformed',
-    when: 'It is no HTTP/1.1 that can be read in one way only, and the connection closes; or its path is badly encoded.',
+    when: 'The request is malformed or ambiguous HTTP/1.1, and the connection closes; or its path is badly encoded.',
   },
   403: {
     type: 'cross-site',
@@ -154,26 +153,26 @@ export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
     type: 'no-such-resource',
     status: 404,
     title: 'No such resource',
-    when: 'The path is none of this page.',
+    when: 'The interface has no such path.',
   },
   405: {
     type: 'method-not-allowed',
     status: 405,
     title: 'The method is not allowed here',
-    when: 'The Allow header names those that are.',
+    when: 'The Allow header names the allowed methods.',
   },
   408: {
     type: 'request-timeout',
     status: 408,
     title: 'The request took too long',
-    when: 'It was not whole 30 s after its first byte. The connection closes.',
+    when: 'The request was incomplete 30 s after its first byte. The connection closes.',
   },
   413: PROBLEMS_BY_CODE.body_too_large,
   417: {
     type: 'expectation-failed',
     status: 417,
     title: 'The expectation cannot be met',
-    when: 'Expect is something other than 100-continue. The connection closes.',
+    when: 'The Expect header is not 100-continue. The connection closes.',
   },
   431: {
     type: 'header-too-large',
@@ -185,12 +184,12 @@ export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
   503: {
     type: 'stopping',
     status: 503,
-    title: 'The service takes no request now',
-    when: 'It drains, or has as many connections or holds as many bytes as it may. Send the same request again, on another connection.',
+    title: 'The service accepts no request now',
+    when: 'The service is draining, or has reached its limit of connections or buffered bytes. Send the same request again, on another connection.',
   },
 };
 
-/** The row of an error that a client may be told of; undefined for those it may not. */
+/** Returns the problem of an error code; undefined for an internal error code. */
 export function problemOfCode(code: string): ProblemRow | undefined {
   return (PROBLEMS_BY_CODE as Readonly<Record<string, ProblemRow>>)[code];
 }
@@ -198,12 +197,12 @@ export function problemOfCode(code: string): ProblemRow | undefined {
 export interface Problem {
   readonly row: ProblemRow;
   readonly detail: string;
-  /** The path of the request. */
+  /** Path of the request. */
   readonly instance: string;
   readonly requestId: string;
-  /** Headers of this problem alone. */
+  /** Additional headers. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Members of this problem alone. */
+  /** Additional members of the body. */
   readonly extra?: Readonly<Record<string, unknown>>;
 }
 

@@ -1,8 +1,7 @@
-/** The HTTP surface of the orders service: parse, call, answer. Every refusal is an RFC 9457
- *  problem document.
+/** HTTP interface of the orders service. Every refusal is an RFC 9457 problem document.
  *
- *  Budget: the handler itself takes a few microseconds; nothing is made a request that all can
- *  share.
+ *  Budget: a few microseconds for a handler, so requests share all objects that do not depend on
+ *  them.
  */
 
 import { refusalHeaders } from '../../../access/refusal.ts';
@@ -40,24 +39,25 @@ import {
   problemResponse,
 } from './problems.ts';
 
-/** The part of the service that HTTP asks. */
+/** Part of the service that the HTTP interface uses. */
 export interface OrdersPort {
   create(key: string, request: CreateRequest, call: CallFacts): Promise<CreateAnswer>;
   find(orderId: string): Promise<OrderView | undefined>;
 }
 
 export interface OrdersHttpOptions {
-  /** Undefined until the database answered at start. */
+  /** Undefined until the database has answered at start. */
   readonly orders: () => OrdersPort | undefined;
   readonly requestId: () => string;
   readonly log: Logger;
-  /** By outcome: created, replayed, or the error's code. */
+  /** Requests by outcome: created, replayed, or the error code. */
   readonly outcomes: Counter;
-  /** `canonical`: the fields guard a key; `raw`: the bytes of the body do. */
+  /** Input of the hash that guards a key: `canonical`: the values of the fields; `raw`: the bytes
+   *  of the body. */
   readonly hash?: 'canonical' | 'raw';
-  /** Absent: every caller may do everything. */
+  /** Absent: no access control. */
   readonly gate?: RequestGate;
-  /** Of the package, for the description. */
+  /** Package version for the OpenAPI document. */
   readonly version?: string;
 }
 
@@ -65,8 +65,8 @@ const JSON_TYPE = 'application/json';
 const LOCATION = '/orders/';
 const NO_FACTS: CallFacts = {};
 
-/** The error a client sees: ours as it is, a lost database as 503, anything else without its inner
- *  words. */
+/** Maps an error to the error for the client: public errors unchanged, an unreachable database as
+ *  503, all others without their message. */
 function publicError(thrown: unknown): {
   readonly code: string;
   readonly row: ProblemRow;
@@ -131,7 +131,8 @@ class OrdersHttp {
     return orders;
   }
 
-  /** The `admit` of a route: the gate judges the head, so that a refused body is never read. */
+  /** Returns the `admit` of a route: checks access by the head, so that a refused body is never
+   *  read. */
   admission(need: Need, gate: RequestGate) {
     return (head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> => {
       try {
@@ -147,8 +148,7 @@ class OrdersHttp {
     };
   }
 
-  /** POST /orders. Nothing is asked of the service before all of the request is known to be good.
-   */
+  /** POST /orders. The service is called only after the whole request was checked. */
   readonly create = (request: HttpRequest): HttpResponse | Promise<HttpResponse> => {
     try {
       const key = readIdempotencyKey(request.header('idempotency-key'));
@@ -184,14 +184,14 @@ class OrdersHttp {
       'idempotency-replayed': replayed ? 'true' : 'false',
       'cache-control': 'no-store',
     };
-    // The name that clients of another API know; there it is given with replays alone.
+    // Another common name of the header; by its convention present only on a replay.
     if (replayed) headers['idempotent-replayed'] = 'true';
-    this.name(request, headers);
+    this.echoRequestId(request, headers);
     return { status: answer.code, headers, body: answer.body };
   }
 
-  /** A client that names its requests finds the name again in the answer. */
-  private name(request: HttpRequest, headers: Record<string, string>): void {
+  /** Returns the client's request id in the answer. */
+  private echoRequestId(request: HttpRequest, headers: Record<string, string>): void {
     const requestId = readRequestId(request.header('x-request-id'));
     if (requestId !== undefined) headers['x-request-id'] = requestId;
   }
@@ -214,7 +214,7 @@ class OrdersHttp {
       const order = orderId === undefined ? undefined : await this.orders().find(orderId);
       if (order === undefined) throw outboxError('order_not_found', 'there is no order with this id');
       const headers: Record<string, string> = { 'content-type': JSON_TYPE, 'cache-control': 'no-store' };
-      this.name(request, headers);
+      this.echoRequestId(request, headers);
       return { status: 200, headers, body: orderJson(order) };
     } catch (thrown) {
       return this.refused(request, thrown);
@@ -239,7 +239,7 @@ export function ordersRoutes(options: OrdersHttpOptions): readonly HttpRoute[] {
   ];
 }
 
-/** Numbers keep all their digits: int64 as JSON integers, as the request takes them. */
+/** int64 as JSON integers with all digits, as in the request. */
 function orderJson(order: OrderView): string {
   return (
     `{"order_id":"${order.orderId}","account_id":${order.accountId},"amount_cents":${order.amountCents},` +
@@ -247,7 +247,7 @@ function orderJson(order: OrderView): string {
   );
 }
 
-/** The answers the server gives without a handler, in the same shape. */
+/** Returns the problem documents for answers that the server gives without a handler. */
 export function ordersFallbacks(requestId: () => string): HttpFallbacks {
   return {
     error(status, request, detail) {

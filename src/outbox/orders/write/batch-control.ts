@@ -1,41 +1,40 @@
-/** When the next transaction of the order writer starts, and with how many orders.
+/** Adaptive batch size (AIMD) and linger time of the order writer, from the transaction times.
  *
- *  Pure: times are handed in. The rule: (1) Orders gather for `gatherMs`: a fifth of the budget, or
- *  less where gathering and a slow commit (mean and two
- *      deviations) would leave less than half of the budget.
- *  (2) Where fewer than COMPANY_MIN orders are expected to arrive in that time, nothing waits: a
- *  quiet service writes each
- *      order at once.
- *  (3) A full batch starts at once. Full is `rowsNow`, which grows where more than another batch
- *  queues, and shrinks where a
- *      transaction takes more than half of the budget and less than half a batch queues.
+ *  Pure: the caller passes all times. Transaction times have an exponentially weighted mean and
+ *  mean deviation (Jacobson, as in TCP round-trip estimation). Rules:
+ *  1. Linger: orders wait for their batch to fill for a fifth of the budget, or less if lingering
+ *  plus a slow transaction (mean + 2 deviations) would use more than half of the budget.
+ *  2. Without linger: if fewer than ARRIVALS_MIN orders are expected in that time, each order is
+ *  written immediately.
+ *  3. A full batch starts immediately. The batch size grows by ROWS_STEP if more than another batch
+ *  is queued. It shrinks by a fifth if a transaction takes more than half of the budget and less
+ *  than half a batch is queued.
  */
 
 const ROWS_MIN = 16;
 const ROWS_START = 64;
 const ROWS_STEP = 16;
-/** Weights of the newest measurement in mean and deviation. */
+/** Weights of the newest sample in mean and deviation. */
 const MEAN_SHARE = 1 / 8;
 const DEVIATION_SHARE = 1 / 4;
-/** Timers are no finer. */
+/** Resolution of timers. */
 const GATHER_MIN_MS = 1;
 const GATHER_SHARE = 1 / 5;
-const COMPANY_MIN = 2;
-/** Arrivals are counted over this long. */
+const ARRIVALS_MIN = 2;
+/** Window of the arrival rate. */
 const WINDOW_MS = 50;
 const WINDOW_SHARE = 1 / 2;
-/** One stall says little about the next transaction. */
+/** Caps a sample, so that one stall does not dominate the mean. */
 const SAMPLE_BUDGETS_MAX = 4;
 
 export interface BatchControlOptions {
-  /** Transactions under way at once. */
+  /** Number of transactions in flight. */
   readonly lanes: number;
-  /** Orders a transaction at most; with `fixed` always. */
+  /** Maximum number of orders in a transaction; with `fixed` the constant size. */
   readonly rowsMax: number;
-  /** Time from request to answer that is aimed at for nearly all requests. */
+  /** Target for the time from request to answer of nearly all requests, ms. */
   readonly budgetMs: number;
-  /** The size does not follow the measurements, and nothing gathers longer than the lanes are busy.
-   */
+  /** Disables adaptation and lingering. */
   readonly fixed: boolean;
 }
 
@@ -44,7 +43,7 @@ export class BatchControl {
   private rows: number;
   private meanMs = 0;
   private deviationMs = 0;
-  /** Orders a ms. */
+  /** Arrivals per ms. */
   private rate = 0;
   private windowMs = 0;
   private arrivals = 0;
@@ -54,16 +53,16 @@ export class BatchControl {
     this.rows = options.fixed ? options.rowsMax : Math.min(ROWS_START, options.rowsMax);
   }
 
-  /** Orders the next transaction takes at most. */
+  /** Maximum number of orders in the next transaction. */
   rowsNow(): number {
     return this.rows;
   }
 
-  /** An order joined the queue. */
+  /** Records that an order joined the queue. */
   arrived(nowMs: number): void {
     const { windowMs } = this;
     if (nowMs - windowMs >= WINDOW_MS) {
-      // A long silence is one window: what was before it says nothing about now.
+      // After a long pause, the old rate no longer applies.
       this.rate += (this.arrivals / (nowMs - windowMs) - this.rate) * WINDOW_SHARE;
       if (nowMs - windowMs > 4 * WINDOW_MS) this.rate = 0;
       this.windowMs = nowMs;
@@ -72,19 +71,19 @@ export class BatchControl {
     this.arrivals++;
   }
 
-  /** How long an order may wait for others. */
+  /** Longest time that an order waits for its batch to fill, ms. */
   gatherMs(): number {
     const { budgetMs, fixed } = this.options;
     if (fixed) return 0;
     const room = budgetMs / 2 - (this.meanMs + 2 * this.deviationMs);
     const gather = Math.min(room, budgetMs * GATHER_SHARE);
-    return gather < GATHER_MIN_MS || gather * this.rate < COMPANY_MIN ? 0 : gather;
+    return gather < GATHER_MIN_MS || gather * this.rate < ARRIVALS_MIN ? 0 : gather;
   }
 
-  /** Above 0: start a transaction with so many orders. Else: look again after so many ms, or when
-   *  something changes.
-   *  @param oldestMs how long the order at the head has waited; `queued` is at least 1 and a lane
-   *  is free */
+  /** Returns the number of orders of a transaction to start now, if positive. Otherwise returns the
+   *  negated time in ms after which to decide again, unless an order or a free lane comes first.
+   *  @param queued orders in the queue, at least 1; a lane is free
+   *  @param oldestMs waiting time of the order at the head */
   decide(queued: number, oldestMs: number): number {
     const take = Math.min(queued, this.rows);
     if (queued >= this.rows) return take;
@@ -92,7 +91,7 @@ export class BatchControl {
     return leftMs <= 0 ? take : -leftMs;
   }
 
-  /** A transaction of `rows` orders took `ms`; so many are queued behind it. */
+  /** Records that a transaction of `rows` orders took `ms`, with `queued` orders waiting. */
   finished(rows: number, ms: number, queued: number): void {
     const { budgetMs, rowsMax, fixed } = this.options;
     const sample = Math.min(ms, SAMPLE_BUDGETS_MAX * budgetMs);
@@ -109,12 +108,12 @@ export class BatchControl {
       this.rows = Math.max(Math.min(ROWS_MIN, rowsMax), Math.floor(this.rows * 0.8));
   }
 
-  /** Mean time of a transaction; 0 before the first. */
+  /** Mean time of a transaction, ms; 0 before the first. */
   transactionMs(): number {
     return this.meanMs;
   }
 
-  /** How long an order that joins the queue waits until its transaction starts. */
+  /** Expected time until the transaction of a new order starts, ms. */
   expectedWaitMs(queued: number): number {
     return (queued / (this.rows * this.options.lanes)) * this.meanMs;
   }

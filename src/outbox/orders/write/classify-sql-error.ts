@@ -1,37 +1,38 @@
-/** What a failed transaction says about the orders in it. */
+/** Classifies the error of a failed transaction by what it means for its orders. */
 import { findMillraceError } from '../../../core/errors.ts';
 
-export type Verdict =
-  /** Deadlock or serialization failure: nothing is wrong with the statement itself. */
-  | 'again'
-  /** Another transaction holds one of the keys. */
-  | 'held'
-  /** The connection went away with the statement: it is whole or absent. */
+export type SqlErrorClass =
+  /** Deadlock or serialization failure: a retry can succeed. */
+  | 'conflict'
+  /** Lock timeout: another transaction holds one of the keys. */
+  | 'key_locked'
+  /** The connection was lost with the statement in flight: it committed completely or not at all.
+   */
   | 'unknown'
-  /** The database cannot write: nothing was sent, or no order of any batch would fare better. */
-  | 'down'
-  /** The server gave up on it: statement_timeout. */
-  | 'late'
-  /** One of the rows is refused. */
+  /** The database cannot write any order: nothing was sent, or every batch would fail. */
+  | 'unavailable'
+  /** statement_timeout. */
+  | 'timeout'
+  /** The database refuses one of the rows. */
   | 'row'
-  /** A bug of ours. */
-  | 'broken';
+  /** Bug of the product. */
+  | 'bug';
 
-const AGAIN = /^40(P01|001)$/;
+const CONFLICT = /^40(P01|001)$/;
 /** Out of disk, memory or connections; read-only; shutting down; a failing device. */
-const DOWN = /^(53|58|57P|25006$)/;
+const UNAVAILABLE = /^(53|58|57P|25006$)/;
 
-export function verdictOf(thrown: unknown): Verdict {
+export function classifySqlError(thrown: unknown): SqlErrorClass {
   const error = findMillraceError(thrown);
-  if (error === undefined) return 'broken';
+  if (error === undefined) return 'bug';
   if (error.code === 'commit_unknown') return 'unknown';
-  if (error.code === 'unreachable') return error.details['sent'] === true ? 'unknown' : 'down';
+  if (error.code === 'unreachable') return error.details['sent'] === true ? 'unknown' : 'unavailable';
   const sqlstate = error.details['sqlstate'];
-  if (error.code !== 'sql_failed' || typeof sqlstate !== 'string') return 'broken';
-  if (AGAIN.test(sqlstate)) return 'again';
-  if (sqlstate === '55P03') return 'held';
-  if (sqlstate === '57014') return 'late';
-  if (DOWN.test(sqlstate)) return 'down';
-  // Missing tables, columns and rights fail for every row alike.
-  return sqlstate.startsWith('42') ? 'broken' : 'row';
+  if (error.code !== 'sql_failed' || typeof sqlstate !== 'string') return 'bug';
+  if (CONFLICT.test(sqlstate)) return 'conflict';
+  if (sqlstate === '55P03') return 'key_locked';
+  if (sqlstate === '57014') return 'timeout';
+  if (UNAVAILABLE.test(sqlstate)) return 'unavailable';
+  // Missing tables, columns and privileges affect every row.
+  return sqlstate.startsWith('42') ? 'bug' : 'row';
 }

@@ -1,5 +1,5 @@
-/** How long keys are kept, as the database has it for all processes on it: each of them deletes old
- *  keys, so the shortest time of any would hold for all, and nobody would see it. */
+/** TTL of idempotency keys, stored in the database for all processes. Each process deletes old
+ *  keys, so without a common TTL the shortest one would silently apply to all. */
 import { coreError } from '../../../core/errors.ts';
 import type { SqlPool } from '../../../io/postgres/sql/port.ts';
 
@@ -8,18 +8,18 @@ const KEY_TTL_MS_DEFAULT = 30 * 86_400_000;
 
 export interface KeyTtl {
   ms(): number;
-  /** Looks whether it was changed. */
+  /** Reads the stored TTL again. */
   refresh(): Promise<void>;
 }
 
 export interface KeyTtlOptions {
   readonly pool: SqlPool;
   readonly schema: string;
-  /** Of this process, whole ms; undefined takes what the database has. */
+  /** TTL that this process requests, whole ms; undefined uses the stored one. */
   readonly askedMs: number | undefined;
-  /** `askedMs` replaces what the database has. */
+  /** True: `askedMs` replaces the stored TTL. */
   readonly change: boolean;
-  /** Another process changed it. */
+  /** Called after another process changed the TTL. */
   readonly onChange: (ms: number, beforeMs: number) => void;
 }
 
@@ -28,8 +28,8 @@ async function stored(pool: SqlPool, schema: string): Promise<number | undefined
   return rows[0] === undefined ? undefined : Number(rows[0].ttl_ms);
 }
 
-/** Stores what is asked where nothing is stored. @throws bad_value where the database has another
- */
+/** Reads the TTL; stores `askedMs` or the default if none is stored.
+ *  @throws bad_value if another TTL is stored */
 export async function openKeyTtl(options: KeyTtlOptions): Promise<KeyTtl> {
   const { pool, schema, askedMs, change, onChange } = options;
   let current = await stored(pool, schema);

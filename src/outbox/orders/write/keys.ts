@@ -1,12 +1,12 @@
-/** Idempotency keys come to an end: after the TTL a key is as good as one that was never used. */
+/** Expiry of idempotency keys: after the TTL a key counts as unused. */
 import { asMaintainer, type MaintainerOptions } from './partitions.ts';
 
-/** Keys a transaction: a request that meets one of them waits for milliseconds. */
+/** Number of keys in one transaction: a request with one of them waits for milliseconds. */
 const CHUNK_ROWS = 1000;
 
-/** Deletes up to CHUNK_ROWS keys that are older than the TTL by the database's clock; returns how
- *  many, undefined where another process maintains the tables. In the order of the keys, as the
- *  writers insert them, so that no circle of waits can form. */
+/** Deletes up to CHUNK_ROWS keys that are older than the TTL by the database's clock. Returns their
+ *  number; undefined: another process maintains the tables. Rows are locked in the order in which
+ *  the writers insert keys, so that no deadlock occurs. */
 export async function expireKeys(options: MaintainerOptions, ttlMs: number): Promise<number | undefined> {
   const { schema } = options;
   return asMaintainer(options, async (session) => {

@@ -1,6 +1,6 @@
-/** What the orders tables need from time to time, never in a request's way: partitions ahead of the
- *  ids, old ones dropped, old keys deleted. Every process runs this; a lock lets one work at a
- *  time, and whatever fails is tried again at the next turn. */
+/** Periodic maintenance of the orders tables: creates partitions ahead of the ids, drops old ones,
+ *  deletes old keys. Every process runs it; an advisory lock lets one work at a time. A failed task
+ *  is retried in the next turn, and no task blocks requests for long. */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';
@@ -15,11 +15,11 @@ import {
   sweepDefault,
 } from './partitions.ts';
 
-/** A look for old keys that found fewer than a chunk: the next one after this. */
+/** Pause after a key expiry that found less than a full chunk. */
 const KEYS_PAUSE_MS = 10 * 60_000;
-/** Chunks of one task follow each other for so long a turn. */
+/** Maximum time of the chunks of one task in one turn. */
 const CHUNKS_MS = 2000;
-/** Between turns while more is left than one turn took. */
+/** Pause between turns while work remains. */
 const BEHIND_PAUSE_MS = 500;
 const LOCK_TIMEOUT = '55P03';
 
@@ -29,12 +29,13 @@ export interface MaintenanceOptions extends PartitionOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly monotonicMs: () => number;
-  /** Resolves after the time, or as soon as the drain starts. */
+  /** Resolves after the time, or when the drain starts. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
 }
 
-/** Nothing is left; its time was up; another process maintains the tables. */
+/** Reason that a task ended: no work remains, its time was over, or another process maintains the
+ *  tables. */
 type ChunksEnd = 'done' | 'time' | 'elsewhere';
 
 export class Maintenance {
@@ -50,7 +51,7 @@ export class Maintenance {
         'orders_outbox_partitions',
         'Partitions of the outbox, the default one included.',
       ),
-      made: metrics.counter('orders_outbox_partitions_made_total', 'Partitions made ahead of the ids.'),
+      made: metrics.counter('orders_outbox_partitions_made_total', 'Partitions created ahead of the ids.'),
       dropped: metrics.counter(
         'orders_outbox_partitions_dropped_total',
         'Partitions dropped: every row marked and older than the retention.',
@@ -60,11 +61,9 @@ export class Maintenance {
         'Rows deleted from the default partition: marked and older than the retention.',
       ),
       expired: metrics.counter('orders_keys_expired_total', 'Idempotency keys deleted after their TTL.'),
-      errors: metrics.counter('orders_maintenance_errors_total', 'Turns of the maintenance that failed.', [
-        'task',
-      ]),
+      errors: metrics.counter('orders_maintenance_errors_total', 'Failed maintenance tasks.', ['task']),
     };
-    const keyTtl = metrics.gauge('orders_key_ttl_seconds', 'How long a key and its answer are kept.');
+    const keyTtl = metrics.gauge('orders_key_ttl_seconds', 'Time that a key and its answer are kept.');
     metrics.onCollect(() => keyTtl.set(options.keyTtl.ms() / 1000));
   }
 
@@ -77,7 +76,7 @@ export class Maintenance {
     }
   }
 
-  /** True where a task ran out of time with work left. */
+  /** Runs all tasks once. Returns true if a task ran out of time with work remaining. */
   async turn(): Promise<boolean> {
     const { options, counters } = this;
     const ends: ChunksEnd[] = [];
@@ -114,12 +113,12 @@ export class Maintenance {
       KEYS_CHUNK_ROWS,
       this.counters.expired,
     );
-    // Where another process is at it, nothing is known about what is left.
+    // If another process does it, the remaining work is unknown.
     if (end === 'done') this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtl.ms() / 10);
     return end;
   }
 
-  /** Deletes until a chunk comes short, for CHUNKS_MS at most. */
+  /** Deletes chunks until one is not full, for CHUNKS_MS at most. */
   private async inChunks(
     chunk: () => Promise<number | undefined>,
     full: number,
@@ -133,7 +132,7 @@ export class Maintenance {
       deleted.add(count);
       if (count < full) return 'done';
       if (monotonicMs() >= endMs) return 'time';
-      // Requests come first.
+      // Yields to requests.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     return 'time';
@@ -146,11 +145,11 @@ export class Maintenance {
     } catch (thrown) {
       const error = findMillraceError(thrown);
       errors.add(1, errors.series(task));
-      // Giving way to requests is what it is meant to do.
+      // A lock timeout is expected: maintenance yields to requests.
       const level = error?.details['sqlstate'] === LOCK_TIMEOUT ? 'debug' : 'warn';
       this.options.log[level](
         { task, code: error?.code, error: error?.message ?? String(thrown) },
-        'maintenance of the orders tables failed; it is tried again',
+        'maintenance of the orders tables failed; it will be retried',
       );
     }
   }

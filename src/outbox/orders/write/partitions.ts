@@ -1,19 +1,19 @@
-/** Partitions of the outbox, each a range of ids: made ahead of the sequence, dropped when every
+/** Partitions of the outbox by ranges of ids: created ahead of the sequence, and dropped when every
  *  row is marked and old.
  *
- *  Invariants: (1) a partition is dropped only under a lock that excludes every writer, after it
- *  was seen under that lock that no row in it is unmarked; (2) nothing here waits for a lock longer
- *  than LOCK_MS, because who waits for an exclusive lock holds up those that come after; (3) one
- *  process at a time changes partitions.
+ *  Invariants: (1) a partition is dropped only under a lock that excludes every writer, after a
+ *  check under that lock that it has no unmarked row; (2) no lock wait exceeds LOCK_MS, because a
+ *  pending exclusive lock blocks all later requests; (3) one process at a time changes partitions.
  */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { SqlPool, SqlSession } from '../../../io/postgres/sql/port.ts';
 
 const UNDEFINED_TABLE = '42P01';
 const LOCK_MS = 50;
-const LOOK_MS = 2000;
+const STATEMENT_MS = 2000;
 const IDLE_MS = 1000;
-/** Made at once at most: a sequence that was set far ahead must not fill the catalog. */
+/** Maximum number of partitions created in one call, so that a sequence that was set far ahead does
+ *  not fill the catalog. */
 const MADE_MAX = 16;
 
 const STORAGE = `fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
@@ -23,33 +23,32 @@ const STORAGE = `fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum
 export interface MaintainerOptions {
   readonly pool: SqlPool;
   readonly schema: string;
-  /** Between two statements of a transaction of ours: then the server ends it. Default: a second.
-   */
+  /** idle_in_transaction_session_timeout of these transactions. Default: one second. */
   readonly idleMs?: number;
 }
 
 export interface PartitionOptions extends MaintainerOptions {
-  /** Ids a partition. */
+  /** Number of ids in a partition. */
   readonly partitionRows: number;
-  /** Partitions that are there before the sequence reaches them. */
+  /** Number of partitions to create ahead of the sequence. */
   readonly ahead: number;
   readonly retentionMs: number;
-  /** For a statement that works under a lock, as looking for an unmarked row does. Default: two
-   *  seconds. */
+  /** Timeout of a statement that runs under a lock, such as the check for unmarked rows. Default:
+   *  two seconds. */
   readonly lookMs?: number;
 }
 
 export interface OutboxPartition {
   readonly name: string;
-  /** First id; undefined: no lower bound. Both undefined: the default partition. */
+  /** First id; undefined: unbounded. The default partition has neither bound. */
   readonly from: bigint | undefined;
-  /** First id that is not in it any more. */
+  /** First id after the partition. */
   readonly to: bigint | undefined;
 }
 
 const BOUND = /^FOR VALUES FROM \((?:'(-?\d+)'|MINVALUE)\) TO \('(-?\d+)'\)$/;
 
-/** In the order of their ids, the default partition last. */
+/** Returns the partitions in the order of their ids, the default partition last. */
 export async function outboxPartitions(
   session: SqlSession,
   schema: string,
@@ -71,7 +70,7 @@ export async function outboxPartitions(
   return parts.sort((a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
 }
 
-/** The highest id that was drawn. */
+/** Returns the last id of the sequence. */
 async function lastId(session: SqlSession, schema: string): Promise<bigint> {
   const { rows } = await session.query<{ last: bigint }>(
     `SELECT last_value AS last FROM ${schema}.outbox_id_seq`,
@@ -79,14 +78,14 @@ async function lastId(session: SqlSession, schema: string): Promise<bigint> {
   return (rows[0] as { last: bigint }).last;
 }
 
-/** A transaction of the one process that maintains this schema; undefined where another one does.
- */
+/** Runs `work` in a transaction if no other process maintains this schema; otherwise returns
+ *  undefined. */
 export async function asMaintainer<T>(
   { pool, schema, idleMs = IDLE_MS }: MaintainerOptions,
   work: (session: SqlSession) => Promise<T>,
 ): Promise<T | undefined> {
   return pool.transaction(async (session) => {
-    // A process that is stopped, or cut off, in the middle must not keep its locks.
+    // Releases the locks of a process that is suspended or disconnected in mid-transaction.
     await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${idleMs}`);
     // Each statement must see what was committed before it got its locks.
     await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
@@ -98,9 +97,10 @@ export async function asMaintainer<T>(
   });
 }
 
-/** Makes what is missing ahead of the sequence, one transaction each; returns the names. @param
- *  onMade told each when it is committed: a later one may fail. @throws sql_failed 55P03 when it
- *  would have to wait */
+/** Creates the missing partitions ahead of the sequence, in one transaction each. Returns their
+ *  names.
+ *  @param onMade called with each name after its commit; a later partition may fail
+ *  @throws sql_failed with 55P03 after a lock timeout */
 export async function makeAhead(
   options: PartitionOptions,
   onMade: (name: string) => void = () => {},
@@ -117,12 +117,11 @@ export async function makeAhead(
         0n,
       );
       if (highest > last + rows * BigInt(ahead)) return undefined;
-      // Ids between stay in the default partition: a range that has rows there could not be
-      // attached.
+      // Ids in between stay in the default partition: a range with rows there cannot be attached.
       const from = highest > last ? highest : (last / rows + 2n) * rows;
       const to = (from / rows + 1n) * rows;
       const table = `outbox_p${from}`;
-      // Attached, not created in place: that would lock every writer out.
+      // ATTACH, because CREATE TABLE ... PARTITION OF would block every writer.
       await session.query(
         `CREATE TABLE ${schema}.${table} (LIKE ${schema}.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES INCLUDING STORAGE)
          WITH (${STORAGE})`,
@@ -146,9 +145,9 @@ async function hasUnmarked(session: SqlSession, schema: string, name: string): P
   return rows[0]?.unmarked === true;
 }
 
-/** No row was marked within the retention; true also where there is no row. The highest id, which
- *  is marked last as a rule, is asked first, so that the whole partition is read only when it is
- *  about to go. */
+/** True if no row was marked within the retention; also if there is no row. The row with the
+ *  highest id, usually the last one marked, is checked first. The whole partition is read only
+ *  before its drop. */
 async function isOld(
   session: SqlSession,
   schema: string,
@@ -167,7 +166,7 @@ async function isOld(
 }
 
 async function drop(options: PartitionOptions, name: string): Promise<boolean> {
-  const { pool, schema, retentionMs, lookMs = LOOK_MS } = options;
+  const { pool, schema, retentionMs, lookMs = STATEMENT_MS } = options;
   if ((await hasUnmarked(pool, schema, name)) || !(await isOld(pool, schema, name, retentionMs)))
     return false;
   const dropped = await asMaintainer(options, async (session) => {
@@ -181,10 +180,10 @@ async function drop(options: PartitionOptions, name: string): Promise<boolean> {
   return dropped === true;
 }
 
-/** Drops partitions that the sequence has left, whose rows are all marked and old, one transaction
- *  each; returns the names.
- *  @param onDropped told each when it is committed: a later one may fail. @throws sql_failed 55P03
- *  when it would have to wait */
+/** Drops the partitions below the sequence whose rows are all marked and old, in one transaction
+ *  each. Returns their names.
+ *  @param onDropped called with each name after its commit; a later partition may fail
+ *  @throws sql_failed with 55P03 after a lock timeout */
 export async function dropMarked(
   options: PartitionOptions,
   onDropped: (name: string) => void = () => {},
@@ -195,7 +194,7 @@ export async function dropMarked(
   for (const { name, to } of await outboxPartitions(pool, schema)) {
     if (to === undefined || to > last) continue;
     const gone = await drop(options, name).catch((thrown: unknown) => {
-      // Another process was faster.
+      // Another process dropped the partition first.
       if (findMillraceError(thrown)?.details['sqlstate'] === UNDEFINED_TABLE) return false;
       throw thrown;
     });
@@ -206,14 +205,14 @@ export async function dropMarked(
   return dropped;
 }
 
-/** Rows of the default partition a transaction. */
+/** Number of rows of the default partition in one transaction. */
 export const SWEPT_CHUNK_ROWS = 1000;
 
-/** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition, which is never dropped, that were
- *  marked before the retention; returns how many, undefined where another process maintains the
- *  tables. */
+/** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition that were marked before the
+ *  retention. That partition is never dropped. Returns their number; undefined: another process
+ *  maintains the tables. */
 export async function sweepDefault(options: PartitionOptions): Promise<number | undefined> {
-  const { schema, retentionMs, lookMs = LOOK_MS } = options;
+  const { schema, retentionMs, lookMs = STATEMENT_MS } = options;
   return asMaintainer(options, async (session) => {
     await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
     await session.query(`SET LOCAL statement_timeout = ${lookMs}`);

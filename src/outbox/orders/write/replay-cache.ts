@@ -1,13 +1,13 @@
-/** Finished answers by key, so that a repeat needs no database: a stored answer never changes, so
- *  one that was seen is right for as long as its key is kept.
+/** LRU cache of finished answers by key, so that a repeat needs no database. A stored answer never
+ *  changes, so a cached one is valid while its key is kept.
  *
- *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the
- *  least recently asked goes first; (3) nothing is answered past its key's expiry, which another
- *  process may have carried out.
+ *  Invariants: (1) the estimated bytes never exceed bytesMax; (2) the least recently used entry is
+ *  evicted first; (3) no answer is returned after its key's expiry, because another process may
+ *  have deleted the key.
  */
 import { LruMap } from '../../../core/lru-map.ts';
 
-/** What is stored under a key. */
+/** Answer stored under a key. */
 export interface StoredAnswer {
   /** SHA-256 of the canonical request, 64 hex digits. */
   readonly requestHash: string;
@@ -15,11 +15,11 @@ export interface StoredAnswer {
   readonly responseCode: number;
   /** JSON text, served as it is. */
   readonly responseBody: string;
-  /** Wall time at which the key may be gone. */
+  /** Wall time from which the key may be deleted, ms since the epoch. */
   readonly expiresMs: number;
 }
 
-/** Objects and the map's own cells of an entry, beside the characters of its texts. */
+/** Estimated bytes of an entry beside the characters of its texts. */
 const ENTRY_BYTES = 248;
 
 const bytesOf = (key: string, answer: StoredAnswer): number =>
@@ -54,7 +54,7 @@ export class ReplayCache {
     }
   }
 
-  /** For a TTL that has changed: what is held knows when its key ends. */
+  /** Drops all entries, after a change of the TTL: their expiry depends on it. */
   clear(): void {
     this.answers = new LruMap();
     this.held = 0;

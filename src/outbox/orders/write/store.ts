@@ -1,10 +1,10 @@
-/** The orders tables in SQL. One statement writes a whole batch of new orders: the idempotency row
- *  first, and order and outbox row only for the keys it won, so that the three rows of an order are
- *  one transaction and one flush.
+/** SQL of the orders tables. One statement writes a whole batch of new orders: first the
+ *  idempotency rows, then order and outbox row for the inserted keys only. The three rows of an
+ *  order commit with one flush.
  *
- *  What has a fixed shape (UUIDs, hex, decimal numbers) needs no escaping on its way into an array
- *  literal. The texts of response and payload are put together in the server, from the same
- *  columns; `responseOf` is their twin here.
+ *  Values of a fixed shape (UUIDs, hex, decimal numbers) need no escaping in an array literal. The
+ *  server builds the texts of response and payload from the same columns; `responseOf` builds the
+ *  same text here.
  */
 import type {
   SqlRow,
@@ -17,7 +17,7 @@ import type {
 import { ORDER_CREATED, STATUS_CREATED } from '../event.ts';
 import type { StoredAnswer } from './replay-cache.ts';
 
-/** An order that is to be written. Key and ids are canonical UUIDs. */
+/** Order to write. Key and ids are canonical UUIDs. */
 export interface NewOrder {
   readonly key: string;
   /** 64 hex digits. */
@@ -26,7 +26,7 @@ export interface NewOrder {
   readonly msgId: string;
   readonly accountId: bigint;
   readonly amountCents: bigint;
-  /** W3C trace context of the request that made it. */
+  /** W3C trace context of the request. */
   readonly traceparent: string | undefined;
 }
 
@@ -43,14 +43,13 @@ export const responseOf = (orderId: string): string =>
   `{"order_id":"${orderId}","status":"${STATUS_CREATED}"}`;
 
 const RESPONSE = `'{"order_id":"' || order_id || '","status":"${STATUS_CREATED}"}'`;
-/** As orderCreatedPayload writes it. */
+/** SQL expression equal to orderCreatedPayload. */
 const payload = (at: string): string =>
   `convert_to('{"order_id":"' || order_id || '","account_id":"' || account_id || '","amount_cents":"' || amount_cents ||
     '","status":"${STATUS_CREATED}","created_at":"' || ${at} || '"}', 'UTF8')`;
 
-/** Keys are inserted in one order everywhere, so two batches that share keys cannot wait for each
- *  other in a circle; ids of the outbox are drawn in the order in which the requests arrived, which
- *  is that of msg_id. */
+/** All statements insert keys in the same order, so that batches that share keys cannot deadlock.
+ *  Outbox ids are assigned in the order of msg_id, which is the order of arrival. */
 const INSERT: TextStatement = {
   paramCount: 8,
   text: `
@@ -74,7 +73,7 @@ WITH given AS MATERIALIZED (
 SELECT order_id FROM won`,
 };
 
-/** The same as five statements, BEGIN and COMMIT among them: what the batch is measured against. */
+/** The same as single statements between BEGIN and COMMIT: the baseline of the batch benchmark. */
 const INSERT_KEY: TextStatement = {
   paramCount: 4,
   text: `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
@@ -108,18 +107,18 @@ const SET_LOCK_TIMEOUT: TextStatement = {
 const SAVEPOINT: TextStatement = { paramCount: 0, text: 'SAVEPOINT part' };
 const RELEASE: TextStatement = { paramCount: 0, text: 'RELEASE SAVEPOINT part' };
 const ROLLBACK_TO: TextStatement = { paramCount: 0, text: 'ROLLBACK TO SAVEPOINT part' };
-/** A part that is refused is cut into so many. */
-const WAYS = 8;
+/** Number of parts into which a refused part is split. */
+const SPLIT_WAYS = 8;
 
 const nothing = (): void => {};
 const rowCount = (rows: TextRows): number => rows.rowCount;
 
-/** W3C trace contexts are hex and dashes; whatever else comes is quoted. */
+/** Quotes a text for an array literal, except hex and dashes, which trace contexts consist of. */
 const quoted = (text: string): string =>
   /^[0-9a-f-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`;
 
-/** Writes the orders whose keys are absent; returns the order ids that were written, or `all`.
- *  Waits for a transaction that is writing one of the keys. The keys must be distinct. */
+/** Writes the orders whose keys are absent. Returns the written order ids, or `all`. Waits for a
+ *  transaction that is writing one of the keys. The keys must be distinct. */
 export function insertOrders(
   session: TextSession,
   orders: readonly NewOrder[],
@@ -164,7 +163,8 @@ export function insertOrders(
   });
 }
 
-/** One order within an open transaction, a statement a row; returns whether its key was absent. */
+/** Writes one order within an open transaction, with one statement for each row. Returns true if
+ *  its key was absent. */
 export async function insertOrder(
   session: TextSession,
   order: NewOrder,
@@ -181,25 +181,26 @@ export async function insertOrder(
   return true;
 }
 
-/** What became of each order by its id; those in neither have a key that is taken. */
+/** Outcome of each order by its id; an order in neither has a key that is taken. */
 export interface PartsWritten {
   readonly won: ReadonlySet<string>;
-  /** Why the statement with this order alone was refused. */
+  /** Errors of the statements with a single order. */
   readonly refused: ReadonlyMap<string, unknown>;
 }
 
-/** Within an open transaction: writes the orders that can be written, and tells them from those
- *  that cannot. What is refused is rolled back to a savepoint and tried in smaller parts.
- *  @param mayBeOne whether one order alone may be to blame; anything else is thrown */
+/** Writes the orders that can be written, within an open transaction. A refused part is rolled back
+ *  to a savepoint and split into smaller parts.
+ *  @param isOrderFault true if a single order can have caused the error; all other errors are
+ *  thrown */
 export async function insertParts(
   session: TextSession,
   orders: readonly NewOrder[],
   createdAt: string,
-  mayBeOne: (thrown: unknown) => boolean,
+  isOrderFault: (thrown: unknown) => boolean,
 ): Promise<PartsWritten> {
   const won = new Set<string>();
   const refused = new Map<string, unknown>();
-  const place = async (part: readonly NewOrder[]): Promise<void> => {
+  const insertPart = async (part: readonly NewOrder[]): Promise<void> => {
     await session.execute(SAVEPOINT, [], nothing);
     try {
       const ids = await insertOrders(session, part, createdAt);
@@ -207,7 +208,7 @@ export async function insertParts(
       await session.execute(RELEASE, [], nothing);
       return;
     } catch (thrown) {
-      if (!mayBeOne(thrown)) throw thrown;
+      if (!isOrderFault(thrown)) throw thrown;
       await session.execute(ROLLBACK_TO, [], nothing);
       await session.execute(RELEASE, [], nothing);
       if (part.length === 1) {
@@ -215,15 +216,15 @@ export async function insertParts(
         return;
       }
     }
-    const size = Math.ceil(part.length / WAYS);
-    for (let at = 0; at < part.length; at += size) await place(part.slice(at, at + size));
+    const size = Math.ceil(part.length / SPLIT_WAYS);
+    for (let at = 0; at < part.length; at += size) await insertPart(part.slice(at, at + size));
   };
-  await place(orders);
+  await insertPart(orders);
   return { won, refused };
 }
 
-/** Writes the orders and takes them back. The transaction commits all the same, so that its flush
- *  is tried as well. */
+/** Writes the orders and rolls them back to a savepoint. The transaction still commits, which also
+ *  tests the flush. */
 export function tryToInsert(pool: TextPool, orders: readonly NewOrder[], createdAt: string): Promise<void> {
   return pool.transaction(async (session) => {
     await session.execute(SAVEPOINT, [], nothing);
@@ -232,11 +233,11 @@ export function tryToInsert(pool: TextPool, orders: readonly NewOrder[], created
   });
 }
 
-/** For the rest of the transaction. */
+/** Sets lock_timeout for the rest of the transaction. */
 export const setLockTimeout = (session: TextSession, ms: number): Promise<void> =>
   session.execute(SET_LOCK_TIMEOUT, [String(Math.max(1, Math.ceil(ms)))], nothing);
 
-/** What is stored under these keys. */
+/** Reads the answers stored under these keys. */
 export function readStored(
   session: TextSession,
   keys: readonly string[],

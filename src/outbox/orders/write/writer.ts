@@ -1,14 +1,16 @@
-/** Gathers new orders into transactions, several of which are in flight together (lanes).
+/** Batches new orders into transactions, several of which are in flight (lanes).
  *
- *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every
- *  order gets exactly one outcome; those that were written get theirs before repeats are looked up;
- *  (3) a lane waits for another process's key no longer than BATCH_LOCK_MS a batch; (4) a batch
- *  that the database refuses leaves its lane and is sorted on a connection of its own, until what
- *  is refused is alone: a bad order fails by itself, one with a held key waits alone, up to
- *  `inFlightWaitMs`; (5) an outcome that was lost is read back; what is not there is written again
- *  under the same ids, which the keys make safe.
+ *  Invariants:
+ *  1. A key is in at most one batch at a time (the caller's single flight).
+ *  2. Every order gets exactly one outcome; written orders get theirs before repeats are looked up.
+ *  3. A lane waits at most BATCH_LOCK_MS for another process's key.
+ *  4. A refused batch leaves its lane. A separate connection splits it until the refused orders are
+ *  isolated. A bad order fails alone; an order with a locked key is retried alone, up to
+ *  `inFlightWaitMs`.
+ *  5. After an unknown outcome, the stored keys are read back. Missing orders are written again
+ *  under the same ids, which is safe because of the keys.
  *
- *      queue ──► lane ──refused──► sorting ──held──► waiting in turns
+ *      queue ──► lane ──refused──► isolation ──key locked──► retries in turns
  */
 import { type Cancel, type Random, sleep, type Timers } from '../../../core/clock.ts';
 import { findMillraceError } from '../../../core/errors.ts';
@@ -16,7 +18,7 @@ import type { TextPool, TextSession } from '../../../io/postgres/sql/port.ts';
 import { outboxError } from '../../errors.ts';
 import type { OrdersMetrics } from '../metrics.ts';
 import type { BatchControl } from './batch-control.ts';
-import { verdictOf } from './classify-sql-error.ts';
+import { classifySqlError } from './classify-sql-error.ts';
 import type { StoredAnswer } from './replay-cache.ts';
 import {
   insertOrder,
@@ -31,35 +33,35 @@ import {
 
 /** lock_timeout of the pool's connections. */
 export const BATCH_LOCK_MS = 40;
-/** How long what is sorted waits for a key, to tell the held ones from the free ones. */
-const SORT_LOCK_MS = 2;
-/** Orders that are sorted in one transaction: what is free among them waits for the held ones,
- *  SORT_LOCK_MS each. */
-const SORT_ROWS = 64;
-/** One turn of an order that waits alone, shared among those that wait, down to the least. */
-const TURN_MS = 500;
-const TURN_MS_MIN = 5;
-/** A key that had to wait: its next request does not hold up a batch. */
-const LATELY_MS = 30_000;
-const LATELY_KEYS_MAX = 4096;
-/** Connections for orders that wait alone. */
-const PATIENT_LANES = 2;
-/** Connections beside the lanes: one sorts. */
-export const SIDE_CONNECTIONS = PATIENT_LANES + 1;
+/** lock_timeout during isolation: tells locked keys from free ones. */
+const ISOLATE_LOCK_MS = 2;
+/** Maximum number of orders isolated in one transaction: each locked key in it delays the free ones
+ *  by ISOLATE_LOCK_MS. */
+const ISOLATE_ROWS = 64;
+/** Total lock_timeout of one round over the orders with locked keys, shared among them, and its
+ *  minimum for each. */
+const ROUND_MS = 500;
+const LOCK_WAIT_MS_MIN = 5;
+/** Time during which the next request of a key that was locked bypasses the batches. */
+const RECENTLY_LOCKED_MS = 30_000;
+const RECENTLY_LOCKED_MAX = 4096;
+/** Connections for retries of orders with locked keys. */
+const RETRY_LANES = 2;
+/** Connections beside the lanes: those for locked keys and one for isolation. */
+export const SIDE_CONNECTIONS = RETRY_LANES + 1;
 const ATTEMPTS_MAX = 5;
 const JITTER_MS = 10;
-/** Looks for a stored answer before it writes, where repeats are more than this share of what
- *  arrives. */
-const LOOK_FIRST_SHARE = 0.5;
+/** Share of repeats above which stored answers are read before a write. */
+const READ_FIRST_SHARE = 0.5;
 const SHARE_WEIGHT = 1 / 16;
 const NONE: ReadonlyMap<string, unknown> = new Map();
 
-/** An order on its way, with who waits for it. */
-export interface Job extends NewOrder {
+/** Order in flight, with callbacks for its outcome. */
+export interface QueuedOrder extends NewOrder {
   readonly queuedMs: number;
-  /** No request waits for it any more; it need not be started. */
+  /** True if no request waits for it any more; then it need not be started. */
   abandoned: boolean;
-  /** @param first this order's rows are the ones stored */
+  /** @param first true if this order's own rows are stored */
   settle(answer: StoredAnswer, first: boolean): void;
   fail(error: unknown): void;
 }
@@ -68,47 +70,47 @@ export interface OrderWriterOptions {
   readonly pool: TextPool;
   readonly lanes: number;
   readonly control: BatchControl;
-  /** One transaction an order, a statement a row. */
+  /** True: one transaction for each order and one statement for each row. */
   readonly oneByOne: boolean;
   readonly inFlightWaitMs: number;
   readonly keyTtlMs: () => number;
   readonly metrics: OrdersMetrics;
   readonly clock: Timers;
-  /** Jitter of retries. */
+  /** Source of the jitter of retries. */
   readonly random: Random;
-  /** After a commit and before its answers. */
+  /** Called after a commit and before its answers. */
   readonly committed: (orders: number) => void;
-  /** A transaction failed. */
+  /** Called after a transaction failed. */
   readonly failed: (thrown: unknown) => void;
 }
 
-/** What a transaction does with its orders: write them together, sort them, or wait so many ms for
- *  the key of the only one. */
-type How = 'together' | 'sorting' | number;
+/** Write mode of a transaction: one batch, isolation of refused orders, or a lock_timeout in ms for
+ *  a single order. */
+type WriteMode = 'batch' | 'isolate' | number;
 
 export class OrderWriter {
   private readonly options: OrderWriterOptions;
-  private queue: Job[] = [];
+  private queue: QueuedOrder[] = [];
   private head = 0;
   private busy = 0;
-  private doubtful: Job[] = [];
-  private sorting = false;
-  private readonly held: Job[] = [];
-  private patient = 0;
-  /** Keys that had to wait, and until when that counts; the oldest first. */
-  private readonly lately = new Map<string, number>();
-  /** Cancels the wait of a batch that is not full. */
+  private toIsolate: QueuedOrder[] = [];
+  private isIsolating = false;
+  private readonly lockedOrders: QueuedOrder[] = [];
+  private retryLanes = 0;
+  /** Keys that were locked recently, with the end of that period; the oldest first. */
+  private readonly recentlyLocked = new Map<string, number>();
+  /** Cancels the linger of a batch that is not full. */
   private gathering: Cancel | undefined;
-  /** Of what arrives; the rest is new. */
+  /** Share of repeats among the arriving orders, as an exponentially weighted mean. */
   private repeatShare = 0;
 
   constructor(options: OrderWriterOptions) {
     this.options = options;
   }
 
-  write(job: Job): void {
-    if (this.lately.size > 0 && (this.lately.get(job.key) ?? 0) > job.queuedMs) {
-      this.wait(job);
+  write(job: QueuedOrder): void {
+    if (this.recentlyLocked.size > 0 && (this.recentlyLocked.get(job.key) ?? 0) > job.queuedMs) {
+      this.queueLocked(job);
       return;
     }
     this.queue.push(job);
@@ -123,7 +125,7 @@ export class OrderWriter {
   private pump(): void {
     const { control, lanes, clock } = this.options;
     while (this.busy < lanes && this.queued() > 0) {
-      const oldest = this.queue[this.head] as Job;
+      const oldest = this.queue[this.head] as QueuedOrder;
       const rows = control.decide(this.queued(), clock.monotonicMs() - oldest.queuedMs);
       if (rows <= 0) {
         this.gathering ??= clock.after(-rows, () => {
@@ -132,7 +134,7 @@ export class OrderWriter {
         });
         return;
       }
-      const batch = this.take(rows);
+      const batch = this.dequeue(rows);
       if (batch.length > 0) this.run(batch);
     }
     if (this.gathering !== undefined && this.queued() === 0) {
@@ -141,7 +143,7 @@ export class OrderWriter {
     }
   }
 
-  private take(rows: number): Job[] {
+  private dequeue(rows: number): QueuedOrder[] {
     const end = this.head + rows;
     const batch = this.queue.slice(this.head, end);
     this.head = end;
@@ -157,97 +159,97 @@ export class OrderWriter {
     return batch.filter((job) => !job.abandoned);
   }
 
-  private run(batch: readonly Job[]): void {
+  private run(batch: readonly QueuedOrder[]): void {
     const { control, metrics, clock } = this.options;
     this.busy++;
     const startMs = clock.monotonicMs();
     metrics.transactionRows.observe(batch.length);
-    this.settle(batch, 'together').finally(() => {
+    this.settle(batch, 'batch').finally(() => {
       this.busy--;
       control.finished(batch.length, clock.monotonicMs() - startMs, this.queued());
       this.pump();
     });
   }
 
-  /** Gives every order its outcome or its next place to wait; never rejects. */
-  private async settle(batch: readonly Job[], how: How): Promise<void> {
+  /** Gives every order its outcome or queues it elsewhere; never rejects. */
+  private async settle(batch: readonly QueuedOrder[], mode: WriteMode): Promise<void> {
     let open = batch;
     for (let attempt = 1; open.length > 0; attempt++) {
       try {
-        if (this.repeatShare > LOOK_FIRST_SHARE) open = await this.answerStored(open);
+        if (this.repeatShare > READ_FIRST_SHARE) open = await this.answerStored(open);
         if (open.length === 0) return;
-        open = await this.insert(open, how);
+        open = await this.insert(open, mode);
         if (open.length === 0) return;
         open = await this.answerStored(open);
-        // A key that was taken and is not there any more: its transaction was rolled back, or it
-        // expired.
+        // The key existed and no longer does: its transaction was rolled back, or it expired.
         if (attempt < ATTEMPTS_MAX) continue;
         for (const job of open) job.fail(unreadable());
         return;
       } catch (thrown) {
-        const next = await this.recover(thrown, open, attempt, how);
+        const next = await this.recover(thrown, open, attempt, mode);
         if (next === undefined) return;
         open = next;
       }
     }
   }
 
-  /** What is still to be written, or undefined when every order has its outcome or its place to
-   *  wait. */
+  /** Returns the orders that remain to be written; undefined if every order has its outcome or is
+   *  queued elsewhere. */
   private async recover(
     thrown: unknown,
-    open: readonly Job[],
+    open: readonly QueuedOrder[],
     attempt: number,
-    how: How,
-  ): Promise<readonly Job[] | undefined> {
+    mode: WriteMode,
+  ): Promise<readonly QueuedOrder[] | undefined> {
     const { metrics, clock, random, failed } = this.options;
     failed(thrown);
-    const verdict = verdictOf(thrown);
-    if (verdict === 'again' && attempt < ATTEMPTS_MAX) {
+    const errorClass = classifySqlError(thrown);
+    if (errorClass === 'conflict' && attempt < ATTEMPTS_MAX) {
       metrics.retries.add(1, metrics.retries.series('conflict'));
       await sleep(clock, random.fraction() * JITTER_MS * attempt);
       return open;
     }
-    if (verdict === 'unknown' && attempt < ATTEMPTS_MAX) {
+    if (errorClass === 'unknown' && attempt < ATTEMPTS_MAX) {
       metrics.unknown.add();
       try {
         return await this.answerStored(open);
       } catch {
-        // The database does not answer: the client's next attempt with the same key finds out.
+        // The database does not answer: a client that retries with the same key finds out.
         return this.failAll(open, thrown);
       }
     }
-    if (open.length > 1 && mayBeOne(thrown)) {
+    if (open.length > 1 && isOrderFault(thrown)) {
       metrics.splits.add();
-      if (how === 'together') this.sort(open);
-      // Refused at its end, where no savepoint helps.
-      else for (const job of open) await this.settle([job], 'together');
+      if (mode === 'batch') this.isolate(open);
+      // The COMMIT refused it, where no savepoint helps.
+      else for (const job of open) await this.settle([job], 'batch');
       return undefined;
     }
-    if (verdict === 'held') {
-      for (const job of open) this.wait(job);
+    if (errorClass === 'key_locked') {
+      for (const job of open) this.queueLocked(job);
       return undefined;
     }
     return this.failAll(open, thrown);
   }
 
-  private failAll(open: readonly Job[], thrown: unknown): undefined {
+  private failAll(open: readonly QueuedOrder[], thrown: unknown): undefined {
     const error = refusalOf(thrown);
     for (const job of open) job.fail(error);
     return undefined;
   }
 
-  /** Writes what is absent and answers it; returns the orders whose keys are taken. */
-  private async insert(open: readonly Job[], how: How): Promise<readonly Job[]> {
+  /** Writes the orders with absent keys and answers them. Returns the orders whose keys are taken.
+   */
+  private async insert(open: readonly QueuedOrder[], mode: WriteMode): Promise<readonly QueuedOrder[]> {
     const { pool, metrics, clock, oneByOne, keyTtlMs } = this.options;
     const startMs = clock.monotonicMs();
     const nowMs = clock.wallNowMs();
     const createdAt = new Date(nowMs).toISOString();
     let refused: ReadonlyMap<string, unknown> = NONE;
     const write = async (session: TextSession): Promise<'all' | ReadonlySet<string>> => {
-      if (how !== 'together') await setLockTimeout(session, how === 'sorting' ? SORT_LOCK_MS : how);
-      if (how === 'sorting') {
-        const written = await insertParts(session, open, createdAt, mayBeOne);
+      if (mode !== 'batch') await setLockTimeout(session, mode === 'isolate' ? ISOLATE_LOCK_MS : mode);
+      if (mode === 'isolate') {
+        const written = await insertParts(session, open, createdAt, isOrderFault);
         refused = written.refused;
         return written.won;
       }
@@ -256,14 +258,14 @@ export class OrderWriter {
       for (const job of open) if (await insertOrder(session, job, createdAt)) won.add(job.orderId);
       return won;
     };
-    const won = oneByOne || how !== 'together' ? await pool.transaction(write) : await write(pool);
+    const won = oneByOne || mode !== 'batch' ? await pool.transaction(write) : await write(pool);
     metrics.transactionSeconds.observe((clock.monotonicMs() - startMs) / 1000);
     const count = won === 'all' ? open.length : won.size;
     const taken = open.length - count - refused.size;
     this.repeatShare += (taken / open.length - this.repeatShare) * SHARE_WEIGHT;
     if (count > 0) this.options.committed(count);
     const expiresMs = nowMs + keyTtlMs();
-    const rest: Job[] = [];
+    const rest: QueuedOrder[] = [];
     for (const job of open) {
       if (won === 'all' || won.has(job.orderId)) {
         const { requestHash, orderId } = job;
@@ -275,20 +277,20 @@ export class OrderWriter {
     return rest;
   }
 
-  private refuse(job: Job, thrown: unknown): void {
-    if (verdictOf(thrown) === 'held') this.wait(job);
+  private refuse(job: QueuedOrder, thrown: unknown): void {
+    if (classifySqlError(thrown) === 'key_locked') this.queueLocked(job);
     else job.fail(refusalOf(thrown));
   }
 
-  /** Answers the orders whose keys are stored; returns the others. */
-  private async answerStored(open: readonly Job[]): Promise<readonly Job[]> {
+  /** Answers the orders whose keys are stored. Returns the others. */
+  private async answerStored(open: readonly QueuedOrder[]): Promise<readonly QueuedOrder[]> {
     const { pool, keyTtlMs } = this.options;
     const stored = await readStored(
       pool,
       open.map((job) => job.key),
       keyTtlMs(),
     );
-    if (this.repeatShare > LOOK_FIRST_SHARE)
+    if (this.repeatShare > READ_FIRST_SHARE)
       this.repeatShare += (stored.size / open.length - this.repeatShare) * SHARE_WEIGHT;
     return open.filter((job) => {
       const answer = stored.get(job.key);
@@ -298,72 +300,74 @@ export class OrderWriter {
     });
   }
 
-  /** The orders of a batch that was refused, for one of them or some. */
-  private sort(open: readonly Job[]): void {
-    for (const job of open) this.doubtful.push(job);
-    if (this.sorting) return;
-    this.sorting = true;
-    void this.sortAll();
+  /** Isolates the refused orders of a batch. */
+  private isolate(open: readonly QueuedOrder[]): void {
+    for (const job of open) this.toIsolate.push(job);
+    if (this.isIsolating) return;
+    this.isIsolating = true;
+    void this.isolateAll();
   }
 
-  private async sortAll(): Promise<void> {
-    while (this.doubtful.length > 0) {
-      const part = this.doubtful.slice(0, SORT_ROWS);
-      this.doubtful = this.doubtful.slice(SORT_ROWS);
+  private async isolateAll(): Promise<void> {
+    while (this.toIsolate.length > 0) {
+      const part = this.toIsolate.slice(0, ISOLATE_ROWS);
+      this.toIsolate = this.toIsolate.slice(ISOLATE_ROWS);
       for (const job of part) if (job.abandoned) job.fail(overdue());
       await this.settle(
         part.filter((job) => !job.abandoned),
-        'sorting',
+        'isolate',
       );
     }
-    this.sorting = false;
+    this.isIsolating = false;
   }
 
-  private wait(job: Job): void {
+  private queueLocked(job: QueuedOrder): void {
     this.options.metrics.held.add();
-    this.remember(job.key);
-    this.held.push(job);
-    if (this.patient >= PATIENT_LANES) return;
-    this.patient++;
-    void this.waitTurns();
+    this.rememberLocked(job.key);
+    this.lockedOrders.push(job);
+    if (this.retryLanes >= RETRY_LANES) return;
+    this.retryLanes++;
+    void this.retryLocked();
   }
 
-  private remember(key: string): void {
+  private rememberLocked(key: string): void {
     const nowMs = this.options.clock.monotonicMs();
-    this.lately.delete(key);
-    for (const [oldest, untilMs] of this.lately) {
-      if (untilMs > nowMs && this.lately.size < LATELY_KEYS_MAX) break;
-      this.lately.delete(oldest);
+    this.recentlyLocked.delete(key);
+    for (const [oldest, untilMs] of this.recentlyLocked) {
+      if (untilMs > nowMs && this.recentlyLocked.size < RECENTLY_LOCKED_MAX) break;
+      this.recentlyLocked.delete(oldest);
     }
-    this.lately.set(key, nowMs + LATELY_MS);
+    this.recentlyLocked.set(key, nowMs + RECENTLY_LOCKED_MS);
   }
 
-  private async waitTurns(): Promise<void> {
+  private async retryLocked(): Promise<void> {
     const { clock, inFlightWaitMs } = this.options;
-    for (let job = this.held.shift(); job !== undefined; job = this.held.shift()) {
+    for (let job = this.lockedOrders.shift(); job !== undefined; job = this.lockedOrders.shift()) {
       const leftMs = inFlightWaitMs - (clock.monotonicMs() - job.queuedMs);
       if (leftMs <= 0 || job.abandoned) {
         job.fail(inFlight());
         continue;
       }
-      const turnMs = Math.max(TURN_MS_MIN, TURN_MS / (this.held.length + 1));
+      const lockWaitMs = Math.max(LOCK_WAIT_MS_MIN, ROUND_MS / (this.lockedOrders.length + 1));
       try {
-        const rest = await this.insert([job], Math.min(leftMs, turnMs));
-        for (const open of rest.length === 0 ? rest : await this.answerStored(rest)) this.held.push(open);
-        this.lately.delete(job.key);
+        const rest = await this.insert([job], Math.min(leftMs, lockWaitMs));
+        for (const open of rest.length === 0 ? rest : await this.answerStored(rest))
+          this.lockedOrders.push(open);
+        this.recentlyLocked.delete(job.key);
       } catch (thrown) {
-        if (verdictOf(thrown) === 'held') this.held.push(job);
-        else await this.settle([job], 'together');
+        if (classifySqlError(thrown) === 'key_locked') this.lockedOrders.push(job);
+        else await this.settle([job], 'batch');
       }
     }
-    this.patient--;
+    this.retryLanes--;
   }
 }
 
-/** A held key or a bad row: without it the others of its batch would be written. */
-function mayBeOne(thrown: unknown): boolean {
-  const verdict = verdictOf(thrown);
-  return verdict === 'held' || verdict === 'row';
+/** True for a locked key or a bad row: without that order, the others of its batch would be
+ *  written. */
+function isOrderFault(thrown: unknown): boolean {
+  const errorClass = classifySqlError(thrown);
+  return errorClass === 'key_locked' || errorClass === 'row';
 }
 
 const inFlight = (cause?: unknown): Error =>
@@ -381,15 +385,15 @@ const unreadable = (): Error =>
   });
 
 function refusalOf(thrown: unknown): unknown {
-  switch (verdictOf(thrown)) {
-    case 'again':
+  switch (classifySqlError(thrown)) {
+    case 'conflict':
     case 'unknown':
-    case 'down':
-      return outboxError('database_unavailable', 'the database did not say that the order is stored', {
+    case 'unavailable':
+      return outboxError('database_unavailable', 'the database did not confirm that the order is stored', {
         next: 'send the same request with the same key again',
         cause: thrown,
       });
-    case 'late':
+    case 'timeout':
       return outboxError('deadline_passed', 'the database took too long', {
         next: 'send the same request with the same key again',
         cause: thrown,

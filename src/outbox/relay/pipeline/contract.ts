@@ -65,7 +65,7 @@ export interface CountingPipeline extends Pipeline {
 }
 
 /** Source of rows. It is constructed with SourceParts (source.ts). */
-export interface Source {
+export interface RowSource {
   /** Runs until the drain starts, waits for the rows in flight and resolves. Rejects only with an
    *  error that a retry cannot fix. */
   run(): Promise<void>;

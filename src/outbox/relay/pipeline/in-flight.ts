@@ -1,4 +1,5 @@
 /** Rows in flight: accepted, and neither marked nor left. Sources wait here for back-pressure. */
+import { invariant } from '../../../core/errors.ts';
 import type { OutboxRow } from '../store.ts';
 
 /** Memory of a row beside its payload, in bytes. */
@@ -47,6 +48,8 @@ export class InFlight {
   }
 
   add(row: OutboxRow, shard: number): void {
+    invariant(shard >= 0 && shard < this.shardLoad.length, 'a row belongs to a shard of its outbox');
+    invariant(!this.has(row.id), 'a row is accepted once');
     this.ids.add(numberOf(row.id));
     this.byteCount += bytesOf(row);
     this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
@@ -55,7 +58,9 @@ export class InFlight {
   remove(row: OutboxRow, shard: number): void {
     if (!this.ids.delete(numberOf(row.id))) return;
     this.byteCount -= bytesOf(row);
-    this.shardLoad[shard] = (this.shardLoad[shard] as number) - 1;
+    const load = (this.shardLoad[shard] as number) - 1;
+    invariant(load >= 0 && this.byteCount >= 0, 'no more rows leave than were accepted');
+    this.shardLoad[shard] = load;
     this.wake();
   }
 

@@ -6,7 +6,7 @@
  *  looked for again, because a decoded row may not be visible yet.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
-import { findMillraceError } from '../../../core/errors.ts';
+import { findMillraceError, invariant } from '../../../core/errors.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';
 import type { SqlPool } from '../../../io/postgres/sql/port.ts';
@@ -180,6 +180,7 @@ export class Marker<T extends MarkRow> {
         ...(dead === undefined ? [] : [dead]),
       ],
     );
+    invariant(rowCount <= batch.length, 'a statement marks only the rows that it names');
     this.counters.batches.add();
     this.counters.marked.add(rowCount);
     if (rowCount !== batch.length) return this.sort(batch);

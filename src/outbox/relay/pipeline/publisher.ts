@@ -12,7 +12,7 @@
  *  the JSON of the record: it becomes a dead letter, and its key continues.
  */
 import type { Cancel, Timers } from '../../../core/clock.ts';
-import { coreError } from '../../../core/errors.ts';
+import { coreError, invariant } from '../../../core/errors.ts';
 import { RecordBatch } from '../../../core/layout/record-batch.ts';
 import type { Logger } from '../../../core/log.ts';
 import type { Metrics } from '../../../core/metrics.ts';
@@ -405,6 +405,7 @@ export class Publisher implements CountingPipeline {
   private settleFlight(flight: Flight, sent: Sent): void {
     const { marker } = this.options;
     const { entries } = flight;
+    invariant(sent.status.length >= entries.length, 'the broker reports on each row that was sent');
     const tooLarge = sent.status.reduce((sum, status) => (TOO_LARGE.has(status) ? sum + 1 : sum), 0);
     let failed = 0;
     for (let i = 0; i < entries.length; i++) {
@@ -493,7 +494,8 @@ export class Publisher implements CountingPipeline {
   }
 
   private settleOne(ticket: Ticket): void {
-    if (--ticket.open === 0) ticket.settle();
+    invariant(--ticket.open >= 0, 'a row has one outcome');
+    if (ticket.open === 0) ticket.settle();
   }
 
   private markedOne(ticket: Ticket): void {

@@ -10,7 +10,7 @@
  *  is open between two statements.
  */
 import { findMillraceError } from '../../../core/errors.ts';
-import type { CountingPipeline, Covered, Delivered, Source } from '../pipeline/contract.ts';
+import type { CountingPipeline, Covered, Delivered, RowSource } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
 import { type OutboxRow, type OutboxTable, readPending } from '../store.ts';
 import { SafeIdHorizon } from './safe-id-horizon.ts';
@@ -41,7 +41,7 @@ const END = (1n << 63n) - 1n;
 
 export type PollParts = SourceParts & { readonly pipeline: CountingPipeline };
 
-export class PollSource implements Source {
+export class PollSource implements RowSource {
   private readonly parts: PollParts;
   private readonly table: OutboxTable;
   private readonly settings: PollSettings;

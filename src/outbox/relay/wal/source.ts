@@ -9,7 +9,7 @@
  */
 import { coreError, findMillraceError } from '../../../core/errors.ts';
 import type { ReplicationDriver, ReplicationStream } from '../../../io/postgres/replication/port.ts';
-import type { Source } from '../pipeline/contract.ts';
+import type { RowSource } from '../pipeline/contract.ts';
 import type { SourceParts } from '../source.ts';
 import { WalFeed } from './feed.ts';
 import { WalKeeper } from './keeper.ts';
@@ -69,7 +69,10 @@ const PASSING = /^(57|53|55006|08)/;
 /** Errors that no retry can fix before the first stream. */
 const CONFIGURED_WRONG = new Set(['wal_not_possible', 'slot_taken', 'bad_value']);
 
-export class WalSource implements Source {
+/** Source of a relay that reads PostgreSQL's write-ahead log through a replication slot, instead
+ *  of polling the table.
+ */
+export class WalSource implements RowSource {
   private readonly parts: SourceParts;
   private readonly options: WalSourceOptions;
   private readonly metrics: WalMetrics;

@@ -3,7 +3,8 @@ import { registryError } from '../../errors.ts';
 import { ref, STRINGS } from '../openapi/schemas.ts';
 import type { Call, Operation } from '../operation.ts';
 
-/** There are none, and a client that looks for one goes on without where it is told so. */
+/** Associations do not exist here. A client that looks for an association continues without it
+ *  after this error. */
 function noAssociation(what: string): never {
   throw registryError('association_not_found', `No association of ${what} found.`);
 }
@@ -27,7 +28,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'findAssociations',
     method: 'GET',
     path: '/associations/resources/{namespace}/{name}',
-    summary: 'Subjects associated with a resource; none ever is, so that clients use the name of the topic.',
+    summary: 'Subjects associated with a resource; always none, so that clients use the name of the topic.',
     tag: 'subjects',
     right: 'read',
     query: ['resourceType', 'associationType', 'lifecycle', 'offset', 'limit'],
@@ -40,7 +41,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'findAssociationsOfResource',
     method: 'GET',
     path: '/associations/resources/{resource}',
-    summary: 'Subjects associated with a resource; none ever is.',
+    summary: 'Subjects associated with a resource; always none.',
     tag: 'subjects',
     right: 'read',
     query: ['resourceType', 'associationType', 'lifecycle', 'offset', 'limit'],
@@ -53,7 +54,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'findAssociationsOfSubject',
     method: 'GET',
     path: '/associations/subjects/{subject}',
-    summary: 'Resources associated with a subject; none ever is.',
+    summary: 'Resources associated with a subject; always none.',
     tag: 'subjects',
     right: 'read',
     query: ['resourceType', 'associationType', 'lifecycle', 'offset', 'limit'],
@@ -79,7 +80,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'getClusterId',
     method: 'GET',
     path: '/v1/metadata/id',
-    summary: 'Which registry this is.',
+    summary: 'Identity of this registry.',
     tag: 'service',
     right: 'read',
     answer: ref('ClusterId'),
@@ -108,7 +109,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'getDeployment',
     method: 'GET',
     path: '/v1/metadata/deployment',
-    summary: 'How this registry is run.',
+    summary: 'Deployment type of this registry.',
     tag: 'service',
     right: 'read',
     answer: ref('Deployment'),
@@ -121,7 +122,7 @@ export const ABOUT_OPERATIONS: readonly Operation[] = [
     id: 'getMasterAvailable',
     method: 'GET',
     path: '/master_available',
-    summary: 'Whether writes can be taken, here or by forwarding.',
+    summary: 'Whether writes are accepted, here or by forwarding.',
     tag: 'service',
     right: undefined,
     answer: ref('MasterAvailable'),

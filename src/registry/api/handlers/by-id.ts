@@ -1,9 +1,8 @@
-/** Schemas by id: what every consumer asks first, so it is answered from bytes made before.
- *
- *  Invariants: (1) bytes are kept by what they say (the guid, and the form), so no write can make
- *  them wrong; whether the id still exists is asked each time; (2) an id that is not known here may
- *  be a write of a moment ago elsewhere, so it is looked for again after that was read.
- */
+/** Schemas by id: the first request of every consumer, so it is answered from cached bytes.
+ *  Invariants: (1) The cache is keyed by content (guid and form), so no write can invalidate an
+ *  entry; whether the id still exists is checked for each request. (2) An unknown id may have been
+ *  written by another instance a moment ago, so it is looked up again after the latest writes have
+ *  been read. */
 import { findMillraceError } from '../../../core/errors.ts';
 import type { StoredSchema, StoredVersion } from '../../store/service.ts';
 import { contextOf, parseSubject, qualify } from '../../store/state/names.ts';
@@ -11,9 +10,9 @@ import { Ready } from '../answers.ts';
 import { type Form, formOf, idOf, schemaDocument } from '../documents.ts';
 import type { Call } from '../operation.ts';
 
-/** Runs at once where the schema is known, else once more after `fresh`. @throws schema_not_found
- */
-export function settled<T>(call: Call, find: () => T): T | Promise<T> {
+/** Runs `find` immediately; if the schema is unknown, once more after `fresh`. @throws
+ *  schema_not_found */
+export function findOrRefresh<T>(call: Call, find: () => T): T | Promise<T> {
   try {
     return find();
   } catch (thrown) {
@@ -22,32 +21,33 @@ export function settled<T>(call: Call, find: () => T): T | Promise<T> {
   }
 }
 
-/** A form of the text that depends on what is referred to is made each time. */
-const isLasting = (schema: StoredSchema, form: Form): boolean =>
+/** True if the bytes may be cached. A rendered text that depends on references is built each time.
+ */
+const isCacheable = (schema: StoredSchema, form: Form): boolean =>
   form.format === '' || schema.content.references.length === 0;
 
-/** The document of a schema, complete but for what is added to it. */
+/** Returns the serialised document of a schema, to which properties may be added. */
 export function schemaBytes(call: Call, schema: StoredSchema, form: Form): Uint8Array {
   const plain = form.format === '' && !form.qualified;
   const key = plain ? schema.guid : `${schema.guid} ${form.format} ${form.qualified} ${schema.context}`;
   let bytes = call.api.byId.get(key);
   if (bytes === undefined) {
     bytes = Buffer.from(JSON.stringify(schemaDocument(call, schema, form)), 'utf8');
-    if (isLasting(schema, form)) call.api.byId.set(key, bytes);
+    if (isCacheable(schema, form)) call.api.byId.set(key, bytes);
   }
   return bytes;
 }
 
-/** `bytes` is an object that is not empty; the properties of `more` are added. */
+/** Appends the properties of `more` to `bytes`, a serialised object that is not empty. */
 function withMore(bytes: Uint8Array, more: Readonly<Record<string, unknown>>): Uint8Array {
   const text = JSON.stringify(more);
   if (text === '{}') return bytes;
   return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,${text.slice(1)}`, 'utf8')]);
 }
 
-/** The subject whose context an id is looked up in, or undefined. Of one that may not be read its
- *  context alone is left: the answer is as if that subject did not use the id. @throws
- *  schema_not_found */
+/** Returns the subject whose context an id is looked up in, or undefined. For a subject that may
+ *  not be read it returns only the context, so the answer is as if the subject did not use the id.
+ *  @throws schema_not_found */
 export function contextSubject(call: Call, id: number): string | undefined {
   const subject = call.qualified(call.text('subject') ?? '');
   if (subject === '') return undefined;
@@ -55,7 +55,7 @@ export function contextSubject(call: Call, id: number): string | undefined {
   const context = `:${contextOf(subject)}:`;
   const meant = call.service.meant(subject);
   if (!call.access.mayRead(subject) || !call.access.mayRead(meant)) return context;
-  // One without a context may have led to its namesake in another one.
+  // A subject without a context may have resolved to its namesake in another context.
   const found = qualify({
     context: call.service.schema(id, subject).context,
     name: parseSubject(meant).name,
@@ -66,9 +66,9 @@ export function contextSubject(call: Call, id: number): string | undefined {
 export function schemaById(call: Call): Ready | Promise<Ready> {
   const id = idOf(call.param('id'));
   if (call.request.query.size === 0 && call.context === '' && call.api.open) {
-    return settled(call, () => new Ready(schemaBytes(call, call.service.schema(id), PLAIN)));
+    return findOrRefresh(call, () => new Ready(schemaBytes(call, call.service.schema(id), PLAIN)));
   }
-  return settled(call, () => {
+  return findOrRefresh(call, () => {
     const subject = contextSubject(call, id);
     const schema = call.service.schema(id, subject);
     const use = subject === undefined ? undefined : useOf(call, schema, subject);
@@ -76,7 +76,7 @@ export function schemaById(call: Call): Ready | Promise<Ready> {
     const bytes = schemaBytes(call, schema, formOf(call));
     return new Ready(
       withMore(bytes, {
-        // Java clients up to 5.4 do not know the two.
+        // Java clients up to 5.4 reject these two properties.
         ...(use === undefined || call.api.wire === 7 ? {} : { subject: use.subject, version: use.version }),
         ...(call.flag('fetchMaxId') ? { maxId: call.service.maxId(schema.context) } : {}),
       }),
@@ -84,7 +84,7 @@ export function schemaById(call: Call): Ready | Promise<Ready> {
   });
 }
 
-/** The latest version of a subject with this schema, deleted ones too. */
+/** Returns the latest version of a subject with this schema, including deleted versions. */
 function useOf(call: Call, schema: StoredSchema, subject: string): StoredVersion | undefined {
   try {
     return call.service
@@ -98,12 +98,12 @@ function useOf(call: Call, schema: StoredSchema, subject: string): StoredVersion
 
 const PLAIN: Form = { format: '', qualified: false };
 
-/** An id may be read by who may read a subject that uses it, or ever did. */
+/** Checks that the caller may read a subject that uses the schema, or has used it. */
 export function demandReadOf(call: Call, schema: StoredSchema): void {
   if (!call.api.open) call.demandRead(subjectsOf(call, schema));
 }
 
-/** The subjects that use an id, or ever did. */
+/** Returns the subjects that use an id, or have used it. */
 export function subjectsOf(
   call: Call,
   { context, id }: { readonly context: string; readonly id: number },

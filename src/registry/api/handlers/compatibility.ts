@@ -1,4 +1,4 @@
-/** Compatibility checks, and the words of a refusal. */
+/** Compatibility checks, and the messages of a refusal. */
 import { findMillraceError } from '../../../core/errors.ts';
 import { registryError } from '../../errors.ts';
 import type { Judgement, RegisterInput } from '../../store/service.ts';
@@ -28,31 +28,31 @@ function check(call: Call, version: string | undefined): unknown {
     if (!verbose) return { is_compatible };
     const verdict = { compatible: is_compatible, comparisons };
     const messages = messagesOf(judgedOf(call, input, { ...judgement, verdict }));
-    const said = { is_compatible, ...(messages.length === 0 ? {} : { messages }) };
-    return isTold(judgement) ? tell(said, judgement) : said;
+    const body = { is_compatible, ...(messages.length === 0 ? {} : { messages }) };
+    return listsFindings(judgement) ? withFindings(body, judgement) : body;
   } catch (thrown) {
-    // With verbose a text that cannot be parsed is an answer, not an error.
+    // With `verbose`, a text that cannot be parsed gets an answer instead of an error.
     const error = findMillraceError(thrown);
     if (!verbose || error?.code !== 'invalid_schema') throw thrown;
     return { is_compatible: false, messages: [error.message] };
   }
 }
 
-/** The existing registries say no more than their messages, and there is nothing to say where
- *  nothing is lost. */
-const isTold = ({ policy, comparisons }: Judgement): boolean =>
+/** True if the answer lists findings. The existing registries return only messages, so policy
+ *  STRICT lists none; notes alone are not listed either. */
+const listsFindings = ({ policy, comparisons }: Judgement): boolean =>
   policy === 'PROVEN' &&
   comparisons.some(({ findings }) => findings.some(({ severity }) => severity !== 'note'));
 
-function tell(said: object, judgement: Judgement): unknown {
+function withFindings(body: object, judgement: Judgement): unknown {
   const findings = judgement.explained();
   return findings instanceof Promise
-    ? findings.then((all) => ({ ...said, findings: all }))
-    : { ...said, findings };
+    ? findings.then((all) => ({ ...body, findings: all }))
+    : { ...body, findings };
 }
 
-/** An error of a registration, as clients know it: a refusal tells all that stands against the
- *  schema. */
+/** Translates an error of a registration into the form that clients know: a refusal lists all
+ *  reasons. */
 export function refusalOf(call: Call, thrown: unknown, input: RegisterInput): unknown {
   const error = findMillraceError(thrown);
   if (error?.code !== 'incompatible') return thrown;

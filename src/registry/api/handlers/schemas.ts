@@ -1,4 +1,4 @@
-/** Schemas by id and guid, and over all subjects. */
+/** Operations on schemas by id and guid, and on the schemas of all subjects. */
 import { invariant } from '../../../core/errors.ts';
 import type { StoredSchema, StoredVersion } from '../../store/service.ts';
 import { Ready } from '../answers.ts';
@@ -6,10 +6,10 @@ import { formOf, idOf, versionDocuments } from '../documents.ts';
 import { arrayOf, ref, STRINGS } from '../openapi/schemas.ts';
 import type { Call, Operation } from '../operation.ts';
 import { deletedOf } from '../parameters.ts';
-import { contextSubject, demandReadOf, schemaById, schemaBytes, settled, subjectsOf } from './by-id.ts';
+import { contextSubject, demandReadOf, findOrRefresh, schemaById, schemaBytes, subjectsOf } from './by-id.ts';
 import { prefixOf } from './subjects.ts';
 
-/** Every type there is, in the order of the existing registries. */
+/** Supported types, in the order of the existing registries. */
 const TYPES = ['JSON', 'PROTOBUF', 'AVRO'];
 
 function uses(call: Call): readonly StoredVersion[] {
@@ -29,8 +29,8 @@ function hasRule(schema: StoredSchema, type: string): boolean {
   );
 }
 
-/** Where a guid is, as far as the caller may read it: what it refers to is another text in another
- *  context.
+/** Returns the contexts and ids of a guid that the caller may read. A reference may resolve to
+ *  another text in another context, so the caller needs a right to each.
  *  @throws schema_not_found, forbidden */
 function idsOfGuid(call: Call): ReturnType<Call['service']['idsOfGuid']> {
   const { guid } = call.service.schemaByGuid(call.param('guid').toLowerCase());
@@ -42,7 +42,7 @@ function idsOfGuid(call: Call): ReturnType<Call['service']['idsOfGuid']> {
 
 function byGuid(call: Call): StoredSchema {
   const [first] = idsOfGuid(call);
-  invariant(first !== undefined, 'a guid that may be read is nowhere');
+  invariant(first !== undefined, 'a readable guid has no id');
   return call.service.schema(first.id, `:${first.context}:`);
 }
 
@@ -88,7 +88,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     id: 'listTypes',
     method: 'GET',
     path: '/schemas/types',
-    summary: 'Types of schemas this registry takes.',
+    summary: 'Types of schemas that this registry accepts.',
     tag: 'schemas',
     right: 'read',
     answer: STRINGS,
@@ -121,7 +121,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     errors: ['path_not_found', 'schema_not_found', 'invalid_schema', 'check_too_long', 'checks_busy'],
     settled: true,
     run: (call) =>
-      settled(call, () => {
+      findOrRefresh(call, () => {
         const id = idOf(call.param('id'));
         const schema = call.service.schema(id, contextSubject(call, id));
         demandReadOf(call, schema);
@@ -163,7 +163,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     answer: ref('Schema'),
     errors: ['schema_not_found', 'invalid_schema', 'check_too_long', 'checks_busy'],
     settled: true,
-    run: (call) => settled(call, () => new Ready(schemaBytes(call, byGuid(call), formOf(call)))),
+    run: (call) => findOrRefresh(call, () => new Ready(schemaBytes(call, byGuid(call), formOf(call)))),
   },
   {
     id: 'listIdsOfGuid',

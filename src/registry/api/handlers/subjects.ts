@@ -1,4 +1,4 @@
-/** Subjects and their versions. */
+/** Operations on subjects and their versions. */
 import { registryError } from '../../errors.ts';
 import type { StoredVersion } from '../../store/service.ts';
 import { Ready } from '../answers.ts';
@@ -8,13 +8,14 @@ import type { Call, Operation } from '../operation.ts';
 import { deletedOf } from '../parameters.ts';
 import { refusalOf } from './compatibility.ts';
 
-const wanted = (call: Call): StoredVersion =>
+const requestedVersion = (call: Call): StoredVersion =>
   call.service.version(call.subject, call.param('version'), { deleted: call.flag('deleted') });
 
-/** With a context's path, or none given, the prefix means that context. */
+/** Returns the prefix as a qualified name: below a context's path, or without one, a plain prefix
+ *  refers to that context. */
 export function prefixOf(call: Call): string {
   const asked = call.text('subjectPrefix');
-  // Written in full, because a plain prefix would be one of qualified names too.
+  // Qualified explicitly, because a plain prefix would match qualified names too.
   const isDefault = call.request.params['context'] !== undefined && call.context === '';
   if (isDefault && asked?.startsWith(':') !== true) return `:.:${asked ?? ''}`;
   if (asked?.startsWith(':.:') === true) return asked;
@@ -38,7 +39,7 @@ function metadataOf(call: Call): ReadonlyMap<string, string> {
   if (keys.length === 0 || keys.length !== values.length) {
     throw registryError(
       'malformed_request',
-      `${keys.length} keys and ${values.length} values: give pairs of them`,
+      `${keys.length} keys and ${values.length} values: send them in pairs`,
     );
   }
   return new Map(keys.map((key, i) => [key, values[i] as string]));
@@ -159,7 +160,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'check_too_long',
       'checks_busy',
     ],
-    run: (call) => versionDocument(call, wanted(call), formOf(call)),
+    run: (call) => versionDocument(call, requestedVersion(call), formOf(call)),
   },
   {
     id: 'deleteVersion',
@@ -199,7 +200,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'check_too_long',
       'checks_busy',
     ],
-    run: (call) => new Ready(call.service.textOf(wanted(call), formOf(call).format)),
+    run: (call) => new Ready(call.service.textOf(requestedVersion(call), formOf(call).format)),
   },
   {
     id: 'listReferences',

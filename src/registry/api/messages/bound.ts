@@ -1,32 +1,33 @@
-/** How much one answer says of what stands against a schema. */
+/** Limits the messages about findings in one answer. */
 
-/** Findings, and versions that refuse, named in one answer. */
+/** Limit of findings, and of refusing versions, in one answer. */
 export const MESSAGES_MAX = 200;
-/** Characters of the findings of one answer: versions times findings would be megabytes. */
+/** Limit of characters of the findings of one answer; versions times findings could be megabytes.
+ */
 export const MESSAGES_CHARS_MAX = 256 << 10;
 
-/** What one answer says of findings, bounded in number and characters; the rest is counted, and not
- *  made. */
-export class Said {
+/** Messages of one answer, limited in number and characters. Further messages are counted but not
+ *  built. */
+export class BoundedMessages {
   private readonly messages: string[] = [];
-  private readonly met: Set<string> | undefined;
+  private readonly seen: Set<string> | undefined;
   private chars = 0;
   private more = 0;
 
-  /** @param once says the same message once */
-  constructor(once: boolean) {
-    this.met = once ? new Set() : undefined;
+  /** @param unique drops a message that was already added */
+  constructor(unique: boolean) {
+    this.seen = unique ? new Set() : undefined;
   }
 
   add(make: () => string): void {
-    // After one that did not fit none is said, so that what is said is the beginning.
+    // Once a message did not fit, add no other, so that the list is a prefix.
     if (this.more > 0 || this.messages.length >= MESSAGES_MAX) {
       this.more++;
       return;
     }
     const made = make();
-    if (this.met?.has(made)) return;
-    this.met?.add(made);
+    if (this.seen?.has(made)) return;
+    this.seen?.add(made);
     const isLong = this.messages.length === 0 && made.length > MESSAGES_CHARS_MAX;
     const message = isLong ? `${made.slice(0, MESSAGES_CHARS_MAX)}...` : made;
     if (!isLong && this.chars + message.length > MESSAGES_CHARS_MAX) {

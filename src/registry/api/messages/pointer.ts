@@ -1,4 +1,4 @@
-/** Where a finding stands in the text of an Avro schema, as a JSON pointer. */
+/** Locates a finding in the text of an Avro schema, as a JSON pointer. */
 
 type Node = unknown;
 
@@ -7,8 +7,8 @@ const isObject = (value: Node): value is Readonly<Record<string, Node>> =>
 
 const NAMED: readonly unknown[] = ['record', 'error', 'enum', 'fixed'];
 
-/** Named types by full and by short name, with where they stand. Iterative: the text may be
- *  anything. */
+/** Maps the short name of each named type to its node and pointer. Iterative, because the text may
+ *  nest to any depth. */
 function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
   const names = new Map<string, readonly [Node, string]>();
   const open: Array<readonly [Node, string]> = [[root, '']];
@@ -31,13 +31,14 @@ function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
   return names;
 }
 
-/** `path` as findings write it: `Order.items[].qty`, `{}` for the values of a map. `field`: the
- *  place of the field itself, not of its type. Undefined where the text has no such place. */
+/** Returns the pointer of a path as findings write it: `Order.items[].qty`, with `{}` for the
+ *  values of a map. Undefined: the text has no such path.
+ *  @param field true: point to the field itself, not to its type */
 export function avroPointer(text: string, path: string, field: boolean): string | undefined {
   return avroPointers(text)(path, field);
 }
 
-/** The same for many paths in one text, which is read once. */
+/** Like `avroPointer` for many paths in one text, which is parsed once. */
 export function avroPointers(text: string): (path: string, field: boolean) => string | undefined {
   let root: Node;
   try {
@@ -58,7 +59,7 @@ function pointerIn(
   const steps = path.match(/\.[^.[{]+|\[\]|\{\}/g) ?? [];
   let node: Node = root;
   let at = '';
-  const settle = (): void => {
+  const resolve = (): void => {
     for (let hops = 0; hops < 4; hops++) {
       if (typeof node === 'string') {
         const found = names.get(node.slice(node.lastIndexOf('.') + 1));
@@ -71,7 +72,7 @@ function pointerIn(
     }
   };
   for (const [index, step] of steps.entries()) {
-    settle();
+    resolve();
     if (!isObject(node)) return undefined;
     if (step === '[]' || step === '{}') {
       const key = step === '[]' ? 'items' : 'values';
@@ -81,7 +82,7 @@ function pointerIn(
     }
     const fields: unknown = node['fields'];
     if (!Array.isArray(fields)) return undefined;
-    const position = fields.findIndex((one: Node) => isObject(one) && one['name'] === step.slice(1));
+    const position = fields.findIndex((item: Node) => isObject(item) && item['name'] === step.slice(1));
     if (position < 0) return undefined;
     at = `${at}/fields/${position}`;
     if (field && index === steps.length - 1) return at;

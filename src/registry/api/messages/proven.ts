@@ -1,20 +1,20 @@
-/** Verdicts in the words that clients of the existing registries know.
- *
- *  First all findings, those over all versions too; then each version that refuses and its text;
- *  last what the subject is set to. Source of the form: messages of Confluent Schema Registry 7 and
- *  8, observed.
- */
+/** Messages for verdicts of policy PROVEN, in the form that clients of the existing registries
+ *  parse.
+ *  Order: all findings, including those against the whole history; then each refusing version with
+ *  its text; then the settings of the subject. Source of the form: observed messages of Confluent
+ *  Schema Registry 7 and 8. */
 import { type Finding, findingLine, isCompatible } from '../../compatibility/finding.ts';
 import type { Comparison, Verdict, VerdictPolicy } from '../../compatibility/modes.ts';
 import type { StoredVersion } from '../../store/service.ts';
-import { MESSAGES_MAX, Said } from './bound.ts';
+import { BoundedMessages, MESSAGES_MAX } from './bound.ts';
 import { avroPointers } from './pointer.ts';
 import { oldSchemaLines, strictMessages } from './strict.ts';
 
-/** Texts of old schemas in one answer. */
+/** Limit of texts of old schemas in one answer. */
 const OLD_SCHEMAS_MAX = 10;
 
-/** Our rules by the names that exist; a rule without one keeps its own. */
+/** Error types of the existing registries for our rules; a rule that is not listed keeps its own
+ *  name. */
 const ERROR_TYPES: Readonly<Record<string, string>> = {
   AVRO_NAME_CHANGED: 'NAME_MISMATCH',
   AVRO_FIXED_SIZE_CHANGED: 'FIXED_SIZE_MISMATCH',
@@ -45,12 +45,11 @@ export interface Judged {
   readonly level: string;
   readonly policy: VerdictPolicy;
   readonly validateFields: boolean;
-  /** The proposed text; absent where it was no schema. */
+  /** The proposed text. */
   readonly proposed: string;
 }
 
-/** Everything that stands against the schema; without that, what is allowed and still worth saying.
- */
+/** Returns the reasons of a refusal; for an accepted schema, its losses and notes. */
 export function messagesOf(judged: Judged): string[] {
   const { comparisons, compatible } = judged.verdict;
   const end = `{validateFields: '${judged.validateFields}', compatibility: '${judged.level}'}`;
@@ -62,38 +61,39 @@ export function messagesOf(judged: Judged): string[] {
     return [...strictMessages(comparisons, (version) => texts.get(version), inAnyMode), end];
   }
   if (compatible) return allowed(comparisons);
-  // Where nothing else stands against it, it is what the subject does not take either: loss.
+  // If no finding is incompatible, the schema was refused because the subject refuses lossy
+  // changes.
   const strict = comparisons.every(({ findings }) => isCompatible(findings));
   const refuses = (finding: Finding): boolean =>
     strict ? finding.severity === 'lossy' : !isCompatible([finding]);
   const old = new Map(judged.compared.map((version) => [version.version, version]));
   const pointers = new Pointers();
-  const said = new Said(true);
+  const messages = new BoundedMessages(true);
   const refusing = new Set<number>();
   for (const comparison of boundedOrder(comparisons, refuses)) {
     const { version } = comparison;
     const text = version === undefined ? undefined : old.get(version)?.content.text;
-    // The path is one of the reader: of the proposed schema, or of the old one where that has to
-    // read.
+    // Paths of findings refer to the reader: the proposed schema, or the old schema in direction
+    // FORWARD.
     const reader = comparison.direction === 'BACKWARD' ? judged.proposed : text;
     for (const finding of comparison.findings) {
       if (!refuses(finding)) continue;
-      // What several versions share is said once.
-      said.add(() => incompatibility(finding, comparison, pointers, reader));
+      // Findings that several versions share are reported once.
+      messages.add(() => incompatibility(finding, comparison, pointers, reader));
       if (version !== undefined) refusing.add(version);
     }
   }
-  const messages = said.all();
+  const lines = messages.all();
   for (const [index, version] of [...refusing].slice(0, MESSAGES_MAX).entries()) {
     const text = index < OLD_SCHEMAS_MAX ? old.get(version)?.content.text : undefined;
-    messages.push(...oldSchemaLines(version, text));
+    lines.push(...oldSchemaLines(version, text));
   }
-  if (refusing.size > MESSAGES_MAX)
-    messages.push(`and ${refusing.size - MESSAGES_MAX} more versions stand against it`);
-  return [...messages, end];
+  if (refusing.size > MESSAGES_MAX) lines.push(`and ${refusing.size - MESSAGES_MAX} more versions refuse it`);
+  return [...lines, end];
 }
 
-/** What changing the level would not help against comes first where not all is said. */
+/** Puts findings against the whole history first if not all findings fit, because no other level
+ *  would avoid them. */
 function boundedOrder(
   comparisons: readonly Comparison[],
   refuses: (finding: Finding) => boolean,
@@ -104,20 +104,21 @@ function boundedOrder(
   return [...comparisons.filter(isHistory), ...comparisons.filter((one) => !isHistory(one))];
 }
 
-/** What a schema that is taken loses, and then notes, where not all is said. */
+/** Returns the findings of an accepted schema; losses come before notes if not all fit. */
 function allowed(comparisons: readonly Comparison[]): string[] {
-  const said = new Said(false);
+  const messages = new BoundedMessages(false);
   const findings = comparisons.flatMap((one) => one.findings);
   const isLossy = ({ severity }: Finding): boolean => severity === 'lossy';
   const ordered =
     findings.length <= MESSAGES_MAX
       ? findings
       : [...findings.filter(isLossy), ...findings.filter((one) => !isLossy(one))];
-  for (const finding of ordered) said.add(() => findingLine(finding));
-  return said.all();
+  for (const finding of ordered) messages.add(() => findingLine(finding));
+  return messages.all();
 }
 
-/** Places in the last text asked about: findings of one comparison share it. */
+/** Pointers into the last text that was used, because the findings of one comparison share a text.
+ */
 class Pointers {
   private text: string | undefined;
   private find: ReturnType<typeof avroPointers> = () => undefined;
@@ -143,7 +144,7 @@ function incompatibility(
       ? 'in any mode'
       : `${comparison.direction} against version ${comparison.version}`;
   if (!finding.rule.startsWith('AVRO_')) {
-    const description = placed(finding, sides) ?? `${against}: ${findingLine(finding)}`;
+    const description = describePlaced(finding, sides) ?? `${against}: ${findingLine(finding)}`;
     return `{errorType:"${errorType}", description:"${description.replaceAll('"', "'")}"}`;
   }
   const last = finding.path.slice(finding.path.lastIndexOf('.') + 1);
@@ -161,12 +162,12 @@ function errorTypeOf({ rule, severity, kind }: Finding): string {
   if (rule === 'PROTO_LABEL_CHANGED' && kind === 'numeric') return 'FIELD_NUMERIC_LABEL_CHANGED';
   if (rule === 'PROTO_TYPE_CHANGED')
     return kind === 'scalar' ? 'FIELD_SCALAR_KIND_CHANGED' : 'FIELD_KIND_CHANGED';
-  // No name that exists says that a change has no rule.
+  // The existing registries have no name for a change without a rule.
   return ERROR_TYPES[rule] ?? (severity === 'unjudged' ? 'UNJUDGED_CHANGE' : rule);
 }
 
-/** What a finding at a Protobuf number says; `here` is the schema that has to read. */
-function placed(finding: Finding, [here, there]: readonly [string, string]): string | undefined {
+/** Describes a finding at a Protobuf field number; `here` is the reader's side. */
+function describePlaced(finding: Finding, [here, there]: readonly [string, string]): string | undefined {
   const { rule, place, kind } = finding;
   if (place === undefined) return undefined;
   const where = `at path '${place}' in the ${here} schema`;
@@ -179,7 +180,7 @@ function placed(finding: Finding, [here, there]: readonly [string, string]): str
   return `The change ${where} is refused: ${findingLine(finding)}`;
 }
 
-/** The message of a refused registration. */
+/** Message of a refused registration. */
 export function incompatibleMessage(subject: string, judged: Judged): string {
   return `Schema being registered is incompatible with an earlier schema for subject "${subject}", details: [${messagesOf(judged).join(', ')}]`;
 }

@@ -1,22 +1,20 @@
-/** Verdicts of policy STRICT in the very words of the existing registries, so that what parses
- *  theirs parses ours.
- *
- *  The newest version that refuses ends the list, with its text behind it; where both directions
- *  are asked for, what the old schema cannot read comes first, and the text follows what the new
- *  one cannot. Source: avro/Difference.java, protobuf/diff/Difference.java and
- *  SchemaValidatorBuilder.java of confluentinc/schema-registry, for the words (facts only).
- */
+/** Messages for verdicts of policy STRICT, word for word those of the existing registries, so that
+ *  clients can parse both.
+ *  Only the newest refusing version is reported, with its text last. With both directions, the
+ *  findings of FORWARD come first, and the text follows only if BACKWARD has findings. Source:
+ *  avro/Difference.java, protobuf/diff/Difference.java and SchemaValidatorBuilder.java of
+ *  confluentinc/schema-registry, for the words (facts only). */
 import { type Finding, findingLine, isCompatible } from '../../compatibility/finding.ts';
 import type { Comparison } from '../../compatibility/modes.ts';
-import { MESSAGES_MAX, Said } from './bound.ts';
+import { BoundedMessages, MESSAGES_MAX } from './bound.ts';
 
-/** Characters of an old schema's text in a message. */
+/** Limit of characters of an old schema's text in a message. */
 const OLD_SCHEMA_CHARS_MAX = 10 * 1024;
 
-/** Who has to read, and who wrote. */
+/** The reader's and the writer's side: `new` or `old`. */
 type Sides = readonly [reader: string, writer: string];
 
-/** By errorType; `at` is a pointer, `more` what is added to it. */
+/** By errorType; `at` is a pointer, `more` the additionalInfo. */
 const AVRO: Readonly<Record<string, (at: string, more: string, sides: Sides) => string>> = {
   FIXED_SIZE_MISMATCH: (at, _, [reader, writer]) =>
     `The size of FIXED type field at path '${at}' in the ${reader} schema does not match with the ${writer} schema`,
@@ -31,7 +29,7 @@ const AVRO: Readonly<Record<string, (at: string, more: string, sides: Sides) => 
     `The field '${more}' at path '${at}' in the ${reader} schema has no default value and is missing in the ${writer} schema`,
 };
 
-/** By errorType; `at` is the message and the number. */
+/** By errorType; `at` is the message and the number of its field. */
 const PROTO: Readonly<Record<string, (at: string, sides: Sides) => string>> = {
   PACKAGE_CHANGED: (at, [reader, writer]) =>
     `The package at '${at}' in the ${reader} schema does not match the package in the ${writer} schema`,
@@ -57,7 +55,7 @@ const PROTO: Readonly<Record<string, (at: string, sides: Sides) => string>> = {
     `A field in the oneof at path '${at}' in the ${reader} schema is outside an existing oneof in the ${writer} schema`,
 };
 
-/** Undefined: the existing registries have no words for it. */
+/** Returns the wording of the existing registries; undefined: they have none for this rule. */
 function wordsOf(finding: Finding, sides: Sides): string | undefined {
   const { rule, pointer, detail = '', place } = finding;
   const avro = AVRO[rule];
@@ -66,26 +64,26 @@ function wordsOf(finding: Finding, sides: Sides): string | undefined {
   const proto = PROTO[rule];
   if (proto !== undefined && place !== undefined)
     return `{errorType:"${rule}", description:"${proto(place, sides)}"}`;
-  // Their checker ends with an exception, and says so.
+  // Their checker fails with an exception and reports this text.
   if (rule === 'AVRO_ALIAS_AMBIGUOUS')
     return `Unexpected exception during compatibility check: ${finding.message}`;
   return rule === 'FORMAT_CHANGED' ? finding.message : undefined;
 }
 
 export function oldSchemaLines(version: number, text: string | undefined): string[] {
-  const said = `{oldSchemaVersion: ${version}}`;
-  if (text === undefined) return [said];
+  const versionLine = `{oldSchemaVersion: ${version}}`;
+  if (text === undefined) return [versionLine];
   const shown =
     text.length <= OLD_SCHEMA_CHARS_MAX
       ? `'${text}'`
       : `<truncated to ${OLD_SCHEMA_CHARS_MAX} characters> '${text.slice(0, OLD_SCHEMA_CHARS_MAX)}'`;
-  return [said, `{oldSchema: ${shown}}`];
+  return [versionLine, `{oldSchema: ${shown}}`];
 }
 
-/** What stands against a schema.
- *  @param textOf of a version
- *  @param inAnyMode says what is refused in every mode and policy, which the existing registries do
- *  not */
+/** Returns the reasons of a refusal.
+ *  @param textOf returns the text of a version
+ *  @param inAnyMode formats a finding that is refused in every mode and policy, for which the
+ *  existing registries have no form */
 export function strictMessages(
   comparisons: readonly Comparison[],
   textOf: (version: number) => string | undefined,
@@ -105,12 +103,14 @@ export function strictMessages(
       .flatMap(({ findings }) => findings.map((one) => () => wordsOf(one, sides) ?? findingLine(one)));
   const forward = found('FORWARD', ['old', 'new']);
   const backward = found('BACKWARD', ['new', 'old']);
-  const said = new Said(false);
-  // What changing the level would not help against comes first where not all is said.
+  const messages = new BoundedMessages(false);
+  // Findings against the whole history come first if not all fit, because no other level would
+  // avoid them.
   const all = [...forward, ...backward, ...history];
-  for (const make of all.length <= MESSAGES_MAX ? all : [...history, ...forward, ...backward]) said.add(make);
-  if (numbers.length === 0) return said.all();
+  for (const make of all.length <= MESSAGES_MAX ? all : [...history, ...forward, ...backward])
+    messages.add(make);
+  if (numbers.length === 0) return messages.all();
   const isBoth = comparisons.some((one) => one.version === version && one.direction === 'BACKWARD');
   const text = backward.length === 0 && isBoth ? [] : oldSchemaLines(version, textOf(version));
-  return [...said.all(), ...text];
+  return [...messages.all(), ...text];
 }

@@ -3,7 +3,7 @@ import { REGISTRY_ERRORS } from '../../errors.ts';
 import { numberOf, type Wire } from '../answers.ts';
 import { JSON_BODY_TYPES, RAW_BODY_TYPE } from '../media.ts';
 import type { ApiSettings, Operation, RegistryErrorCode } from '../operation.ts';
-import { type JsonSchema, PATH_PARAMETERS, type PathParameter, QUERY_PARAMETERS } from '../parameters.ts';
+import { type OpenApiSchema, PATH_PARAMETERS, type PathParameter, QUERY_PARAMETERS } from '../parameters.ts';
 import { bodySchemas, ref } from './schemas.ts';
 
 const CONTEXT_PATH = '/contexts/{context}';
@@ -72,11 +72,11 @@ function errorsOf(operation: Operation, path: string, wire: Wire): ReadonlyMap<n
   );
 }
 
-function contentOf(schema: JsonSchema, types: readonly string[]): JsonSchema {
+function contentOf(schema: OpenApiSchema, types: readonly string[]): OpenApiSchema {
   return Object.fromEntries(types.map((type) => [type, { schema }]));
 }
 
-const ACCEPT: JsonSchema = {
+const ACCEPT: OpenApiSchema = {
   name: 'Accept',
   in: 'header',
   required: false,
@@ -84,7 +84,7 @@ const ACCEPT: JsonSchema = {
   schema: { type: 'string', examples: JSON_BODY_TYPES },
 };
 
-function parametersOf(operation: Operation, path: string): JsonSchema[] {
+function parametersOf(operation: Operation, path: string): OpenApiSchema[] {
   const inPath = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as PathParameter);
   return [
     ...inPath.map((name) => ({ name, in: 'path', required: true, ...PATH_PARAMETERS[name] })),
@@ -98,9 +98,9 @@ function parametersOf(operation: Operation, path: string): JsonSchema[] {
   ];
 }
 
-function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
+function describe(operation: Operation, path: string, wire: Wire): OpenApiSchema {
   const answer = typeof operation.answer === 'function' ? operation.answer(wire) : operation.answer;
-  const refusals: Record<string, JsonSchema> = {};
+  const refusals: Record<string, OpenApiSchema> = {};
   for (const [status, numbers] of errorsOf(operation, path, wire)) {
     refusals[status] = {
       description: BY_SERVER[status] ?? `error_code ${numbers.join(', ')}`,
@@ -145,8 +145,8 @@ export function pathsOf(operation: Operation): readonly string[] {
 export function openApi(
   operations: readonly Operation[],
   api: Pick<ApiSettings, 'wire' | 'version' | 'bodyBytesMax' | 'pageMax' | 'limits'>,
-): JsonSchema {
-  const paths: Record<string, Record<string, JsonSchema>> = {};
+): OpenApiSchema {
+  const paths: Record<string, Record<string, OpenApiSchema>> = {};
   for (const operation of operations) {
     for (const path of pathsOf(operation)) {
       paths[path] = {

@@ -7,47 +7,50 @@ import { READ_ID_MAX, VERSION_MAX } from '../../store/state/records.ts';
 import { COMPATIBILITY_POLICIES, LOSSY_CHOICES } from '../../store/state/settings.ts';
 import type { Wire } from '../answers.ts';
 import { CONFIG_PROPERTIES } from '../bodies.ts';
-import type { JsonSchema } from '../parameters.ts';
+import type { OpenApiSchema } from '../parameters.ts';
 
-export const ref = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
-export const arrayOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
+export const ref = (name: string): OpenApiSchema => ({ $ref: `#/components/schemas/${name}` });
+export const arrayOf = (items: OpenApiSchema): OpenApiSchema => ({ type: 'array', items });
 
-export const STRINGS: JsonSchema = arrayOf({ type: 'string' });
-export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
+export const STRINGS: OpenApiSchema = arrayOf({ type: 'string' });
+export const INTEGERS: OpenApiSchema = arrayOf({ type: 'integer' });
 
-const TEXT: JsonSchema = { type: 'string' };
-const SWITCH: JsonSchema = { type: 'boolean' };
-const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: VERSION_MAX };
+const TEXT: OpenApiSchema = { type: 'string' };
+const SWITCH: OpenApiSchema = { type: 'boolean' };
+const NUMBER: OpenApiSchema = { type: 'integer', minimum: 1, maximum: VERSION_MAX };
 /** Ids up to 2^31-1 are assigned; another registry's log may hold greater ids, and 0. */
-const ID: JsonSchema = { type: 'integer', minimum: 0, maximum: READ_ID_MAX };
-const GUID: JsonSchema = {
+const ID: OpenApiSchema = { type: 'integer', minimum: 0, maximum: READ_ID_MAX };
+const GUID: OpenApiSchema = {
   type: 'string',
   pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
 };
 
 /** Object of an answer, without other properties. */
-function closed(properties: Readonly<Record<string, JsonSchema>>, required: readonly string[]): JsonSchema {
+function closed(
+  properties: Readonly<Record<string, OpenApiSchema>>,
+  required: readonly string[],
+): OpenApiSchema {
   return { type: 'object', properties, required, additionalProperties: false };
 }
 /** Object of a request; other properties are ignored. */
 function open(
-  properties: Readonly<Record<string, JsonSchema>>,
+  properties: Readonly<Record<string, OpenApiSchema>>,
   required: readonly string[],
   description: string,
-): JsonSchema {
+): OpenApiSchema {
   return { type: 'object', description, properties, required };
 }
 
 /** Type of a setting that null removes. */
-const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
+const orNull = (type: string): OpenApiSchema => ({ type: [type, 'null'] });
 
-const refOrNull = (name: string): JsonSchema => ({ anyOf: [ref(name), { type: 'null' }] });
+const refOrNull = (name: string): OpenApiSchema => ({ anyOf: [ref(name), { type: 'null' }] });
 
 /** Setting that is one of a few words, in any case. */
-const oneOf = (words: readonly string[]): JsonSchema => ({
+const oneOf = (words: readonly string[]): OpenApiSchema => ({
   anyOf: [{ enum: words }, { type: 'null' }],
 });
-const WORDS_SENT: Readonly<Record<string, JsonSchema>> = {
+const WORDS_SENT: Readonly<Record<string, OpenApiSchema>> = {
   compatibilityPolicy: oneOf(COMPATIBILITY_POLICIES),
   verdictPolicy: oneOf(VERDICT_POLICIES),
   lossy: oneOf(LOSSY_CHOICES),
@@ -55,29 +58,29 @@ const WORDS_SENT: Readonly<Record<string, JsonSchema>> = {
 
 type ConfigKind = (typeof CONFIG_PROPERTIES)[string];
 /** Form in answers: another registry's log may hold other documents. */
-const ANSWERED: Readonly<Record<ConfigKind, JsonSchema>> = {
+const ANSWERED: Readonly<Record<ConfigKind, OpenApiSchema>> = {
   text: TEXT,
   switch: SWITCH,
   metadata: { type: 'object' },
   ruleSet: { type: 'object' },
 };
-const SENT: Readonly<Record<ConfigKind, JsonSchema>> = {
+const SENT: Readonly<Record<ConfigKind, OpenApiSchema>> = {
   text: orNull('string'),
   switch: orNull('boolean'),
   metadata: refOrNull('Metadata'),
   ruleSet: refOrNull('RuleSet'),
 };
-const config = (as: Readonly<Record<ConfigKind, JsonSchema>>): Readonly<Record<string, JsonSchema>> =>
+const config = (as: Readonly<Record<ConfigKind, OpenApiSchema>>): Readonly<Record<string, OpenApiSchema>> =>
   Object.fromEntries(
     Object.entries(CONFIG_PROPERTIES)
       .filter(([name]) => name !== 'compatibilityLevel')
       .map(([name, kind]) => [name, (as === SENT ? WORDS_SENT[name] : undefined) ?? as[kind]]),
   );
 
-const WORDS: JsonSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
-const TEXTS: JsonSchema = { type: 'object', additionalProperties: TEXT };
+const WORDS: OpenApiSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
+const TEXTS: OpenApiSchema = { type: 'object', additionalProperties: TEXT };
 /** The default mode is WRITEREAD, so rules with other modes must name theirs. */
-const rulesOf = (...modes: readonly string[]): JsonSchema =>
+const rulesOf = (...modes: readonly string[]): OpenApiSchema =>
   arrayOf({
     allOf: [
       ref('Rule'),
@@ -88,7 +91,7 @@ const rulesOf = (...modes: readonly string[]): JsonSchema =>
   });
 
 /** Documents that belong to a schema. Null and unknown properties are dropped. */
-const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
+const DOCUMENTS: Readonly<Record<string, OpenApiSchema>> = {
   Metadata: open(
     {
       tags: { type: ['object', 'null'], additionalProperties: WORDS },
@@ -128,12 +131,12 @@ const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
 };
 
 /** Fragment of a schema's text. */
-const FRAGMENT: JsonSchema = closed(
+const FRAGMENT: OpenApiSchema = closed(
   { source: TEXT, line: { type: 'integer' }, column: { type: 'integer' }, text: TEXT },
   ['source', 'line', 'column', 'text'],
 );
 
-const VERDICTS: Readonly<Record<string, JsonSchema>> = {
+const VERDICTS: Readonly<Record<string, OpenApiSchema>> = {
   Compatibility: closed(
     {
       is_compatible: SWITCH,
@@ -240,7 +243,7 @@ const SCHEMA_REQUEST = open(
 );
 
 /** Bodies about settings, modes and the registry itself. */
-const SETTING_BODIES: Readonly<Record<string, JsonSchema>> = {
+const SETTING_BODIES: Readonly<Record<string, OpenApiSchema>> = {
   Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
   ConfigRequest: open(
     {
@@ -267,7 +270,7 @@ const SETTING_BODIES: Readonly<Record<string, JsonSchema>> = {
   MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
 };
 
-export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
+export function bodySchemas(wire: Wire): Readonly<Record<string, OpenApiSchema>> {
   const guid = wire === 8 ? { guid: GUID } : {};
   const ts = wire === 8 ? { ts: { type: 'integer' } } : {};
   const content = {

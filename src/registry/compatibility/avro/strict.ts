@@ -21,10 +21,10 @@ import {
   avroTypeName,
 } from '../../../formats/avro/syntax/tree.ts';
 import {
+  type EventRoute,
   type Finding,
   Findings,
-  type Place,
-  type Route,
+  type SchemaPlace,
   type Step,
   type StepBudget,
   someOf,
@@ -52,7 +52,7 @@ interface Way {
   readonly token: string | undefined;
   /** Part of the path that messages show. */
   readonly label: string;
-  readonly route: Route | undefined;
+  readonly route: EventRoute | undefined;
 }
 
 interface Wrong {
@@ -60,8 +60,8 @@ interface Wrong {
   readonly way: Way;
   readonly message: string;
   readonly detail: () => string;
-  readonly reader: Place;
-  readonly writer: Place;
+  readonly reader: SchemaPlace;
+  readonly writer: SchemaPlace;
 }
 
 /** Result of a pair: its own findings, and repeated results of other pairs. Empty: compatible. */
@@ -96,12 +96,12 @@ export function checkStrictAvro(reader: AvroNode, writer: AvroNode, budget?: Ste
 /** Flattens an answer: each finding once, in order, even if an answer was repeated. */
 function shown(answer: Answer): readonly Finding[] {
   const findings = new Findings();
-  const met = new Set<Answer>();
+  const shownAnswers = new Set<Answer>();
   const open: Array<Wrong | Answers> = [{ inner: answer }];
   for (let next = open.pop(); next !== undefined && findings.accepts('fail'); next = open.pop()) {
     if ('inner' in next) {
-      if (met.has(next.inner)) continue;
-      met.add(next.inner);
+      if (shownAnswers.has(next.inner)) continue;
+      shownAnswers.add(next.inner);
       for (let i = next.inner.length - 1; i >= 0; i--) open.push(next.inner[i] as Wrong | Answers);
       continue;
     }

@@ -2,16 +2,16 @@
  *  path for messages, and the places in both texts. Trails are linked lists that share their outer
  *  parts, so one more step costs one object. */
 import type { AvroField, AvroNode, AvroRecordNode } from '../../../formats/avro/syntax/tree.ts';
-import type { Place, Route, Step } from '../finding.ts';
+import type { EventRoute, SchemaPlace, Step } from '../finding.ts';
 import { isNamed } from './names.ts';
 
 export interface Trail {
   readonly outer: Trail | undefined;
   readonly label: string;
-  readonly route: Route | undefined;
+  readonly route: EventRoute | undefined;
   /** Undefined at the root. */
-  readonly reader: Place | undefined;
-  readonly writer: Place | undefined;
+  readonly reader: SchemaPlace | undefined;
+  readonly writer: SchemaPlace | undefined;
 }
 
 export const rootTrail = (label: string): Trail => ({
@@ -45,14 +45,14 @@ const placed = (at: number, from: string | undefined): { readonly at: number; re
   from === undefined ? { at } : { at, from };
 
 /** Place where a type is written or defined. */
-export const placeOf = (node: AvroNode): Place => placed(node.at, node.from);
+export const placeOf = (node: AvroNode): SchemaPlace => placed(node.at, node.from);
 
-export const fieldPlace = (record: AvroRecordNode, field: AvroField, at = field.at): Place =>
+export const fieldPlace = (record: AvroRecordNode, field: AvroField, at = field.at): SchemaPlace =>
   placed(at, record.from);
 
 /** Place where a type is used: its holder, if the type is defined earlier or in another text, else
  *  the definition. */
-export function usePlace(node: AvroNode, holder: Place | undefined): Place {
+export function usePlace(node: AvroNode, holder: SchemaPlace | undefined): SchemaPlace {
   if (holder === undefined || !('at' in holder) || !isNamed(node)) return placeOf(node);
   return node.from === holder.from && node.at >= holder.at ? placeOf(node) : holder;
 }

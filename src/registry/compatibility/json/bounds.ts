@@ -33,7 +33,7 @@ export interface Wrong {
 }
 
 /** Writer's schema and the values that it allows. */
-export interface Written {
+export interface WrittenValues {
   /** Undefined: every value is allowed. */
   readonly schema: JsonObject | undefined;
   readonly types: readonly JsonType[];
@@ -48,7 +48,7 @@ const excerpt = (node: JsonNode): string => {
   return text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text;
 };
 
-const ofWriter = (written: Written, keyword: string): JsonNode | undefined =>
+const ofWriter = (written: WrittenValues, keyword: string): JsonNode | undefined =>
   written.schema === undefined ? undefined : memberOf(written.schema, keyword);
 
 /** Returns the values that a schema lists as its only ones. */
@@ -58,7 +58,7 @@ export function listedOf(schema: JsonObject, isDraft4: boolean): readonly JsonNo
   return constant === undefined ? itemsOf(memberOf(schema, 'enum')) : [constant];
 }
 
-function listed(reader: JsonObject, written: Written, keyword: 'enum' | 'const'): Wrong[] {
+function listed(reader: JsonObject, written: WrittenValues, keyword: 'enum' | 'const'): Wrong[] {
   const node = memberOf(reader, keyword) as JsonNode;
   const allowed = keyword === 'const' ? [node] : itemsOf(node);
   if (allowed === undefined) return [];
@@ -98,7 +98,7 @@ function within(a: Bound, b: Bound, side: Side): boolean {
   return order === 0 ? a.exclusive || !b.exclusive : order === -side;
 }
 
-function ranged(reader: JsonObject, written: Written, side: Side): Wrong[] {
+function ranged(reader: JsonObject, written: WrittenValues, side: Side): Wrong[] {
   const bounds = boundsOf(reader, side, written.isDraft4);
   const theirs = written.schema === undefined ? [] : boundsOf(written.schema, side, written.isDraft4);
   const values = written.values?.flatMap((value) =>
@@ -116,7 +116,7 @@ function ranged(reader: JsonObject, written: Written, side: Side): Wrong[] {
   }));
 }
 
-function multiple(reader: JsonObject, written: Written): Wrong[] {
+function multiple(reader: JsonObject, written: WrittenValues): Wrong[] {
   const number = numberOf(memberOf(reader, 'multipleOf'));
   if (number === undefined) return [];
   const theirs = numberOf(ofWriter(written, 'multipleOf'));
@@ -146,12 +146,12 @@ const COUNTS: ReadonlyArray<
 ];
 
 /** Returns the lower bound that other keywords of the writer imply. */
-function promised(keyword: string, written: Written): number {
+function promised(keyword: string, written: WrittenValues): number {
   if (keyword !== 'minProperties') return 0;
   return new Set((itemsOf(ofWriter(written, 'required')) ?? []).flatMap((one) => stringOf(one) ?? [])).size;
 }
 
-function counted(reader: JsonObject, written: Written): Wrong[] {
+function counted(reader: JsonObject, written: WrittenValues): Wrong[] {
   return COUNTS.flatMap(([keyword, type, side, count]): Wrong[] => {
     const node = memberOf(reader, keyword);
     if (node === undefined || !written.types.includes(type)) return [];
@@ -168,7 +168,7 @@ function counted(reader: JsonObject, written: Written): Wrong[] {
   });
 }
 
-function patterned(reader: JsonObject, written: Written): Wrong[] {
+function patterned(reader: JsonObject, written: WrittenValues): Wrong[] {
   const found: Wrong[] = [];
   for (const [keyword, rule] of [
     ['pattern', 'JSON_PATTERN_CHANGED'],
@@ -192,7 +192,7 @@ function patterned(reader: JsonObject, written: Written): Wrong[] {
   return found;
 }
 
-function unique(reader: JsonObject, written: Written): Wrong[] {
+function unique(reader: JsonObject, written: WrittenValues): Wrong[] {
   const isTrue = (node: JsonNode | undefined): boolean => node?.kind === 'boolean' && node.value;
   if (!isTrue(memberOf(reader, 'uniqueItems')) || !written.types.includes('array')) return [];
   if (isTrue(ofWriter(written, 'uniqueItems')) || (countOf(ofWriter(written, 'maxItems')) ?? 2) < 2)
@@ -208,7 +208,7 @@ function unique(reader: JsonObject, written: Written): Wrong[] {
 }
 
 /** Returns the reader's bounds that refuse a value that the writer's schema allows. */
-export function boundsUnmet(reader: JsonObject, written: Written): Wrong[] {
+export function boundsUnmet(reader: JsonObject, written: WrittenValues): Wrong[] {
   const found: Wrong[] = [];
   for (const keyword of ['enum', 'const'] as const)
     if (memberOf(reader, keyword) !== undefined) found.push(...listed(reader, written, keyword));

@@ -11,8 +11,15 @@
  *  its dialect knows it, and for the reader always. */
 import { JSON_TYPES, type JsonType } from '../../../formats/json/shape.ts';
 import { type JsonObject, memberOf } from '../../../formats/json/text.ts';
-import { type Finding, Findings, type Place, type Severity, type StepBudget, someOf } from '../finding.ts';
-import { boundsUnmet, listedOf, type Written } from './bounds.ts';
+import {
+  type Finding,
+  Findings,
+  type SchemaPlace,
+  type Severity,
+  type StepBudget,
+  someOf,
+} from '../finding.ts';
+import { boundsUnmet, listedOf, type WrittenValues } from './bounds.ts';
 import {
   ANYTHING,
   EMPTY,
@@ -79,10 +86,10 @@ export function checkJson(
   const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict, findings);
   walk.run();
   // A part that several places refer to has the same finding in each; one is enough.
-  const met = new Set<string>();
+  const seen = new Set<string>();
   return walk.findings.all().filter(({ rule, path, message, reader, writer }) => {
     const key = JSON.stringify([rule, path, message, reader, writer]);
-    return !met.has(key) && met.add(key);
+    return !seen.has(key) && seen.add(key);
   });
 }
 
@@ -197,7 +204,13 @@ class Pairing {
     this.inside = inside;
   }
 
-  private add(severity: Severity, rule: string, message: string, reader: Place, writer: Place): void {
+  private add(
+    severity: Severity,
+    rule: string,
+    message: string,
+    reader: SchemaPlace,
+    writer: SchemaPlace,
+  ): void {
     this.findings.add(severity, rule, this.path, message, { reader, writer });
   }
 
@@ -307,17 +320,18 @@ class Pairing {
         'a $ref of the reader leads to nothing in the document, so the values that it accepts are unknown';
       this.add('unjudged', 'JSON_REFERENCE_UNRESOLVED', why, ...places);
     } else if (reader.kind === 'object') this.schemas(reader, writer.kind === 'object' ? writer : EMPTY);
-    else if (!reader.value) this.add('fail', 'JSON_NEVER_VALID', 'the reader takes nothing here', ...places);
+    else if (!reader.value)
+      this.add('fail', 'JSON_NEVER_VALID', 'the reader accepts no value here', ...places);
   }
 
   private schemas(reader: JsonObject, writer: JsonObject): void {
     const { isDraft4 } = this.walk.writer;
     const types = this.typesOf(writer, 0);
     const values = listedOf(writer, isDraft4) ?? fewOf(types);
-    const written: Written = { schema: writer, types, values, isDraft4 };
+    const written: WrittenValues = { schema: writer, types, values, isDraft4 };
     if (!this.spendOn(reader, writer)) return;
     this.types(reader, writer, types);
-    const place = (schema: JsonObject, keyword: string): Place => ({
+    const place = (schema: JsonObject, keyword: string): SchemaPlace => ({
       at: (memberOf(schema, keyword) ?? schema).at,
     });
     for (const { severity, rule, message, keyword } of boundsUnmet(reader, written))
@@ -348,8 +362,8 @@ class Pairing {
     let types = typesNamed(schema) ?? JSON_TYPES;
     const values = listedOf(schema, this.walk.writer.isDraft4);
     if (values !== undefined) {
-      const met = new Set(values.map(typeOfValue));
-      types = types.filter((one) => met.has(one));
+      const seen = new Set(values.map(typeOfValue));
+      types = types.filter((one) => seen.has(one));
     }
     // Preliminary entry for a recursive schema: inside itself it allows no more than this.
     this.walk.types.set(schema, types);
@@ -377,14 +391,14 @@ class Pairing {
     );
     if (refused.length === 0) return;
     const node = memberOf(reader, 'type') ?? reader;
-    const said =
+    const writes =
       types.length === JSON_TYPES.length
         ? 'the writer may write any type'
         : `the writer may write ${someOf(refused)}`;
     this.add(
       'fail',
       'JSON_TYPE_NARROWED',
-      `the reader takes ${someOf(allowed)} only, and ${said}`,
+      `the reader takes ${someOf(allowed)} only, and ${writes}`,
       { at: node.at },
       { at: (memberOf(writer, 'type') ?? writer).at },
     );
@@ -583,13 +597,13 @@ class Pairing {
   }
 
   private areApart(parts: readonly SchemaNode[]): boolean {
-    const met = new Set<JsonType>();
+    const seen = new Set<JsonType>();
     for (const part of parts) {
       const { node, beside } = this.walk.reader.resolved(part);
       if (node?.kind !== 'object' || beside.length > 0) return false;
       for (const type of typesNamed(node) ?? JSON_TYPES) {
-        if (met.has(type)) return false;
-        met.add(type);
+        if (seen.has(type)) return false;
+        seen.add(type);
       }
     }
     return true;

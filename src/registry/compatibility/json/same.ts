@@ -99,20 +99,20 @@ export class Sameness {
 
   /** True if two parts have the same text and meaning: their references lead to equal parts too. */
   of(reader: JsonNode, writer: JsonNode): boolean {
-    const met: Array<readonly [JsonNode, JsonNode]> = [];
-    const isSame = this.isSame(reader, writer, met, 0);
+    const assumedEqual: Array<readonly [JsonNode, JsonNode]> = [];
+    const isSame = this.isSame(reader, writer, assumedEqual, 0);
     // A difference proves nothing about the pairs that were equal so far, so they are undecided
     // again.
     if (!isSame)
-      for (const [one, other] of met) if (this.known.get(one, other)) this.known.delete(one, other);
+      for (const [one, other] of assumedEqual) if (this.known.get(one, other)) this.known.delete(one, other);
     return isSame;
   }
 
-  /** @param met pairs of objects that are treated as equal until a difference is found */
+  /** @param assumedEqual pairs of objects that are treated as equal until a difference is found */
   private isSame(
     reader: JsonNode,
     writer: JsonNode,
-    met: Array<readonly [JsonNode, JsonNode]>,
+    assumedEqual: Array<readonly [JsonNode, JsonNode]>,
     depth: number,
   ): boolean {
     if (!this.findings.spend(1, '') || depth > DEPTH_MAX) return false;
@@ -120,30 +120,34 @@ export class Sameness {
       const { items } = writer;
       return (
         reader.items.length === items.length &&
-        reader.items.every((item, i) => this.isSame(item, items[i] as JsonNode, met, depth + 1))
+        reader.items.every((item, i) => this.isSame(item, items[i] as JsonNode, assumedEqual, depth + 1))
       );
     }
     if (reader.kind !== 'object' || writer.kind !== 'object') return sameValue(reader, writer);
     const known = this.known.get(reader, writer);
     if (known !== undefined) return known;
     this.known.set(reader, writer, true);
-    met.push([reader, writer]);
+    assumedEqual.push([reader, writer]);
     const isSame =
       reader.members.size === writer.members.size &&
       [...reader.members].every(([key, { value }]) => {
         const other = memberOf(writer, key);
-        if (other === undefined || !this.isSame(value, other, met, depth + 1)) return false;
+        if (other === undefined || !this.isSame(value, other, assumedEqual, depth + 1)) return false;
         const reference = key === '$ref' ? stringOf(value) : undefined;
-        return reference === undefined || this.leads(reference, met, depth + 1);
+        return reference === undefined || this.leads(reference, assumedEqual, depth + 1);
       });
     if (!isSame) this.known.set(reader, writer, false);
     return isSame;
   }
 
-  private leads(reference: string, met: Array<readonly [JsonNode, JsonNode]>, depth: number): boolean {
+  private leads(
+    reference: string,
+    assumedEqual: Array<readonly [JsonNode, JsonNode]>,
+    depth: number,
+  ): boolean {
     const one = this.reader.target(reference);
     const two = this.writer.target(reference);
-    if (one !== undefined && two !== undefined) return this.isSame(one, two, met, depth);
+    if (one !== undefined && two !== undefined) return this.isSame(one, two, assumedEqual, depth);
     // A reference outside the document is equal only if both documents refer to the same set of
     // texts.
     const { outside } = this.reader;

@@ -157,7 +157,7 @@ class Walk {
     if (other === undefined || this.isNever(field)) return false;
     const becomes =
       occupant === undefined
-        ? 'so its value vanishes without an error'
+        ? 'so its value is lost without an error'
         : `and ${field.number} is "${occupant.name}" where it is read, so the value of "${field.name}" is read as "${occupant.name}"`;
     this.findings.add(
       'fail',
@@ -219,7 +219,7 @@ class Walk {
       'fail',
       'PROTO_ONEOF_CHANGED',
       pathOf(pair, labelOf(pair.reader, reader)),
-      `"${first[0].name}" and "${reader.name}" exclude each other in the reader's oneof ${name}, and an event may hold both: one of the two vanishes`,
+      `"${first[0].name}" and "${reader.name}" exclude each other in the reader's oneof ${name}, and an event may hold both: one of the two is lost`,
       {
         place: fieldPlace(this.file, pair.reader, reader.number),
         reader: reader.at,

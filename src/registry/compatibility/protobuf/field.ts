@@ -125,7 +125,7 @@ export class FieldRules {
       this.fail(
         pair,
         'PROTO_ENCODING_CHANGED',
-        `${labelled(reader)} is written ${writer.delimited ? 'between group tags' : 'behind its length'} and read ${reader.delimited ? 'between group tags' : 'behind its length'}, so its value vanishes without an error`,
+        `${labelled(reader)} is written ${writer.delimited ? 'between group tags' : 'behind its length'} and read ${reader.delimited ? 'between group tags' : 'behind its length'}, so its value is lost without an error`,
       );
       return false;
     }
@@ -135,14 +135,14 @@ export class FieldRules {
       this.lossy(
         pair,
         'PROTO_PRESENCE_CHANGED',
-        `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: nothing arrives, and zero is all that is ever written`,
+        `${labelled(reader)} is ${wordOf(writer)} where it is written and ${wordOf(reader)} where it is read: the reader does not find the value, but the writer can write only zero`,
       );
       return false;
     }
     if (reading.kind === 'wrong') {
       const becomes = reading.sameWire
         ? 'the same bytes mean another value'
-        : 'the reader does not find its value, which vanishes without an error';
+        : 'the reader does not find its value, which is lost without an error';
       this.otherType(pair, 'PROTO_TYPE_CHANGED', 'scalar', becomes);
       return false;
     }
@@ -150,7 +150,7 @@ export class FieldRules {
     this.walk.report(pair, {
       severity: 'fail',
       rule: 'PROTO_LABEL_CHANGED',
-      message: `${labelled(reader)} is repeated and packed where it is written and single where it is read: a reader of one value passes over a packed run, so all of it vanishes without an error`,
+      message: `${labelled(reader)} is repeated and packed where it is written and single where it is read: a reader of one value skips a packed run, so all its values are lost without an error`,
       kind: kindOf(reader),
     });
     return false;

@@ -17,7 +17,7 @@ import { familyOf, wordOf } from './values.ts';
  *  @param spend false: the step budget is spent, and the finding is added */
 function readsSameBytes(a: ProtoField, b: ProtoField, spend: (steps: number) => boolean): boolean {
   const open: [ProtoField, ProtoField][] = [[a, b]];
-  const met = new Map<ProtoMessage, Set<ProtoMessage>>();
+  const seen = new Map<ProtoMessage, Set<ProtoMessage>>();
   for (let pair = open.pop(); pair !== undefined; pair = open.pop()) {
     const [here, there] = pair;
     if (!hasSameForm(here, there)) return false;
@@ -25,9 +25,9 @@ function readsSameBytes(a: ProtoField, b: ProtoField, spend: (steps: number) => 
     if (one === undefined || other === undefined || one.name === other.name) continue;
     // `message` of a map is its value type, but the other field's message is the whole entry.
     if ((here.mapKey === undefined) !== (there.mapKey === undefined)) continue;
-    const known = met.get(one) ?? new Set();
+    const known = seen.get(one) ?? new Set();
     if (known.has(other)) continue;
-    met.set(one, known.add(other));
+    seen.set(one, known.add(other));
     if (!spend(one.fields.length + other.fields.length)) return true;
     const numbers = new Map(other.fields.map((field) => [field.number, field]));
     for (const field of one.fields) {
@@ -112,7 +112,7 @@ export function checkNumberHistory(
           'fail',
           'PROTO_NUMBER_REUSED',
           path,
-          `number ${field.number} was ${was} until version ${numbers[life.last]}, vanished in version ${gone}, and never comes back as ${is}`,
+          `number ${field.number} was ${was} until version ${numbers[life.last]}, was removed in version ${gone}, and cannot be used again for ${is}`,
           { place, reader: field.at, writer: life.held.at },
         );
       }

@@ -18,13 +18,13 @@ function find(roots: readonly ProtoMessage[]): ReadonlySet<ProtoMessage> {
   /** Number of required inner messages that are not known to have a value. */
   const waiting = new Map<ProtoMessage, number>();
   const outer = new Map<ProtoMessage, ProtoMessage[]>();
-  const met = new Set(roots);
+  const reached = new Set(roots);
   // A set that grows during its iteration replaces recursion: chains of types may be longer than
   // the call stack allows.
-  for (const message of met) {
+  for (const message of reached) {
     for (const { message: inner, required } of message.fields) {
       if (inner === undefined) continue;
-      met.add(inner);
+      reached.add(inner);
       if (!required) continue;
       waiting.set(message, (waiting.get(message) ?? 0) + 1);
       const holders = outer.get(inner);
@@ -33,7 +33,7 @@ function find(roots: readonly ProtoMessage[]): ReadonlySet<ProtoMessage> {
     }
   }
   if (waiting.size === 0) return NONE;
-  const ready = [...met].filter((message) => !waiting.has(message));
+  const ready = [...reached].filter((message) => !waiting.has(message));
   for (let next = ready.pop(); next !== undefined; next = ready.pop()) {
     for (const holder of outer.get(next) ?? []) {
       const rest = (waiting.get(holder) as number) - 1;

@@ -20,7 +20,14 @@ import {
 } from '../../../formats/protobuf/link/model.ts';
 import { SCALARS } from '../../../formats/protobuf/syntax/ast.ts';
 import { type ProtoFile, placeIn } from '../../../formats/protobuf/tree.ts';
-import { type Finding, Findings, type Place, type Route, type StepBudget, someOf } from '../finding.ts';
+import {
+  type EventRoute,
+  type Finding,
+  Findings,
+  type SchemaPlace,
+  type StepBudget,
+  someOf,
+} from '../finding.ts';
 
 /** Refused differences, by the registries' own names. */
 const REFUSED = {
@@ -87,9 +94,9 @@ interface Spot {
   readonly what: string;
   readonly place: string;
   readonly path: string;
-  readonly reader?: Place;
-  readonly writer?: Place;
-  readonly route?: Route;
+  readonly reader?: SchemaPlace;
+  readonly writer?: SchemaPlace;
+  readonly route?: EventRoute;
 }
 
 interface Pair {
@@ -329,14 +336,14 @@ function changeOf(field: LinkedField, was: LinkedField | undefined, is: LinkedFi
 }
 
 function placesOf(was: LinkedField | undefined, is: LinkedField | undefined, pair: Pair): Partial<Spot> {
-  const at = (field: LinkedField | undefined, message: LinkedMessage): Place =>
+  const at = (field: LinkedField | undefined, message: LinkedMessage): SchemaPlace =>
     placeIn(message.file, field === undefined ? message.node.at : field.at);
   return { reader: at(is, pair.update), writer: at(was, pair.original) };
 }
 
 /** Route to the message as an event of its own; none for a message of an import. */
-function routeTo(message: LinkedMessage, number?: number): { readonly route?: Route } {
+function routeTo(message: LinkedMessage, number?: number): { readonly route?: EventRoute } {
   if (message.file.path !== undefined) return {};
-  const outer: Route = { outer: undefined, step: { kind: 'root', message: message.name } };
+  const outer: EventRoute = { outer: undefined, step: { kind: 'root', message: message.name } };
   return { route: number === undefined ? outer : { outer, step: { kind: 'field', key: number } } };
 }

@@ -1,7 +1,7 @@
 /** Position of a comparison of two Protobuf schemas: the path for messages, the route of an event
  *  along the writer's numbers, and the two messages. Trails share their outer parts. */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
-import type { Route, Step } from '../finding.ts';
+import type { EventRoute, Step } from '../finding.ts';
 
 /** Pair of messages: the writer writes values as one, and the reader reads them as the other. */
 export interface MessagePair {
@@ -14,7 +14,7 @@ export interface MessagePair {
   readonly head: MessagePair | undefined;
   /** Part of the path that this pair adds: `.items[]`. */
   readonly label: string;
-  readonly route: Route;
+  readonly route: EventRoute;
 }
 
 /** Two fields of one number in a pair of messages. */
@@ -24,7 +24,7 @@ export interface FieldPair {
   readonly writer: ProtoField;
 }
 
-export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
+export const stepInto = (outer: EventRoute, step: Step): EventRoute => ({ outer, step });
 
 /** Labels shown at either end of a path: a chain of messages can be as long as a text. */
 const LABELS_SHOWN_MAX = 20;

@@ -51,7 +51,7 @@ const partsOf = (node: AvroNode): readonly AvroNode[] => {
  *  recursion, because chains of types may be long. */
 function innerFirst(root: AvroNode): readonly AvroNode[] {
   const order: AvroNode[] = [];
-  const met = new Set<AvroNode>([root]);
+  const seen = new Set<AvroNode>([root]);
   const open: Array<{ readonly node: AvroNode; readonly parts: readonly AvroNode[]; next: number }> = [
     { node: root, parts: partsOf(root), next: 0 },
   ];
@@ -60,8 +60,8 @@ function innerFirst(root: AvroNode): readonly AvroNode[] {
     if (part === undefined) {
       order.push(top.node);
       open.pop();
-    } else if (!met.has(part)) {
-      met.add(part);
+    } else if (!seen.has(part)) {
+      seen.add(part);
       open.push({ node: part, parts: partsOf(part), next: 0 });
     }
   }

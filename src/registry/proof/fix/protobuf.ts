@@ -3,7 +3,7 @@
 import { FIELD_NUMBER_MAX } from '../../../formats/protobuf/syntax/ast.ts';
 import type { ProtoEnum, ProtoField, ProtoFile, ProtoMessage } from '../../../formats/protobuf/tree.ts';
 import type { ProtoSchema } from '../../../formats/schema.ts';
-import type { Finding, Place } from '../../compatibility/finding.ts';
+import type { Finding, SchemaPlace } from '../../compatibility/finding.ts';
 import type { Change, Edit, FixContext } from './change.ts';
 import { behind, indentAt, offsetOf, protoSpan } from './spans.ts';
 
@@ -120,7 +120,7 @@ class Text {
   }
 }
 
-const isLine = (place: Place | undefined): place is Extract<Place, { readonly line: number }> =>
+const isLine = (place: SchemaPlace | undefined): place is Extract<SchemaPlace, { readonly line: number }> =>
   place !== undefined && 'line' in place && place.from === undefined;
 
 function freeNumber(message: ProtoMessage, all: readonly ProtoFile[]): number | undefined {

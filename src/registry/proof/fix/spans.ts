@@ -1,6 +1,6 @@
 /** Ranges of a schema's text: a JSON value, a Protobuf statement. For texts that were parsed
  *  before: without a proper end, the range extends to the end of the text. */
-import type { Position } from '../../../formats/json/text.ts';
+import type { TextPosition } from '../../../formats/json/text.ts';
 
 export interface Span {
   readonly at: number;
@@ -66,7 +66,7 @@ export function behind(text: string, at: number, mark: string): number | undefin
 }
 
 /** Inverse of positionOf. @cost O(text) */
-export function offsetOf(text: string, { line, column }: Position): number {
+export function offsetOf(text: string, { line, column }: TextPosition): number {
   let start = 0;
   for (let before = 1; before < line; before++) {
     const next = text.indexOf('\n', start);

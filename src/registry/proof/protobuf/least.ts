@@ -26,11 +26,11 @@ export class LeastMessages {
   constructor(file: ProtoFile) {
     const waiting = new Map<ProtoMessage, number>();
     const users = new Map<ProtoMessage, ProtoMessage[]>();
-    const met = new Set<ProtoMessage>(file.messages);
+    const reached = new Set<ProtoMessage>(file.messages);
     const open: ProtoMessage[] = [];
-    for (const message of met) {
+    for (const message of reached) {
       const required = requiredOf(message);
-      for (const field of message.fields) if (field.message !== undefined) met.add(field.message);
+      for (const field of message.fields) if (field.message !== undefined) reached.add(field.message);
       if (message.unknown) continue;
       waiting.set(message, required.size);
       for (const one of required) {

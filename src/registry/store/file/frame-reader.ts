@@ -4,7 +4,7 @@
 import type { RandomFile } from '../../../io/disk/port.ts';
 import { CHAIN_START, type ChainPlace, type FrameFormat } from './frames.ts';
 
-export class FrameReader {
+export class StoreFrameReader {
   /** Byte after the last returned frame, and its position in the chain. */
   at: number;
   place: ChainPlace = CHAIN_START;

@@ -23,7 +23,7 @@ import type { FolderLock, LockDriver } from '../../../io/lock/port.ts';
 import { registryError } from '../../errors.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from '../log.ts';
 import { Survivors } from '../state/survivors.ts';
-import { FrameReader } from './frame-reader.ts';
+import { StoreFrameReader } from './frame-reader.ts';
 import {
   CHAIN_START,
   type ChainPlace,
@@ -191,7 +191,7 @@ export class FileLog implements RegistryLog {
   }
 
   private async replay(file: RandomFile, format: FrameFormat, sink: LogSink): Promise<OpenReport> {
-    const reader = new FrameReader(file, format, Math.min(READ_BYTES, file.size));
+    const reader = new StoreFrameReader(file, format, Math.min(READ_BYTES, file.size));
     let records = 0;
     for (;;) {
       const payloads = await reader.read(file.size);
@@ -250,7 +250,7 @@ export class FileLog implements RegistryLog {
   private async upgrade(file: RandomFile): Promise<void> {
     const bytes = this.end;
     try {
-      const reader = new FrameReader(file, OLD_FRAMES, Math.min(READ_BYTES, file.size));
+      const reader = new StoreFrameReader(file, OLD_FRAMES, Math.min(READ_BYTES, file.size));
       await this.rewrite((writer) => this.copy(reader, writer, bytes));
     } catch (cause) {
       throw coreError(
@@ -436,7 +436,7 @@ export class FileLog implements RegistryLog {
     const kept = await this.survivors(file, upTo, summary);
     const writer = await LogWriter.create(this.disk as Disk);
     try {
-      const reader = new FrameReader(file, FRAMES, COMPACT_READ_BYTES);
+      const reader = new StoreFrameReader(file, FRAMES, COMPACT_READ_BYTES);
       await this.copy(reader, writer, upTo, kept);
       if (summary.length > 0) await writer.append(summary);
       const fixedBytes = Math.max(0, writer.end - FRAMES.magic.length - liveBytes);
@@ -468,7 +468,7 @@ export class FileLog implements RegistryLog {
     summary: readonly LogRecord[],
   ): Promise<Uint8Array> {
     const survivors = new Survivors();
-    const reader = new FrameReader(file, FRAMES, COMPACT_READ_BYTES);
+    const reader = new StoreFrameReader(file, FRAMES, COMPACT_READ_BYTES);
     while (reader.at < upTo) {
       for (const payload of await this.nextFrames(reader, upTo))
         for (const record of recordsOf(payload)) survivors.add(record);
@@ -481,7 +481,7 @@ export class FileLog implements RegistryLog {
   /** Returns the payloads of the next frames. @throws store_corrupt where the file changed since it
    *  was read or written
    */
-  private async nextFrames(reader: FrameReader, upTo: number): Promise<readonly Buffer[]> {
+  private async nextFrames(reader: StoreFrameReader, upTo: number): Promise<readonly Buffer[]> {
     const payloads = await reader.read(upTo);
     if (payloads.length > 0) return payloads;
     throw registryError('store_corrupt', `${this.path} has changed at byte ${reader.at}`, {
@@ -492,7 +492,12 @@ export class FileLog implements RegistryLog {
   /** Copies frames up to a byte: all records, or those that `kept` names by their ordinal in the
    *  log.
    */
-  private async copy(reader: FrameReader, writer: LogWriter, upTo: number, kept?: Uint8Array): Promise<void> {
+  private async copy(
+    reader: StoreFrameReader,
+    writer: LogWriter,
+    upTo: number,
+    kept?: Uint8Array,
+  ): Promise<void> {
     let ordinal = 0;
     while (reader.at < upTo) {
       const payloads = await this.nextFrames(reader, upTo);

@@ -49,7 +49,7 @@ export function decodeAnnouncement(value: Uint8Array | null): Announcement | und
   }
 }
 
-export class Lease {
+export class LeaderLease {
   private readonly instance: string;
   private readonly url: string;
   private readonly leaseMs: number;

@@ -19,16 +19,16 @@ import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../../io/
 import { registryError } from '../../errors.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from '../log.ts';
 import { rowsAgainstGhosts } from './ghosts.ts';
-import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './lease.ts';
+import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, LeaderLease } from './lease.ts';
 import { KafkaReads } from './reads.ts';
 import { KafkaTail } from './tail.ts';
-import { Term, textOf, type Written } from './term.ts';
+import { Term, textOf, type WriteOutcome } from './term.ts';
 import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './topic.ts';
 
 const SCHEMAS_TOPIC = '_schemas';
 /** Lease: a leader that is silent for this long is replaced. */
 const LEASE_MS = 4000;
-const BEATS_A_LEASE = 4;
+const HEARTBEATS_A_LEASE = 4;
 const TICK_MS = 50;
 /** Maximum wait of a candidate that failed before it tries again. */
 const RETRY_MS = 1000;
@@ -78,7 +78,7 @@ export class KafkaLog implements RegistryLog {
   /** Name with which this instance announces itself. */
   readonly instance: string;
   private readonly leaseMs: number;
-  private readonly lease: Lease;
+  private readonly lease: LeaderLease;
   private readonly reads: KafkaReads | undefined;
   private facts: TopicFacts = { recordBytesMax: 0 };
   private tail: KafkaTail | undefined;
@@ -105,7 +105,7 @@ export class KafkaLog implements RegistryLog {
     const { clock, random, log, staleRead } = options;
     this.clock = clock;
     this.instance = randomUuid(random);
-    this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs, random);
+    this.lease = new LeaderLease(this.instance, options.url ?? '', this.leaseMs, random);
     if (staleRead !== undefined)
       this.reads = new KafkaReads({ clock, log, catchUp: () => this.catchUp(), staleRead });
     this.broker = {
@@ -283,13 +283,13 @@ export class KafkaLog implements RegistryLog {
       if (this.closing) return;
       const now = this.clock.monotonicMs();
       const late = now - before - TICK_MS;
-      if (late > this.leaseMs / BEATS_A_LEASE) this.lease.stalled(late);
+      if (late > this.leaseMs / HEARTBEATS_A_LEASE) this.lease.stalled(late);
       const { term } = this;
       if (term === undefined) {
         if (this.lease.vacant(now) && !(await this.attempt()))
           await this.wait(this.options.random.fraction() * RETRY_MS);
       } else if (term.ended !== undefined) this.stepDown(term);
-      else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
+      else if (now - this.beaten >= this.leaseMs / HEARTBEATS_A_LEASE) {
         this.beaten = now;
         await this.announce(term, false);
       }
@@ -376,7 +376,7 @@ export class KafkaLog implements RegistryLog {
     return { key: ANNOUNCEMENT_KEY, value: encodeAnnouncement(announcement) };
   }
 
-  private async announce(term: Term, resigned: boolean): Promise<Written> {
+  private async announce(term: Term, resigned: boolean): Promise<WriteOutcome> {
     const written = await term.write([], this.announcement(resigned));
     if (written.outcome !== 'kept') {
       term.end(written.why);

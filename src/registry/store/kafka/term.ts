@@ -26,7 +26,7 @@ const ABORT_MS = 3000;
 const SHOWN_MS = 8000;
 const DECIDE_MS = 3000;
 
-export type Written =
+export type WriteOutcome =
   /** `applied`: the sink of the tail has received the records already. */
   | { readonly outcome: 'kept'; readonly applied: boolean }
   /** `fenced`: a newer leader fenced this one. */
@@ -51,7 +51,7 @@ const FENCED = new Set([
   'INVALID_PRODUCER_ID_MAPPING',
 ]);
 
-const KEPT: Written = { outcome: 'kept', applied: false };
+const KEPT: WriteOutcome = { outcome: 'kept', applied: false };
 
 export const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
 
@@ -95,10 +95,10 @@ export class Term {
   }
 
   /** Writes records of `_schemas`, and an optional announcement, in one transaction. */
-  write(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+  write(records: readonly LogRecord[], announcement?: LogRecord): Promise<WriteOutcome> {
     const done = this.turn
       .then(() => this.transact(records, announcement))
-      .catch((thrown: unknown): Written => {
+      .catch((thrown: unknown): WriteOutcome => {
         const why = thrown instanceof Error ? thrown.message : String(thrown);
         this.end(why);
         if (this.expected !== undefined) this.options.tail.forget(this.expected);
@@ -122,7 +122,7 @@ export class Term {
     await this.producer.close();
   }
 
-  private async transact(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+  private async transact(records: readonly LogRecord[], announcement?: LogRecord): Promise<WriteOutcome> {
     this.expected = undefined;
     if (this.ended !== undefined) return { outcome: 'lost', why: this.ended, fenced: true };
     const begun = await this.producer.begin();
@@ -157,7 +157,7 @@ export class Term {
    *  certain to happen; readers see it a moment later. An acknowledged write must be visible on
    *  every instance.
    */
-  private async shown(own: Own): Promise<Written> {
+  private async shown(own: Own): Promise<WriteOutcome> {
     const { tail } = this.options;
     try {
       await tail.reach('schemas', own.last + 1n, SHOWN_MS);
@@ -171,7 +171,7 @@ export class Term {
   }
 
   /** Decides by the content of the log, because the answer to a commit may have been lost. */
-  private async decide(own: Own, failure: TransactionFailure): Promise<Written> {
+  private async decide(own: Own, failure: TransactionFailure): Promise<WriteOutcome> {
     const { tail } = this.options;
     const why = textOf(failure.event);
     if (failure.kind === 'abort') {
@@ -187,12 +187,12 @@ export class Term {
     return outcome === 'lost' ? { outcome, why, fenced: failure.kind === 'fenced' } : { outcome, why };
   }
 
-  private kept(own: Own): Written {
+  private kept(own: Own): WriteOutcome {
     this.options.tail.forget(own);
     return { outcome: 'kept', applied: own.applied };
   }
 
-  private lost(failure: TransactionFailure): Written {
+  private lost(failure: TransactionFailure): WriteOutcome {
     const fenced = failure.kind === 'fenced';
     this.end(textOf(failure.event), fenced);
     return { outcome: 'lost', why: textOf(failure.event), fenced };

@@ -15,7 +15,6 @@ import type { VerdictPolicy } from '../../compatibility/modes.ts';
 import type { LogRecord } from '../log.ts';
 import type { RegistryCounts, RegistryMode, StoredSchema, StoredVersion, SubjectConfig } from '../service.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, qualifyWith } from './names.ts';
-import { hasSameText, Packer } from './packed.ts';
 import {
   type BurnedVersion,
   encodeKey,
@@ -24,7 +23,7 @@ import {
   type SchemaFields,
   type StoreRecord,
 } from './records.ts';
-import { BaseTable, ForkTable, type Table } from './table.ts';
+import { BaseTable, ForkTable, hasSameText, Packer, type Table } from './table.ts';
 
 /** One content, shared by every context that has it. */
 export interface Text {
@@ -47,10 +46,10 @@ export interface VersionEntry {
 interface IdEntry {
   readonly schema: StoredSchema;
   readonly text: Text;
-  readonly uses: readonly SubjectVersion[];
+  readonly uses: readonly VersionUse[];
 }
 
-export interface SubjectVersion {
+export interface VersionUse {
   readonly subject: string;
   readonly version: number;
 }
@@ -99,7 +98,7 @@ interface Tables {
   readonly ids: Table<string, IdEntry>;
   readonly texts: Table<string, TextEntry>;
   /** Versions that refer to a version, by `versionKey`. */
-  readonly referrers: Table<string, readonly SubjectVersion[]>;
+  readonly referrers: Table<string, readonly VersionUse[]>;
   /** Settings by scope; null is the global scope. */
   readonly configs: Table<string | null, SubjectConfig>;
   readonly modes: Table<string | null, RegistryMode>;
@@ -191,7 +190,7 @@ export class State {
     return this.tables.ids.get(idKey(context, id))?.text;
   }
   /** Versions that use an id, soft-deleted ones included. */
-  uses(context: string, id: number): readonly SubjectVersion[] {
+  uses(context: string, id: number): readonly VersionUse[] {
     return this.tables.ids.get(idKey(context, id))?.uses ?? NONE;
   }
   /** Least id of a content in a context. */
@@ -218,7 +217,7 @@ export class State {
       found.push(...entry.ids);
     }
   }
-  referrers(subject: string, version: number): readonly SubjectVersion[] {
+  referrers(subject: string, version: number): readonly VersionUse[] {
     return this.tables.referrers.get(versionKey(subject, version)) ?? NONE;
   }
   config(scope: string | null): SubjectConfig | undefined {
@@ -426,7 +425,7 @@ export class State {
     }
   }
 
-  private link(context: string, id: number, text: Text, use: SubjectVersion): void {
+  private link(context: string, id: number, text: Text, use: VersionUse): void {
     this.seeId(context, id);
     const at = idKey(context, id);
     const entry = this.tables.ids.get(at);
@@ -465,7 +464,7 @@ export class State {
     const left = this.versions(subject).filter((one) => one.stored.version !== version);
     if (left.length === 0) this.shape++;
     put(this.tables.subjects, subject, left.length === 0 ? null : left);
-    const others = (list: readonly SubjectVersion[]): readonly SubjectVersion[] =>
+    const others = (list: readonly VersionUse[]): readonly VersionUse[] =>
       list.filter((one) => one.subject !== subject || one.version !== version);
     for (const reference of known.stored.content.references) {
       const at = versionKey(qualifyWith(subject, reference.subject), reference.version);

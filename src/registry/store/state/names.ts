@@ -1,6 +1,10 @@
-/** Names of subjects: `subject` in the default context, `:.context:subject` in another one. */
+/** Names of subjects and versions in requests, and the errors for missing ones. A subject is
+ *  `subject` in the default context and `:.context:subject` in another one.
+ */
+import type { MillraceError } from '../../../core/errors.ts';
 import { DEFAULT_CONTEXT, parseSubject, type SubjectName } from '../../../core/subject.ts';
 import { registryError } from '../../errors.ts';
+import { VERSION_MAX } from './records.ts';
 
 export { DEFAULT_CONTEXT, parseSubject };
 
@@ -103,4 +107,25 @@ export function isWithin(subject: string, scope: string | null): boolean {
   if (scope === null || subject === scope) return true;
   const { context, name } = parseSubject(scope);
   return name === '' && contextOf(subject) === context;
+}
+
+/** @throws invalid_version */
+export function parseVersion(wanted: string): number | 'latest' {
+  if (wanted === 'latest' || wanted === '-1') return 'latest';
+  const number = /^\d{1,10}$/.test(wanted) ? Number(wanted) : 0;
+  if (number < 1 || number > VERSION_MAX) {
+    throw registryError(
+      'invalid_version',
+      `The specified version '${wanted}' is not a valid version id. Allowed values are between [1, 2^31-1] and the string "latest"`,
+    );
+  }
+  return number;
+}
+
+export function subjectNotFound(subject: string): MillraceError {
+  return registryError('subject_not_found', `Subject '${subject}' not found.`);
+}
+
+export function versionNotFound(wanted: string): MillraceError {
+  return registryError('version_not_found', `Version ${wanted} not found.`);
 }

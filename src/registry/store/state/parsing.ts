@@ -14,7 +14,7 @@ import type { ParseOptions, TextForm } from '../../../formats/options.ts';
 import { lookupTextOf, type Schema, schemaText } from '../../../formats/schema.ts';
 import { registryError } from '../../errors.ts';
 import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../../worker/checks.ts';
-import { charsOf, readSource, type Source } from '../../worker/source.ts';
+import { charsOf, readSource, type SchemaSource } from '../../worker/judge.ts';
 import type { SchemaInput } from '../service.ts';
 import { isSameContent, type State, type Text } from './model.ts';
 import { qualify, qualifyWith } from './names.ts';
@@ -260,7 +260,7 @@ export class Parser {
     const resolved = resolve(state, subject, references);
     const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
     const key = `${format} ${asked} ${resolved.key} ${input.text}`;
-    const source: Source = { format, text: input.text, ...how, references: resolved.references };
+    const source: SchemaSource = { format, text: input.text, ...how, references: resolved.references };
     const tree = (): Schema | undefined => (memo.key === key ? memo.schema : this.parsed.get(key));
     const read = (): Schema => {
       const schema = tree() ?? this.parse(key, source);
@@ -278,7 +278,7 @@ export class Parser {
     };
   }
 
-  private parse(key: string, source: Source): Schema {
+  private parse(key: string, source: SchemaSource): Schema {
     const schema = readSource(source);
     this.parsed.set(key, schema);
     return schema;
@@ -295,7 +295,7 @@ export class Parser {
     const key = `${text.key} ${resolved.key}`;
     if (!isSchemaFormat(format)) throw registryError('invalid_schema', `Invalid schema type ${format}`);
     const { references } = resolved;
-    const sourceOf = (): Source => ({
+    const sourceOf = (): SchemaSource => ({
       format,
       text: content.text,
       references,

@@ -1,7 +1,11 @@
 /** Levels, modes and other settings of a subject, a context or all subjects: which are in force,
- *  and which values are allowed.
+ *  which values are allowed, and what they add to the metadata and rules of a schema.
+ *
+ *  Source: core/src/main/java/.../storage/AbstractSchemaRegistry.java (maybeSetMetadataRuleSet) and
+ *  client/.../rest/entities/{Metadata,RuleSet}.java of confluentinc/schema-registry (facts only).
  */
 
+import type { Json, SchemaContent } from '../../../formats/content.ts';
 import { readMetadata, readRuleSet } from '../../../formats/contract.ts';
 import {
   isLevel,
@@ -11,12 +15,11 @@ import {
   type VerdictPolicy,
 } from '../../compatibility/modes.ts';
 import { registryError } from '../../errors.ts';
-import type { Draft } from '../draft.ts';
 import { REGISTRY_MODES, type RegistryMode, type SubjectConfig } from '../service.ts';
+import type { Draft } from '../writer.ts';
 import type { State } from './model.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, scopesOf } from './names.ts';
 import type { Policy } from './records.ts';
-import { burn } from './tombstones.ts';
 
 const DEFAULT_LEVEL: Level = 'BACKWARD';
 const DEFAULT_MODE: RegistryMode = 'READWRITE';
@@ -113,10 +116,12 @@ export function notPermitted(subject: string | null, what: string): Error {
   return registryError('not_permitted', `${whose} is ${what}`, { next: 'change the mode first' });
 }
 
+export const isReadOnly = (mode: RegistryMode): boolean =>
+  mode === 'READONLY' || mode === 'READONLY_OVERRIDE';
+
 /** @throws not_permitted */
 export function checkWritable(state: State, scope: string | null): void {
-  const mode = modeInForce(state, scope);
-  if (mode === 'READONLY' || mode === 'READONLY_OVERRIDE') throw notPermitted(scope, 'in read-only mode');
+  if (isReadOnly(modeInForce(state, scope))) throw notPermitted(scope, 'in read-only mode');
 }
 
 export const LOSSY_CHOICES = ['ACCEPT', 'REJECT'];
@@ -256,7 +261,7 @@ export function setMode(
         next: 'delete them, or give force=true',
       });
     }
-    for (const subject of within) burn(draft, subject, state.versions(subject));
+    for (const subject of within) draft.putTombstones(subject, state.versions(subject));
     if (within.length > 0) draft.put({ kind: 'clearSubject', subject: scope, value: true });
   }
   if (state.mode(scope) !== mode) draft.put({ kind: 'mode', subject: scope, value: mode });
@@ -274,4 +279,87 @@ export function removeMode(draft: Draft, scope: string | null, recursive: boolea
         draft.put({ kind: 'mode', subject: one, value: null });
   if (old !== undefined) draft.put({ kind: 'mode', subject: scope, value: null });
   return old ?? DEFAULT_MODE;
+}
+
+type JsonObject = { readonly [key: string]: Json };
+
+const VERSION_PROPERTY = 'confluent:version';
+const RULE_KINDS = ['migrationRules', 'domainRules', 'encodingRules'] as const;
+
+const objectOf = (value: Json | undefined): JsonObject | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : undefined;
+const listOf = (value: Json | undefined): readonly Json[] =>
+  Array.isArray(value) ? (value as readonly Json[]) : [];
+
+/** Merges metadata key by key; `over` takes precedence. */
+function mergeMetadata(under: Json | undefined, over: Json | undefined): Json | undefined {
+  const a = objectOf(under);
+  const b = objectOf(over);
+  if (a === undefined || b === undefined) return b ?? a;
+  const sensitive = [...new Set([...listOf(a['sensitive']), ...listOf(b['sensitive'])])].sort();
+  return {
+    ...a,
+    ...b,
+    ...merged('tags', a, b),
+    ...merged('properties', a, b),
+    ...(sensitive.length === 0 ? {} : { sensitive }),
+  };
+}
+
+function merged(name: string, a: JsonObject, b: JsonObject): JsonObject {
+  const all = { ...objectOf(a[name]), ...objectOf(b[name]) };
+  return Object.keys(all).length === 0 ? {} : { [name]: all };
+}
+
+/** Merges rule sets; a rule of `over` replaces the rule of the same name. */
+function mergeRuleSets(under: Json | undefined, over: Json | undefined): Json | undefined {
+  const a = objectOf(under);
+  const b = objectOf(over);
+  if (a === undefined || b === undefined) return b ?? a;
+  const rules: Record<string, Json> = {};
+  for (const kind of RULE_KINDS) {
+    const own = listOf(b[kind]);
+    const names = new Set(own.map((rule) => objectOf(rule)?.['name']));
+    const all = [...listOf(a[kind]).filter((rule) => !names.has(objectOf(rule)?.['name'])), ...own];
+    if (all.length > 0) rules[kind] = all;
+  }
+  return { ...a, ...b, ...rules };
+}
+
+export function metadataProperty(content: SchemaContent, name: string): string | undefined {
+  const value = objectOf(objectOf(content.metadata)?.['properties'])?.[name];
+  return typeof value === 'string' ? value : undefined;
+}
+
+/** Content completed by the settings and the previous version.
+ *  @param number version of the new content. It is written into the metadata where the request asks
+ *    for that, or where the metadata has it already
+ */
+export function complete(
+  content: SchemaContent,
+  config: SubjectConfig,
+  previous: SchemaContent | undefined,
+  number: { readonly version: number; readonly asked: boolean } | undefined,
+): SchemaContent {
+  const { metadata: own, ruleSet: ownRules, ...rest } = content;
+  let metadata = mergeMetadata(
+    mergeMetadata(config.defaultMetadata, own ?? previous?.metadata),
+    config.overrideMetadata,
+  );
+  const ruleSet = mergeRuleSets(
+    mergeRuleSets(config.defaultRuleSet, ownRules ?? previous?.ruleSet),
+    config.overrideRuleSet,
+  );
+  const properties = objectOf(objectOf(metadata)?.['properties']);
+  if (number !== undefined && (number.asked || properties?.[VERSION_PROPERTY] !== undefined)) {
+    metadata = {
+      ...objectOf(metadata),
+      properties: { ...properties, [VERSION_PROPERTY]: String(number.version) },
+    };
+  }
+  return {
+    ...rest,
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(ruleSet === undefined ? {} : { ruleSet }),
+  };
 }

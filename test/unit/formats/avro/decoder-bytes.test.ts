@@ -40,7 +40,7 @@ describe('recursion', () => {
     expect(read(pair, pair, datum)).toEqual({ b: { a: [{ b: null }] } });
   });
 
-  it('recursive payloads end at 256 nested values', () => {
+  it('recursive payloads are refused beyond 256 nested values', () => {
     const schema = tree(node);
     expect(() => decodeBytes(schema, schema, encodeAvro(schema, chain(256)))).not.toThrow();
     const deep = Buffer.concat([Buffer.from(Array(300).fill([0, 2]).flat()), Buffer.from([0, 0])]);
@@ -52,14 +52,14 @@ describe('recursion', () => {
     expect(malformation(node, Buffer.alloc(1_000_000, 2)).message.length).toBeLessThan(700);
   });
 
-  it('recursion through arrays and maps ends at the same limit', () => {
+  it('recursion through arrays and maps has the same limit', () => {
     const arrays = record('A', ['a', { type: 'array', items: 'A' }]);
     expect(malformation(arrays, Buffer.alloc(400, 2)).message).toMatch(/nested deeper/);
     const maps = record('M', ['m', { type: 'map', values: 'M' }]);
     expect(malformation(maps, Buffer.from(Array(400).fill([2, 0]).flat())).message).toMatch(/nested deeper/);
   });
 
-  it('recursion of a type without finite values ends too', () => {
+  it('recursion of a type without finite values is refused too', () => {
     expect(malformation(record('N', ['n', 'N']), []).message).toMatch(/nested deeper/);
     let type: unknown = record('N0');
     for (let i = 1; i < 40; i++) type = record(`N${i}`, ['a', type], ['b', `N${i - 1}`]);
@@ -81,7 +81,7 @@ describe('recursion', () => {
 });
 
 describe('schema combinations', () => {
-  it('schemas that combine their types in too many ways fail their events in a bounded number of steps', () => {
+  it('schemas with too many combinations of types refuse their events in a bounded number of steps', () => {
     const mutual = (namespace: string, step: number): AvroNode => {
       const types = Array.from({ length: 200 }, (_, i) =>
         record(
@@ -179,7 +179,7 @@ describe('impossible bytes', () => {
     }
   });
 
-  it('blocks that state their length are read, in any number', () => {
+  it('any number of blocks that state their length are read', () => {
     const node = tree({ type: 'array', items: 'int' });
     const bytes = [...zigzag(-2n), ...zigzag(2n), 2, 4, 2, 6, ...zigzag(-1n), ...zigzag(1n), 8, 0];
     expect(decodeBytes(node, node, Buffer.from(bytes))).toEqual([1, 2, 3, 4]);

@@ -1,4 +1,4 @@
-/** Values that a reader's program gets for an unwritten field. */
+/** Values that the program of a reader gets for an unwritten field. */
 import { describe, expect, it } from 'vitest';
 import { avroDecoder } from '../../../../src/formats/avro/codec/decoder.ts';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
@@ -34,7 +34,7 @@ describe('reader defaults', () => {
     expect(of(type, value)).toEqual(expected);
   });
 
-  it('defaults keep 64-bit integers and keys that JavaScript knows', () => {
+  it('defaults keep 64-bit integers and keys that are JavaScript properties', () => {
     const reader =
       '{"type":"record","name":"R","fields":[{"name":"l","type":"long","default":9007199254740993},{"name":"m","type":{"type":"map","values":"int"},"default":{"__proto__":1}}]}';
     const value = read(empty, reader, fields()) as { l: bigint; m: object };
@@ -71,7 +71,7 @@ describe('reader defaults', () => {
     );
     const writer = tree(record('R', ['f', 'int']));
     expect(decodeBytes(reader, writer, encodeAvro(writer, fields(1)))).toEqual({ f: 1 });
-    // The default of a field inside a default.
+    // Default of a field inside another default.
     const inner = tree(
       record('R', ['r', record('I', ['f', 'int', { default: 'x' }]), { default: {} }]),
       true,
@@ -79,7 +79,7 @@ describe('reader defaults', () => {
     expect(errorOf(() => decodeBytes(inner, tree(empty), Buffer.alloc(0))).code).toBe('incompatible_schema');
   });
 
-  it('defaults that never end are an error', () => {
+  it('defaults with endless recursion are an error', () => {
     const never = tree(record('R', ['n', record('N', ['n', 'N', { default: {} }]), { default: {} }]));
     expect(errorOf(() => decodeBytes(never, tree(empty), Buffer.alloc(0))).message).toMatch(/has no end/);
     let type: unknown = 'int';

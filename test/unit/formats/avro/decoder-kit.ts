@@ -1,5 +1,5 @@
-/** Short notations for schemas and events, and a function that reads one schema's events with
- *  another. */
+/** Short notations for schemas and events, and a function that decodes the events of one schema
+ *  with another. */
 import { expect } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../../../src/core/errors.ts';
 import { avroDecoder } from '../../../../src/formats/avro/codec/decoder.ts';
@@ -57,7 +57,7 @@ export function errorOf(run: () => unknown): MillraceError {
     if (error !== undefined) return error;
     throw thrown;
   }
-  throw new Error('no error');
+  throw new Error('the call did not fail');
 }
 export const refusal = (writer: unknown, reader: unknown, datum: AvroDatum): MillraceError => {
   const error = errorOf(() => read(writer, reader, datum));

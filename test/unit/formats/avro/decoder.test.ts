@@ -1,4 +1,4 @@
-/** Rules of Avro's schema resolution, and the values that a program gets. */
+/** Rules of Avro's schema resolution, and the decoded values. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import type { AvroDatum } from '../../../../src/formats/datum.ts';
@@ -23,7 +23,7 @@ describe('promotions', () => {
     ['int', 'double', 2 ** 31 - 1, 2 ** 31 - 1],
     ['long', 'float', 2n ** 24n + 1n, 2 ** 24],
     ['long', 'float', 2n ** 24n + 3n, 2 ** 24 + 4],
-    // Rounding to a double first would make a tie, and round it down.
+    // Rounding to a double first would give a tie, and round it down.
     ['long', 'float', 2n ** 60n + 2n ** 36n + 1n, 2 ** 60 + 2 ** 37],
     ['long', 'float', -(2n ** 60n) - 2n ** 36n - 1n, -(2 ** 60) - 2 ** 37],
     ['long', 'float', 2n ** 60n + 2n ** 36n, 2 ** 60],
@@ -236,7 +236,7 @@ describe('records', () => {
     ).toMatch(/fields a and b both read the written field a/);
   });
 
-  it('a record reads itself whatever its aliases say', () => {
+  it('a record reads itself, whatever its aliases are', () => {
     const node = tree(record('R', ['a', 'int'], ['b', 'int', { aliases: ['a'] }]));
     expect(decodeBytes(node, node, encodeAvro(node, fields(1, 2)))).toEqual({ a: 1, b: 2 });
   });
@@ -297,10 +297,10 @@ describe('enums', () => {
 describe('unions', () => {
   const list = { type: 'array', items: 'int' };
   it.each<readonly [string, unknown, unknown, AvroDatum, unknown]>([
-    ['a branch goes to the same type', ['null', 'int'], ['int', 'null'], branch(1, 5), 5],
-    ['null goes to null', ['null', 'int'], ['int', 'null'], branch(0, null), null],
+    ['a branch is read as the same type', ['null', 'int'], ['int', 'null'], branch(1, 5), 5],
+    ['null is read as null', ['null', 'int'], ['int', 'null'], branch(0, null), null],
     [
-      'the same type comes before a promotion',
+      'the same type precedes a promotion',
       ['float', 'int'],
       ['float', 'int', 'long'],
       branch(1, 16_777_217),
@@ -308,10 +308,10 @@ describe('unions', () => {
     ],
     ['a promotion in the order of the reader', ['int'], ['string', 'double', 'long'], branch(0, 5), 5],
     ['another order, another type', ['int'], ['string', 'long', 'double'], branch(0, 5), 5n],
-    ['a float is no long', ['float'], ['long', 'double'], branch(0, 0.5), 0.5],
+    ['a float is not read as long', ['float'], ['long', 'double'], branch(0, 0.5), 0.5],
     ['string to bytes', ['string'], ['null', 'bytes'], branch(0, 'x'), Buffer.from('x')],
-    ['a reader that is no union', ['null', 'int'], 'long', branch(1, 5), 5n],
-    ['a writer that is no union', 'int', ['null', 'long'], 5, 5n],
+    ['a reader without a union', ['null', 'int'], 'long', branch(1, 5), 5n],
+    ['a writer without a union', 'int', ['null', 'long'], 5, 5n],
     [
       'an array by its kind alone',
       ['null', list],
@@ -403,7 +403,7 @@ describe('unions', () => {
     });
   });
 
-  it('a union reads itself branch by branch, whatever its aliases say', () => {
+  it('a union reads itself branch by branch, whatever its aliases are', () => {
     const node = tree([fixed('A', 1, { aliases: ['B'] }), fixed('B', 1)]);
     expect(decodeBytes(node, node, encodeAvro(node, branch(1, Buffer.of(1))))).toEqual({ B: Buffer.of(1) });
   });

@@ -43,14 +43,14 @@ describe('Avro encoder', () => {
 
   it.each<readonly [string, unknown, unknown]>([
     ['a number for null', 'null', 0],
-    ['nothing for null', 'null', undefined],
+    ['undefined for null', 'null', undefined],
     ['a number for a boolean', 'boolean', 1],
     ['a fraction for an int', 'int', 0.5],
     ['33 bits for an int', 'int', 2 ** 31],
     ['a bigint for an int', 'int', 1n],
     ['a number for a long', 'long', 1],
     ['65 bits for a long', 'long', 2n ** 63n],
-    ['what no float holds', 'float', 0.1],
+    ['a number that no float can represent', 'float', 0.1],
     ['a bigint for a double', 'double', 1n],
     ['a text for bytes', 'bytes', 'x'],
     ['bytes for a text', 'string', Buffer.of(1)],
@@ -60,7 +60,7 @@ describe('Avro encoder', () => {
     ['an unknown symbol', enumOf('E', ['A']), 'B'],
     ['the index of a symbol', enumOf('E', ['A']), 0],
     ['a plain value for a union', ['null', 'int'], 5],
-    ['a branch that is not there', ['null', 'int'], branch(2, 5)],
+    ['an unknown branch', ['null', 'int'], branch(2, 5)],
     ['the wrong branch', ['null', 'int'], branch(0, 5)],
     ['a set for an array', { type: 'array', items: 'int' }, new Set([1])],
     ['an object for a map', { type: 'map', values: 'int' }, { a: 1 }],
@@ -68,7 +68,7 @@ describe('Avro encoder', () => {
     ['a list for a record', record('R', ['a', 'int']), [1]],
     ['a field too few', record('R', ['a', 'int'], ['b', 'null']), fields(1)],
     ['a field too many', record('R', ['a', 'int']), fields(1, 2)],
-    ['a part that does not fit', record('R', ['a', { type: 'array', items: 'int' }]), fields(['x'])],
+    ['a nested value that does not fit', record('R', ['a', { type: 'array', items: 'int' }]), fields(['x'])],
   ])('the encoder refuses %s', (_what, schema, datum) => {
     const error = errorOf(() => hexOf(schema, datum));
     expect(error.code).toBe('value_refused');
@@ -86,7 +86,7 @@ describe('Avro encoder', () => {
     expect(errorOf(() => hexOf(schema, nested(257))).message).toMatch(/nested deeper than 256/);
   });
 
-  it('the output grows beyond any first buffer', () => {
+  it('the output grows beyond its first buffer', () => {
     const text = 'x'.repeat(100_000);
     expect(
       read({ type: 'array', items: 'string' }, { type: 'array', items: 'string' }, [text, text]),

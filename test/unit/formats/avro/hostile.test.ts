@@ -1,5 +1,5 @@
-/** Hostile texts: each is refused or read within a bounded number of steps, and causes no error
- *  except those of Millrace. */
+/** Hostile texts: each is refused or read within a bounded number of steps, and causes only errors
+ *  of Millrace. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../../../src/core/errors.ts';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
@@ -8,8 +8,8 @@ import { parseSchema, type Schema, schemaText } from '../../../../src/formats/sc
 import { readerCodec } from '../../../../src/registry/proof/reader.ts';
 import { stepsOf } from '../../../steps.ts';
 
-/** Four times the steps of the longest of these texts, far below those of a quadratic walk over its
- *  items. */
+/** Four times the steps of the longest of these texts, far below the steps of a quadratic walk over
+ *  its items. */
 const STEPS_MAX = 20_000_000;
 
 interface Outcome {
@@ -109,13 +109,13 @@ describe('wide schemas', () => {
       /accepted/,
     ],
     [
-      'fields of one name',
+      'fields with the same name',
       fill('{"type":"record","name":"R","fields":[', ']}', () => '{"name":"f","type":"int"}'),
       /stands twice/,
     ],
     ['symbols', fill('{"type":"enum","name":"E","symbols":[', ']}', (i) => `"S${i}"`), /accepted/],
     [
-      'symbols and a default that is none',
+      'symbols and a default that is not a symbol',
       fill('{"type":"enum","name":"E","default":"x","symbols":[', ']}', (i) => `"S${i}"`),
       /none of its symbols/,
     ],
@@ -125,7 +125,7 @@ describe('wide schemas', () => {
       /accepted/,
     ],
     [
-      'aliases that are one',
+      'equal aliases',
       fill('{"type":"record","name":"R","fields":[],"aliases":[', ']}', () => '"A"'),
       /accepted/,
     ],
@@ -159,12 +159,12 @@ describe('wide schemas', () => {
     ],
     ['a name', `{"type":"record","name":"${'a.'.repeat(200_000)}b","fields":[]}`, /accepted/],
     [
-      'a name that is none',
+      'an invalid name',
       `{"type":"record","name":"${'a.'.repeat(200_000)}-","fields":[]}`,
       /is not an Avro name/,
     ],
     [
-      'a float text that is none',
+      'an invalid float text',
       `{"type":"record","name":"R","fields":[{"name":"a","type":"float","default":"${'1'.repeat(400_000)}x"}]}`,
       /is not a float/,
     ],
@@ -174,7 +174,7 @@ describe('wide schemas', () => {
     ['comments', `${'// x\n'.repeat(80_000)}"int"`, /accepted/],
   ])('a wide schema is accepted or refused as stated: %s', (_what, text, why) => {
     expect(text.length).toBeLessThan(512 * 1024);
-    // A tree has a limit of its own, so that the stored data has one.
+    // A parsed schema has its own limit, because the stored schema has that limit.
     expect(attempt(text).why).toMatch(new RegExp(`${why.source}|makes more than 20000 types`));
     attempt(text, { normalize: true, lenient: true });
   });
@@ -331,7 +331,7 @@ describe('references', () => {
     expect(attempt('"n.L29_1"', { references: layer }).why).toBe('accepted');
   });
 
-  it('references may define a type twice only where both definitions are equal', () => {
+  it('references may define a type twice only if both definitions are equal', () => {
     const one = '{"type":"record","name":"n.P","fields":[{"name":"a","type":"int"}]}';
     const same = '{"name":"P","namespace":"n","type":"record","fields":[{"type":{"type":"int"},"name":"a"}]}';
     const other = one.replace('int', 'long');

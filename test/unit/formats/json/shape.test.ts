@@ -45,7 +45,7 @@ describe('JSON Schema shape', () => {
     expect(refusal(schema)).toBe('');
   });
 
-  it('a JSON Schema that a registry once accepted is read as it is', () => {
+  it('a JSON Schema that a registry once accepted is read unchanged', () => {
     expect(parseSchema('JSON', '{"type":"nonsense"}', { lenient: true }).text).toBe('{"type":"nonsense"}');
   });
 });

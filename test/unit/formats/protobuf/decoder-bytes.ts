@@ -1,4 +1,4 @@
-/** Payloads written as hex, and their decoded values. */
+/** Payloads in hexadecimal, and their decoded values. */
 import { expect, it } from 'vitest';
 import { MillraceError } from '../../../../src/core/errors.ts';
 import { protoDecoder } from '../../../../src/formats/protobuf/codec/decoder.ts';
@@ -9,7 +9,7 @@ const HEAD = { 2: 'syntax = "proto2";', 3: 'syntax = "proto3";', e: 'edition = "
 export function read(syntax: keyof typeof HEAD, text: string, hex: string, name = 'M'): unknown {
   const schema = parseSchema('PROTOBUF', `${HEAD[syntax]} ${text}`);
   const message = schema.format === 'PROTOBUF' ? schema.tree.byName.get(name) : undefined;
-  if (message === undefined) throw new Error(`no message ${name}`);
+  if (message === undefined) throw new Error(`the schema has no message ${name}`);
   // Other bytes around the payload must not matter.
   const payload = Buffer.from(hex.replaceAll(' ', ''), 'hex');
   const around = Buffer.concat([Buffer.alloc(5, 0x0a), payload, Buffer.alloc(20, 0x01)]);
@@ -25,7 +25,7 @@ interface Refusal {
 
 export function refusal(...given: Parameters<typeof read>): Refusal {
   try {
-    throw new Error(`read as ${String(read(...given))}`);
+    throw new Error(`the payload was read as ${String(read(...given))}`);
   } catch (thrown) {
     if (!(thrown instanceof MillraceError)) throw thrown;
     const { code, message, details } = thrown;
@@ -40,5 +40,5 @@ export const all = (cases: readonly Case[]): void => {
   });
 };
 
-/** Nine bytes of a varint that continues. */
+/** Nine continuation bytes of a varint. */
 export const LONGEST = 'ffffffffffffffffff';

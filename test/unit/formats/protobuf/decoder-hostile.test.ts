@@ -15,10 +15,12 @@ import {
 } from '../../../property/registry-proto-decoder-kit.ts';
 import { stepsOf } from '../../../steps.ts';
 
-/** Six times the steps of the longest of these payloads, far below those of a quadratic walk. */
+/** Six times the steps of the longest of these payloads, far below the steps of a quadratic
+ *  walk. */
 const STEPS_MAX = 20_000_000;
 
-/** Value, or the message of a malformed_payload error; any other error fails the test. */
+/** Returns the value, or the message of a malformed_payload error. Any other error fails the
+ *  test. */
 function outcome(text: string, bytes: Buffer): unknown {
   const decode = protoDecoder(messageOf(text, 'M'));
   let decoded: unknown;
@@ -45,7 +47,7 @@ function attempt(decode: ReturnType<typeof protoDecoder>, bytes: Buffer): unknow
 
 const hex = (text: string): Buffer => Buffer.from(text.replaceAll(' ', ''), 'hex');
 
-/** Nested messages, one inside the other. */
+/** Nests messages, one inside the other. */
 function nested(levels: number, wrap: (inner: Buffer) => Buffer): Buffer {
   let bytes: Buffer = Buffer.alloc(0);
   for (let i = 0; i < levels; i++) bytes = wrap(bytes);
@@ -58,7 +60,7 @@ function lengthBytes(length: number): Buffer {
   for (; rest > 127; rest >>>= 7) bytes.push((rest & 127) | 128);
   return Buffer.from([...bytes, rest]);
 }
-const behindLength = (tag: number, inner: Buffer): Buffer =>
+const withLength = (tag: number, inner: Buffer): Buffer =>
   Buffer.concat([Buffer.from([tag]), lengthBytes(inner.length), inner]);
 
 describe('nesting', () => {
@@ -69,9 +71,9 @@ describe('nesting', () => {
     Buffer.concat([Buffer.from([number * 8 + 3]), inner, Buffer.from([number * 8 + 4])]);
 
   it.each<readonly [string, number, (inner: Buffer) => Buffer]>([
-    ['messages', 1, (inner) => behindLength(0x0a, inner)],
-    ['groups', 2, (inner) => between(2, behindLength(0x0a, inner))],
-    ['entries of maps', 2, (inner) => behindLength(0x1a, behindLength(0x12, inner))],
+    ['messages', 1, (inner) => withLength(0x0a, inner)],
+    ['groups', 2, (inner) => between(2, withLength(0x0a, inner))],
+    ['entries of maps', 2, (inner) => withLength(0x1a, withLength(0x12, inner))],
     ['unknown groups', 1, (inner) => between(5, inner)],
   ])('the nesting of %s ends at the limit', (_what, levels, wrap) => {
     const most = PROTO_NESTING_MAX / levels;
@@ -85,7 +87,7 @@ describe('nesting', () => {
       outcome(
         text,
         Array.from({ length: messages }).reduce<Buffer>(
-          (inner) => behindLength(0x0a, inner),
+          (inner) => withLength(0x0a, inner),
           nested(groups, (inner) => between(5, inner)),
         ),
       );
@@ -137,7 +139,7 @@ describe('small payloads with large values', () => {
       '0a0101',
     ])
       expect(outcome(text, Buffer.alloc(1 << 18, hex(part)))).toBeDefined();
-    expect(outcome(text, behindLength(0x0a, Buffer.alloc(1 << 18, 1)))).toMatchObject({
+    expect(outcome(text, withLength(0x0a, Buffer.alloc(1 << 18, 1)))).toMatchObject({
       a: { length: 1 << 18 },
     });
   });
@@ -157,7 +159,7 @@ describe('small payloads with large values', () => {
   });
 });
 
-/** Damages bytes in one of several ways. */
+/** Damages the bytes in one of several ways. */
 function damaged(random: Random, bytes: Buffer): Buffer {
   const at = random(bytes.length);
   const [head, tail] = [bytes.subarray(0, at), bytes.subarray(at)];

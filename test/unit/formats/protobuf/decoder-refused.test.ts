@@ -59,7 +59,7 @@ describe('malformed messages', () => {
     ['a length of 2^35 - 1', '12 ffffffff7f', /a length of 34359738367 bytes, where 0/, 1, 'M.s'],
     ['a length of 2^32', '12 8080808010 78', /a length of 4294967296 bytes, where 1/, 1, 'M.s'],
     [
-      'a length beyond the message around',
+      'a length beyond the enclosing message',
       '1a 03 12 05 78 7878787878',
       /a length of 5 bytes, where 1 are/,
       3,
@@ -80,10 +80,10 @@ describe('malformed messages', () => {
     ['wire type 7 of an unknown number', '7f', /wire type 7 does not exist/, 0, 'M'],
     ['wire type 6 in an unknown group', '4b 0e 4c', /wire type 6/, 1, 'M'],
     ['an end without a group', '0c', /group 1 ends, and another is open/, 0, 'M'],
-    ['another end than the group has', '4b 54', /group 10 ends, and another is open/, 1, 'M'],
+    ['an end tag of another group', '4b 54', /group 10 ends, and another is open/, 1, 'M'],
     ['a group without an end', '4b 0801', /end inside a varint/, 3, 'M'],
     ['a group that ends outside its message', '1a 01 4b 4c', /end inside a varint/, 3, 'M.n'],
-    ['an item inside', '2200 2203 12 01 ff', /not UTF-8/, 6, 'M.r[1].s'],
+    ['an item of a nested message', '2200 2203 12 01 ff', /not UTF-8/, 6, 'M.r[1].s'],
     ['a value of a map', '3a 07 12 05 12 03 ffffff', /not UTF-8/, 6, 'M.m.s'],
   ])('the decoder refuses %s', (_what, hex, why, at, path) => {
     expect(refusal(3, text, hex)).toMatchObject({

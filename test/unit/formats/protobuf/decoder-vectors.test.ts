@@ -1,5 +1,5 @@
-/** Results of the decoder where protobufjs differs from the wire specification. The difference
- *  itself is tested, so that a vector is removed when it no longer applies. */
+/** Results of the decoder for cases in which protobufjs differs from the wire specification. The
+ *  test also checks the difference, so that an obsolete vector is detected. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ interface Vector {
 const path = join(packageRoot(), 'test', 'vectors', 'registry-proto-wire.json');
 const { vectors } = JSON.parse(readFileSync(path, 'utf8')) as { vectors: readonly Vector[] };
 
-/** A value as JSON, or the reason why there is none. */
+/** Decoded value as JSON, or the reason of the refusal. */
 function answer(work: () => unknown): unknown {
   try {
     return JSON.parse(JSON.stringify({ value: work() }));
@@ -31,7 +31,7 @@ function answer(work: () => unknown): unknown {
 
 describe('differences from protobufjs', () => {
   it.each(vectors.map((vector) => [vector.name, vector] as const))(
-    'the decoder follows the specification where protobufjs does not: %s',
+    'the decoder follows the specification although protobufjs does not: %s',
     (_name, vector) => {
       const message = messageOf(vector.schema, 'M');
       const bytes = Buffer.from(vector.hex.replaceAll(' ', ''), 'hex');

@@ -48,7 +48,7 @@ describe('fixed and other scalars', () => {
       '0d ffffffff 15 ffffffff 19 ffffffffffffffff 21 ffffffffffffffff 2d 0000c03f 31 000000000000f8bf 3a 02 00ff',
       { a: 2 ** 32 - 1, b: -1, c: 2n ** 64n - 1n, d: -1n, e: 1.5, f: -1.5, g: Buffer.from([0, 255]) },
     ],
-    ['a negative zero stays one', 3, 'message M { float a = 1; }', '0d 00000080', { a: -0 }],
+    ['a negative zero stays a negative zero', 3, 'message M { float a = 1; }', '0d 00000080', { a: -0 }],
     ['U+FFFD is text', 3, 'message M { string a = 1; }', '0a 03 efbfbd', { a: '\ufffd' }],
   ]);
 
@@ -65,35 +65,35 @@ describe('fixed and other scalars', () => {
 describe('absent fields', () => {
   all([
     [
-      'without presence hold the default',
+      'fields without presence have the default',
       3,
       'message M { int32 a = 1; int64 b = 2; string c = 3; bytes d = 4; bool e = 5; E f = 6; float g = 7; enum E { ZERO = 0; } }',
       '',
       { a: 0, b: 0n, c: '', d: Buffer.alloc(0), e: false, f: 'ZERO', g: 0 },
     ],
     [
-      'with presence are null',
+      'fields with presence are null',
       3,
       'message M { optional int32 a = 1; M b = 2; oneof o { string c = 3; } repeated int32 d = 4; map<string, int32> e = 5; }',
       '',
       { a: null, b: null, c: null, d: [], e: Object.create(null) },
     ],
     [
-      'of proto2 are null whatever their default',
+      'fields of proto2 are null, whatever their default',
       2,
       'message M { optional int32 a = 1 [default = 7]; }',
       '',
       { a: null },
     ],
     [
-      'with presence and a written default hold it',
+      'fields with presence and a written default have the default',
       3,
       'message M { optional int32 a = 1; }',
       '0800',
       { a: 0 },
     ],
     [
-      'of an edition follow field_presence',
+      'fields of an edition follow field_presence',
       'e',
       'message M { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT]; }',
       '',
@@ -106,33 +106,33 @@ describe('repeated fields', () => {
   const packed = '0a 04 01 ac02 03';
   const text = 'message M { repeated int32 a = 1; }';
   all([
-    ['are read from a run', 3, text, packed, { a: [1, 300, 3] }],
-    ['are read one by one', 3, text, '0801 08ac02 0803', { a: [1, 300, 3] }],
-    ['are read from a mixture', 3, text, `0809 ${packed} 0807 0a00`, { a: [9, 1, 300, 3, 7] }],
-    ['written unpacked are read from a run', 2, text, packed, { a: [1, 300, 3] }],
+    ['a packed run', 3, text, packed, { a: [1, 300, 3] }],
+    ['single values', 3, text, '0801 08ac02 0803', { a: [1, 300, 3] }],
     [
-      'of proto3 stated unpacked are read from a run',
+      'a mixture of packed runs and single values',
+      3,
+      text,
+      `0809 ${packed} 0807 0a00`,
+      { a: [9, 1, 300, 3, 7] },
+    ],
+    ['a packed run for an unpacked field', 2, text, packed, { a: [1, 300, 3] }],
+    [
+      'a packed run for a proto3 field with packed = false',
       3,
       'message M { repeated int32 a = 1 [packed = false]; }',
       packed,
       { a: [1, 300, 3] },
     ],
     [
-      'of every packable type',
+      'packed runs of every packable type',
       3,
       'message M { repeated fixed32 a = 1; repeated fixed64 b = 2; repeated bool c = 3; repeated sint64 d = 4; repeated double e = 5; }',
       '0a 08 0100000002000000 12 08 0300000000000000 1a 02 0100 22 02 0102 2a 08 000000000000f03f 0d 09000000',
       { a: [1, 2, 9], b: [3n], c: [true, false], d: [-1n, 1n], e: [1] },
     ],
+    ['single texts', 3, 'message M { repeated string a = 1; }', '0a0178 0a00', { a: ['x', ''] }],
     [
-      'of text are read one by one',
-      3,
-      'message M { repeated string a = 1; }',
-      '0a0178 0a00',
-      { a: ['x', ''] },
-    ],
-    [
-      'of messages do not merge',
+      'repeated messages do not merge',
       3,
       'message M { repeated N a = 1; message N { int32 x = 1; int32 y = 2; } }',
       '0a020801 0a021002',
@@ -167,7 +167,7 @@ describe('singular fields', () => {
       { a: { x: 1, y: 2, r: [1, 2], m: empty, n: { x: 0, y: 0, r: [], m: empty, n: null } } },
     ],
     [
-      'a run is another wire type than a singular number',
+      'a packed run has another wire type than a singular number',
       3,
       'message M { int32 a = 1; }',
       '0a020102 0803',
@@ -185,7 +185,7 @@ describe('oneofs', () => {
     ['a default counts as set', 3, text, '12020801 0800', { ...none, a: 0 }],
     ['one member merges with itself', 3, text, '12020801 12021002', { ...none, b: { x: 1, y: 2 } }],
     [
-      'another member in between ends that',
+      'a member does not merge across another member',
       3,
       text,
       '12020801 0801 12021002',
@@ -199,14 +199,14 @@ describe('oneofs', () => {
       { ...none, c: { x: 0, y: 2 } },
     ],
     [
-      'what an unknown wire type says clears nothing',
+      'a field with an unknown wire type clears no member',
       3,
       text,
       '12020801 0a0101',
       { ...none, b: { x: 1, y: 0 } },
     ],
     [
-      'a number that a closed enum has not clears nothing',
+      'an unknown number of a closed enum clears no member',
       2,
       'message M { oneof o { int32 a = 1; E b = 2; } enum E { ONE = 1; } }',
       '0805 1007',
@@ -231,7 +231,7 @@ describe('enums', () => {
       { a: 7, b: ['ONE', 7, 'ONE', 7, 2], c: map({ x: 7, y: 7 }) },
     ],
     [
-      'closed: it is dropped, and an entry with it',
+      'closed: an unknown number is dropped, and a map entry with it',
       2,
       closed,
       bytes,
@@ -261,7 +261,7 @@ describe('enums', () => {
       { a: 'FIRST' },
     ],
     [
-      'an entry without a value holds the first',
+      'an entry without a value has the first number',
       2,
       closed,
       '1a 03 0a0178',
@@ -333,23 +333,23 @@ describe('groups and delimited messages', () => {
     'message M { optional group G = 1 { optional int32 x = 1; optional int32 y = 2; } repeated group R = 2 { optional int32 x = 1; } }';
   all([
     [
-      'are read up to their end tag',
+      'groups are read up to their end tag',
       2,
       text,
       '0b 0801 0c 13 0801 14 13 14',
       { g: { x: 1, y: null }, r: [{ x: 1 }, { x: null }] },
     ],
-    ['merge as messages do', 2, text, '0b 0801 0c 0b 1002 0c', { g: { x: 1, y: 2 }, r: [] }],
-    ['with a length are unknown', 2, text, '0a 02 0801', { g: null, r: [] }],
+    ['groups merge like messages', 2, text, '0b 0801 0c 0b 1002 0c', { g: { x: 1, y: 2 }, r: [] }],
+    ['groups with a length are unknown fields', 2, text, '0a 02 0801', { g: null, r: [] }],
     [
-      'of an edition',
+      'delimited messages of an edition',
       'e',
       'message M { N n = 1 [features.message_encoding = DELIMITED]; message N { int32 x = 1; } }',
       '0b 0801 0c',
       { n: { x: 1 } },
     ],
     [
-      'of a file do not reach the entries of maps',
+      'delimited encoding of a file does not apply to map entries',
       'e',
       'option features.message_encoding = DELIMITED; message M { map<string, N> m = 1; message N { int32 x = 1; } }',
       '0a 07 0a0178 12020801',
@@ -381,9 +381,9 @@ describe('message sets', () => {
     'message M { optional S s = 1; } message S { option message_set_wire_format = true; extensions 4 to max; } message A { extend S { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; optional M m = 2; }';
   const empty = { '[A.b]': null, '[A.a]': null };
   all([
-    // Written by protoc 35.1.
+    // Bytes written by protoc 35.1.
     [
-      'are items of a number and a message',
+      'an item is a number and a message',
       2,
       text,
       '0a14 0b 1005 1a020801 0c 0b 10808c8d9e02 1a020807 0c',
@@ -397,7 +397,7 @@ describe('message sets', () => {
       { s: { ...empty, '[A.b]': { x: 1, m: null } } },
     ],
     ['an unknown number is skipped', 2, text, '0a08 0b 1006 1a020801 0c', { s: empty }],
-    ['an item of half is nothing', 2, text, '0a08 0b 1005 0c 0b 1a00 0c', { s: empty }],
+    ['an incomplete item is dropped', 2, text, '0a08 0b 1005 0c 0b 1a00 0c', { s: empty }],
   ]);
 
   it('a damaged message set is refused at its place', () => {
@@ -410,20 +410,20 @@ describe('unknown fields', () => {
   const text = 'message M { int32 a = 1; }';
   all([
     [
-      'of every wire type are skipped',
+      'fields of every wire type',
       3,
       text,
       '1001 1100000000 00000000 120178 15 00000000 13 0801 1b 1c 14 0805',
       { a: 5 },
     ],
     [
-      'of a known number and another wire type',
+      'a known number with another wire type',
       3,
       text,
       '0d 00000000 09 0000000000000000 0a 00 0b 0c 0805',
       { a: 5 },
     ],
-    ['of the highest number', 3, text, 'f8ffffff0f 01 0805', { a: 5 }],
-    ['are not looked into behind a length', 3, text, '12 02 ffff 0805', { a: 5 }],
+    ['the highest number', 3, text, 'f8ffffff0f 01 0805', { a: 5 }],
+    ['the content of a length-delimited field is not parsed', 3, text, '12 02 ffff 0805', { a: 5 }],
   ]);
 });

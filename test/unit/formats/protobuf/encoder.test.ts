@@ -30,13 +30,18 @@ describe('plain objects', () => {
       '',
     ],
     [
-      'defaults with presence are',
+      'defaults with presence are written',
       `${P3} message M { optional int32 a = 1; oneof o { string s = 2; } }`,
       { a: 0, s: '' },
       '08001200',
     ],
-    ['a negative zero is no default', `${P3} message M { float a = 1; }`, { a: -0 }, '0d00000080'],
-    ['in the order of numbers', `${P3} message M { int32 b = 2; int32 a = 1; }`, { b: 1, a: 2 }, '08021001'],
+    ['a negative zero is not the default', `${P3} message M { float a = 1; }`, { a: -0 }, '0d00000080'],
+    [
+      'fields are written in the order of their numbers',
+      `${P3} message M { int32 b = 2; int32 a = 1; }`,
+      { b: 1, a: 2 },
+      '08021001',
+    ],
     [
       'null, undefined and unknown names are absent',
       `${P3} message M { optional int32 a = 1; int32 b = 2; }`,
@@ -44,25 +49,25 @@ describe('plain objects', () => {
       '',
     ],
     [
-      'what every object inherits is absent',
+      'inherited object properties are absent',
       `${P3} message M { string constructor = 1; string toString = 2; int32 valueOf = 3; }`,
       {},
       '',
     ],
     [
-      'fields of such names are written',
+      'fields with the names of object properties are written',
       `${P3} message M { string constructor = 1; }`,
       { constructor: 'x' },
       '0a0178',
     ],
     [
-      'negative int32 takes ten bytes',
+      'a negative int32 has ten bytes',
       `${P3} message M { int32 a = 1; }`,
       { a: -1 },
       '08ffffffffffffffffff01',
     ],
     [
-      '64-bit integers from safe numbers',
+      '64-bit integers are written from safe numbers',
       `${P3} message M { int64 a = 1; sint64 b = 2; uint64 c = 3; sfixed64 d = 4; }`,
       { a: -1, b: -1, c: 300, d: -1 },
       '08ffffffffffffffffff01100118ac0221ffffffffffffffff',
@@ -98,7 +103,7 @@ describe('plain objects', () => {
       'a00605',
     ],
     [
-      'empty lists and maps leave nothing',
+      'empty lists and maps are not written',
       `${P3} message M { repeated int32 a = 1; map<string, int32> b = 2; }`,
       { a: [], b: {} },
       '',
@@ -116,7 +121,7 @@ describe('plain objects', () => {
     ],
     ['half of a surrogate pair', `${P3} message M { string s = 1; }`, { s: '\ud800' }, /M\.s cannot hold/],
     [
-      'a number that a closed enum has not',
+      'an unknown number of a closed enum',
       `${P2} message M { optional E e = 1; enum E { ONE = 1; } }`,
       { e: 2 },
       /it is enum M\.E/,
@@ -134,7 +139,7 @@ describe('plain objects', () => {
       /M\.a cannot hold undefined: it is required/,
     ],
     [
-      'a key that is no integer',
+      'a key that is not an integer',
       `${P3} message M { map<int64, int32> a = 1; }`,
       { a: { '01': 1 } },
       /keys of type int64/,
@@ -176,7 +181,7 @@ describe('plain objects', () => {
       /M cannot hold bytes: it is a message/,
     ],
     [
-      'an object with what JSON has not',
+      'an object that JSON cannot represent',
       `${P3} message M { int32 a = 1; }`,
       { a: { b: 1n } },
       /M\.a cannot hold an object: it is int32/,
@@ -228,7 +233,7 @@ describe('plain objects', () => {
 describe('exact values', () => {
   it.each<readonly [string, string, ReadonlyArray<readonly [number, unknown]>, string]>([
     [
-      'what has an entry is written, defaults too',
+      'every given field is written, including defaults',
       `${P3} message M { int32 a = 1; string s = 2; }`,
       [
         [1, 0],
@@ -237,7 +242,7 @@ describe('exact values', () => {
       '08001200',
     ],
     [
-      'runs as the schema says',
+      'packing follows the schema',
       `${P2} message M { repeated int32 a = 1; repeated int32 b = 2 [packed = true]; }`,
       [
         [1, [1, 2]],
@@ -252,7 +257,7 @@ describe('exact values', () => {
       '0b08050c0b0c',
     ],
     [
-      'entries in their order, twice the same key',
+      'map entries keep their order and repeated keys',
       `${P3} message M { map<int32, bool> m = 1; }`,
       [
         [
@@ -266,7 +271,7 @@ describe('exact values', () => {
       ],
       '0a04080210010a04080110000a0408021000',
     ],
-    // As protoc 35.1 writes it.
+    // Bytes as protoc 35.1 writes them.
     [
       'a message set',
       `${P2} message M { option message_set_wire_format = true; extensions 4 to max; } message A { extend M { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; }`,
@@ -288,7 +293,7 @@ describe('exact values', () => {
 
   it.each<readonly [string, string, ReadonlyArray<readonly [number, unknown]>, RegExp]>([
     [
-      'a field that is not there',
+      'an unknown field',
       `${P3} message M { int32 a = 1; }`,
       [
         [1, 5],
@@ -299,7 +304,12 @@ describe('exact values', () => {
     ['a number for 64 bits', `${P3} message M { int64 a = 1; }`, [[1, 5]], /it is int64/],
     ['a name for an enum', `${P3} message M { E e = 1; enum E { Z = 0; } }`, [[1, 'Z']], /it is enum M\.E/],
     ['an object for a message', `${P3} message M { M m = 1; }`, [[1, {}]], /it is a message/],
-    ['one for many', `${P3} message M { repeated int32 a = 1; }`, [[1, 5]], /it is repeated/],
+    [
+      'a single value for a repeated field',
+      `${P3} message M { repeated int32 a = 1; }`,
+      [[1, 5]],
+      /it is repeated/,
+    ],
     ['a list of values for a map', `${P3} message M { map<int32, int32> a = 1; }`, [[1, [5]]], /it is a map/],
     [
       'a text key of a number',
@@ -316,7 +326,12 @@ describe('exact values', () => {
       ],
       /in one oneof/,
     ],
-    ['nothing for a required field', `${P2} message M { required int32 a = 1; }`, [], /it is required/],
+    [
+      'a missing value for a required field',
+      `${P2} message M { required int32 a = 1; }`,
+      [],
+      /it is required/,
+    ],
   ])('the exact encoder refuses %s', (_what, text, fields, why) => {
     expect(refusal(() => exact(text, fields))).toMatch(why);
   });

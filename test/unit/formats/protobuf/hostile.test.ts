@@ -7,8 +7,8 @@ import { parseSchema, schemaText } from '../../../../src/formats/schema.ts';
 import { stepsOf } from '../../../steps.ts';
 
 const CHARS = 500_000;
-/** Three times the steps of the worst of these, a thousand public imports; the longest texts take 9
- *  million. */
+/** Three times the steps of the worst of these texts, a thousand public imports. The longest texts
+ *  take 9 million steps. */
 const STEPS_MAX = 100_000_000;
 
 function outcome(text: string, references: readonly ResolvedReference[] = [], normalize = true): string {
@@ -25,7 +25,7 @@ function outcome(text: string, references: readonly ResolvedReference[] = [], no
   return said;
 }
 
-/** Outcome of a text of any length, with its steps counted. */
+/** Outcome of a text of any length, with a bound on its steps. */
 function counted(text: string, references: readonly ResolvedReference[] = []): string {
   let said = '';
   const steps = stepsOf(() => {
@@ -111,7 +111,7 @@ describe('hostile texts', () => {
       /accepted|things/,
     ],
     [
-      'many groups behind messages',
+      'many groups after messages',
       `message M { message A {} ${repeated((i) => `optional group G${i} = ${i + 20_000} {}`, 200_000)} }`,
       /accepted|things/,
     ],
@@ -229,12 +229,12 @@ describe('hostile descriptors', () => {
       /cannot be decoded/,
     ],
     [
-      'a name that is none',
+      'an invalid name',
       base64(new ProtoWriter().bytes(4, new ProtoWriter().bytes(1, 'M {} message N').finish()).finish()),
       /as the name of a message/,
     ],
     [
-      'a type that is none',
+      'an invalid type',
       base64(
         new ProtoWriter()
           .bytes(

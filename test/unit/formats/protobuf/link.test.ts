@@ -55,7 +55,7 @@ describe('imports', () => {
     );
   });
 
-  it('imports that every installation has need no reference', () => {
+  it('imports that every Protobuf installation contains need no reference', () => {
     for (const path of KNOWN_PROTO_PATHS)
       expect(refusal(() => proto(`import "${path}"; message M {}`))).toBe('accepted');
     expect(KNOWN_PROTO_PATHS).toEqual(
@@ -83,7 +83,7 @@ describe('imports', () => {
     expect(fields?.map(({ name }) => name)).toEqual(['x', 'y']);
   });
 
-  it('imports in a circle, duplicate references, other formats and duplicate types are refused', () => {
+  it('cyclic imports, duplicate references, other formats and duplicate types are refused', () => {
     const a = reference('a.proto', 'package a; import "b2.proto"; message A {}', [
       reference('b2.proto', 'import "a.proto"; message B {}'),
     ]);
@@ -159,7 +159,7 @@ describe('records with imported types', () => {
     expect(Array.from(writerCodec(schema, 'M.N').messageIndexes ?? [])).toEqual([0, 0]);
   });
 
-  it('a change in an imported file is judged in the importing schema', () => {
+  it('a change in an imported file is checked in the importing schema', () => {
     const other = reference('d.proto', 'package d; message D { string x = 1; } enum E { Z = 0; ONE = 1; }');
     const changed = proto(text, [{ ...B, references: [other] }]);
     expect(checkPair(changed, proto(text, [B])).map(({ rule, path }) => [rule, path])).toContainEqual([

@@ -1,4 +1,5 @@
-/** Texts of a Protobuf schema: stored, normalized, without extensions, as a descriptor. */
+/** Forms of a Protobuf schema's text: stored, normalized, without extensions, and as a
+ *  descriptor. */
 import { describe, expect, it } from 'vitest';
 import type { ResolvedReference } from '../../../../src/formats/content.ts';
 import { readFields } from '../../../../src/formats/protobuf/descriptor/bytes.ts';

@@ -1,10 +1,10 @@
-/** Frames and messages in any chunks. */
+/** Frames and messages from chunks of any size. */
 import { describe, expect, it } from 'vitest';
 import {
   DATA,
   FRAME_SIZE_ERROR,
-  FrameReader,
   frame,
+  Http2FrameReader,
   PING,
   PROTOCOL_ERROR,
 } from '../../../../src/io/grpc/http2/frames.ts';
@@ -16,7 +16,7 @@ const GREETING = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 /** Events of a reader of these chunks, as text. */
 function readAll(chunks: readonly Buffer[], framesMax = Number.POSITIVE_INFINITY) {
   const seen: string[] = [];
-  const reader = new FrameReader({
+  const reader = new Http2FrameReader({
     onFrame(type, flags, stream, bytes, from, to) {
       seen.push(`${type} ${flags} ${stream} ${bytes.toString('hex', from, to)}`);
       return seen.length < framesMax;
@@ -65,19 +65,19 @@ describe('HTTP/2 frames', () => {
     expect(readAll([GREETING, reserved]).seen).toEqual([`6 0 0 ${'00'.repeat(8)}`]);
   });
 
-  it('a frame that is too long is refused by its head alone, however it is cut', () => {
+  it('a frame that is too long is refused by its head alone, in chunks of any size', () => {
     const head = Buffer.of(0, 0x40, 1, DATA, 0, 0, 0, 0, 1);
     for (const size of [1, 4, 9])
       expect(readAll([GREETING, ...cut(head, size)]).seen).toEqual([`refused ${FRAME_SIZE_ERROR}`]);
   });
 
-  it('a frame that only announces its bytes holds no memory', () => {
+  it('a frame that only announces its length allocates no memory', () => {
     const { heldBytes } = readAll([GREETING, Buffer.of(0, 0x40, 0, DATA, 0, 0, 0, 0, 1, 5)]);
     expect(heldBytes).toBeGreaterThan(0);
     expect(heldBytes).toBeLessThan(1024);
   });
 
-  it('no frames are delivered once the consumer wants none', () => {
+  it('no frames are delivered once the consumer has stopped', () => {
     expect(readAll([bytes], 2).seen).toHaveLength(2);
     expect(readAll(cut(bytes, 5), 2).seen).toHaveLength(2);
   });
@@ -127,7 +127,7 @@ describe('gRPC messages', () => {
     expect(messages([framed(Buffer.alloc(1000))])).toEqual(['00'.repeat(1000)]);
   });
 
-  it('a message holds the bytes that arrived and not those that it announces', () => {
+  it('a message allocates memory for received bytes, not for its announced length', () => {
     const reader = new MessageReader(2 ** 30);
     reader.accept(Buffer.of(0, 0x3f, 0xff, 0xff, 0xff, 1, 2, 3), 0, 8);
     expect(reader.heldBytes).toBeGreaterThan(2);

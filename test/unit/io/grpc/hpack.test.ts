@@ -1,4 +1,4 @@
-/** HPACK decoder against the examples of its specification, and against invalid input. */
+/** HPACK decoder with the examples of its specification, and with invalid input. */
 import { describe, expect, it } from 'vitest';
 import {
   HEADER_BYTES_MAX,
@@ -60,7 +60,7 @@ const RESPONSES: readonly (readonly string[])[] = [
     ...['content-encoding', 'gzip', 'set-cookie', 'foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1'],
   ],
 ];
-/** A table of 256 bytes, as the examples of responses have it. */
+/** Table of 256 bytes, as the examples of responses use it. */
 const TABLE_256 = hex('3fe101');
 
 describe('the examples of RFC 7541, appendix C', () => {
@@ -144,7 +144,7 @@ describe('header block', () => {
     ['padding of eight bits', '00 01 61 82 1fff'],
     ['padding that is not of EOS', '00 01 61 81 18'],
     ['a table of more than was offered', '3fe21f'],
-    ['a size of the table behind a field', '8220'],
+    ['a size of the table after a field', '8220'],
   ])('a header block with %s cannot be read', (_what, bytes) => {
     expect(read(new HpackDecoder(), hex(bytes))).toBe('unreadable');
   });
@@ -166,7 +166,7 @@ describe('header block', () => {
 
   it('the table keeps as many entries as fit and evicts the oldest', () => {
     const decoder = new HpackDecoder();
-    // 128 entries of 32 bytes would need empty names; these are of 34 bytes, so 120 fit.
+    // 128 entries of 32 bytes would need empty names. These entries have 34 bytes, so 120 fit.
     for (let i = 0; i < 121; i++) {
       const entry = Buffer.of(0x40, 1, 97, 1, 33 + (i % 90));
       expect(read(decoder, entry)).toEqual(['a', String.fromCharCode(33 + (i % 90))]);
@@ -198,8 +198,8 @@ describe('header block', () => {
     ['a NUL in a value', 'name', 'a\0b'],
     ['a DEL in a value', 'name', 'a\x7fb'],
     ['a blank before a value', 'name', ' a'],
-    ['a tab behind a value', 'name', 'a\t'],
-  ])('a header block with %s is read as unsound, and so is every use of its entry', (_what, name, value) => {
+    ['a tab after a value', 'name', 'a\t'],
+  ])('a header block with %s is read as invalid, and so is every use of its entry', (_what, name, value) => {
     const bytes = literal(name, value);
     expect(read(new HpackDecoder(), bytes)).toBe('unsound');
     const decoder = new HpackDecoder();

@@ -12,7 +12,7 @@ const route = (method: string, path: string): HttpRoute => ({
 });
 
 /** Oracle by the port's rule, without a tree: tries every route segment by segment; the most
- *  literal wins. */
+ *  literal route wins. */
 function oracle(routes: readonly HttpRoute[], method: string, path: string) {
   const parts = path.slice(1).split('/');
   if (parts.length > 1 && parts[parts.length - 1] === '') parts.pop();
@@ -58,7 +58,7 @@ describe('route table', () => {
     .array(fc.oneof(segment, fc.constantFrom('%61', 'a%2Fb', 'z', '', '%20')), { minLength: 1, maxLength: 4 })
     .map((parts) => `/${parts.join('/')}`);
 
-  test('the route table agrees with trying every route', () => {
+  test('the route table agrees with a search through every route', () => {
     fc.assert(
       fc.property(routes, method, asked, (pairs, verb, path) => {
         const list = pairs.map(([m, p]) => route(m, p));

@@ -1,4 +1,5 @@
-/** Behavior of the node:net driver beyond the contract: its parser, its bounds, its closes. */
+/** Behavior of the node:net driver beyond the contract: its parser, its limits, and the end of
+ *  connections. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import fc from 'fast-check';
@@ -50,7 +51,7 @@ describe('request head', () => {
     expect(head('GET / HTTP/1.1', ...lines)).toMatchObject(expected);
   });
 
-  test('an HTTP/1.0 head needs no Host, and ends its connection unless it asks to keep it', () => {
+  test('an HTTP/1.0 head needs no Host, and ends its connection unless it requests keep-alive', () => {
     expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, needsKeepAliveHeader: false });
     expect(head('GET / HTTP/1.0', 'Connection: Keep-Alive')).toMatchObject({
       last: false,
@@ -114,7 +115,7 @@ describe('request body', () => {
     return { state: body.state, taken, text: Buffer.from(body.bytes).toString('latin1') };
   };
 
-  test('a body is read the same however it is cut, and ends at its end', () => {
+  test('a body is read the same in chunks of any size, and ends at its last byte', () => {
     const chunk = fc.tuple(
       fc.string({ minLength: 1, maxLength: 40 }),
       fc.constantFrom('', ';a', ';a=b;c="d e\\""'),
@@ -187,7 +188,7 @@ describe('request body', () => {
     ).toBe(state);
   });
 
-  test('a body holds what arrived and not what was announced', () => {
+  test('a body allocates memory for received bytes, not for its announced length', () => {
     const body = new WireBody(60_000, 64_000, 200);
     body.consume(Buffer.alloc(100), 0);
     expect(body.heldBytes).toBeLessThan(2000);
@@ -233,7 +234,7 @@ describe('connection of the node:net driver', () => {
     });
   const { open } = wire;
 
-  test('an HTTP/1.0 connection that asks for it is kept alive, and the answer confirms it', async () => {
+  test('an HTTP/1.0 connection is kept alive on request, and the answer confirms it', async () => {
     const client = await open(await start(ECHO));
     for (let i = 0; i < 2; i++) {
       const answer = await client.send('GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n').answer();
@@ -306,7 +307,7 @@ describe('connection of the node:net driver', () => {
     expect(await ask()).toBe(200);
     for (const one of all) one.close();
     await expect.poll(() => server.inFlight()).toBe(0);
-    // The server releases their memory.
+    // The server has released the memory of the refused connections.
     for (let i = 0; i < 20; i++) {
       const client = await open(server);
       client.send(half);
@@ -343,7 +344,7 @@ describe('connection of the node:net driver', () => {
     expect((await client.answer()).body.toString()).toBe('x');
   });
 
-  test('a connection that reads slowly gets a long answer whole, and its end', async () => {
+  test('a client that reads slowly gets a long answer completely, and then the end of the connection', async () => {
     const body = Buffer.alloc(6 * 1024 * 1024, 'l');
     const server = await start([{ method: 'GET', path: '/long', handler: () => ({ status: 200, body }) }]);
     const slow = await open(server);
@@ -360,7 +361,7 @@ describe('connection of the node:net driver', () => {
     await expect.poll(() => server.inFlight()).toBe(0);
   });
 
-  test('a connection that half-closes during a long answer gets all of it', async () => {
+  test('a client that half-closes during a long answer gets the complete answer', async () => {
     const body = Buffer.alloc(8 * 1024 * 1024, 'l');
     const server = await start([
       { method: 'GET', path: '/long', handler: () => ({ status: 200, body }) },

@@ -1,4 +1,4 @@
-/** Retries: requests that a broker refuses temporarily are repeated, others are not. */
+/** Retries: requests that a broker refuses temporarily are repeated, other requests are not. */
 import { expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { brokerError } from '../../../../src/io/kafka/errors.ts';
@@ -6,7 +6,7 @@ import { retryTransient } from '../../../../src/io/kafka/retry.ts';
 
 const notYet = () => brokerError('broker_unavailable', 'Not leader for partition', { next: 'try again' });
 
-it('a refused question is repeated until there is an answer, with less time for each attempt', async () => {
+it('a refused request is repeated until it succeeds, with less time for each attempt', async () => {
   const left: number[] = [];
   const answer = await retryTransient(60_000, async (leftMs) => {
     left.push(leftMs);
@@ -18,7 +18,7 @@ it('a refused question is repeated until there is an answer, with less time for 
   expect(left[2]).toBeLessThan(left[0] as number);
 });
 
-it('a refused question is abandoned at its deadline, and immediately for a final refusal', async () => {
+it('a refused request is abandoned at its deadline, and immediately after a final refusal', async () => {
   let asked = 0;
   const refuse = (error: () => Error) => async (): Promise<never> => {
     asked++;

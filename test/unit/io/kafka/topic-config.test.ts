@@ -1,4 +1,4 @@
-/** Configuration of a topic over the broker's protocol: valid and hostile answers. */
+/** Topic configuration over the broker's protocol: valid and hostile answers. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { decodeDescribeTopic, encodeDescribeTopic } from '../../../../src/io/kafka/topic-config.ts';

@@ -4,7 +4,7 @@ import { MillraceError } from '../../../../src/core/errors.ts';
 import { LATENCY_BUCKETS_S, Metrics, SERIES_MAX } from '../../../../src/core/metrics.ts';
 
 describe('counters and gauges', () => {
-  test('each series counts for itself, and a metric without labels exists from the start', () => {
+  test('each series has its own count, and a metric without labels exists from the start', () => {
     const metrics = new Metrics();
     const plain = metrics.counter('a_total', 'A.');
     plain.add();
@@ -64,7 +64,7 @@ describe('counters and gauges', () => {
     expect(counter.value()).toBe(9);
   });
 
-  test('the number of series is limited, and further ones are counted as other without loss', () => {
+  test('the number of series is limited, and further series are counted as other without loss', () => {
     const counter = new Metrics().counter('many_total', 'Many.', ['id']);
     const total = SERIES_MAX * 2;
     for (let i = 0; i < total; i++) counter.add(1, counter.series(`id-${i}`));
@@ -149,7 +149,7 @@ describe('histograms', () => {
     expect(many.snapshot().samples).toEqual(single.snapshot().samples);
   });
 
-  test('a quantile is the bound of the bucket that holds it', () => {
+  test('a quantile is the bound of the bucket that contains it', () => {
     const histogram = new Metrics().histogram('h', '', [], bounds);
     expect(histogram.quantile(0.5)).toBeNaN();
     histogram.observeMany(0.05, 50);

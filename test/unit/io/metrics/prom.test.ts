@@ -137,7 +137,7 @@ describe('exposition', () => {
     expect(parse(await exposition.text()).types.size).toBeGreaterThan(5);
   });
 
-  test('two expositions in one process share nothing', async () => {
+  test('two expositions in one process share no state', async () => {
     const first = fixture();
     const second = fixture();
     first.metrics.counter('only_first_total', '').add(1);

@@ -1,4 +1,5 @@
-/** The inbox's pure parts: spans of partitions, the live horizon's arithmetic, ids and names. */
+/** The inbox's pure parts: spans of partitions, the arithmetic of the live horizon, ids and
+ *  names. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from '../../../../src/outbox/defaults.ts';
@@ -87,7 +88,7 @@ describe('live horizon', () => {
     expect(liveHorizon(reading(over), parts, HOUR, true).cutoffMs).toBe(NOW - HOUR);
   });
 
-  it('the live horizon never releases what is younger than the TTL or can be redelivered', () => {
+  it('the live horizon never expires ids that are younger than the TTL or can be redelivered', () => {
     const ago = fc.option(fc.integer({ min: -HOUR, max: 100 * HOUR }), { nil: undefined });
     fc.assert(
       fc.property(ago, ago, ago, fc.integer({ min: 0, max: 90 * HOUR }), (record, group, row, ttlMs) => {
@@ -100,8 +101,8 @@ describe('live horizon', () => {
         });
         const { cutoffMs } = liveHorizon(given, parts, ttlMs, false);
         expect(cutoffMs).toBeLessThanOrEqual(NOW - ttlMs);
-        // A message that a readable record holds was made up to a relay outage before it, by a
-        // clock that is off by the skew.
+        // The message of a readable record was created at most a relay outage before the record, by
+        // a clock that is off by at most the skew.
         for (const at of [given.oldestRecordMs, given.oldestUncommittedMs])
           if (at !== undefined)
             expect(cutoffMs).toBeLessThanOrEqual(at - parts.relayOutageMs - parts.clockSkewMs);
@@ -145,7 +146,7 @@ describe('ids and names', () => {
     }
   });
 
-  it('the UUIDv7 ids order as text as their times do', () => {
+  it('UUIDv7 ids have the same order as text as their times', () => {
     fc.assert(
       fc.property(fc.nat({ max: 2 ** 31 - 1 }), fc.nat({ max: 2 ** 31 - 1 }), (a, b) => {
         expect(uuidAt(a * 100) < uuidAt(b * 100)).toBe(a < b);

@@ -1,4 +1,4 @@
-/** A member of a group between two reads, over a broker client that answers as it is told. */
+/** A member of a consumer group, over a scripted broker client. */
 import { expect, it } from 'vitest';
 import type { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -65,7 +65,7 @@ async function joined(options: Partial<MemberOptions> = {}) {
     batchRows: 4,
     batchBytes: 1024,
     batchWaitMs: 1,
-    underWay: () => undefined,
+    inFlight: () => undefined,
     onMoved: (kind, partitions) => void moved.push({ kind, partitions }),
     ...options,
   });
@@ -73,12 +73,12 @@ async function joined(options: Partial<MemberOptions> = {}) {
   return { client, member, moved };
 }
 
-it('a member commits again what a rebalance refused, and reports it once it is committed', async () => {
-  const told: string[] = [];
+it('a member commits the offsets again that a rebalance refused, and reports them once they are committed', async () => {
+  const calls: string[] = [];
   const { client, member } = await joined({
     onCommit: async () => {
-      told.push('asked');
-      return () => void told.push('done');
+      calls.push('before');
+      return () => void calls.push('after');
     },
   });
   await member.commit();
@@ -91,15 +91,15 @@ it('a member commits again what a rebalance refused, and reports it once it is c
   await member.commit();
   await member.commit();
   expect(client.commits).toEqual(['t=7', 't=7,u=3']);
-  expect(told).toEqual(['asked', 'asked', 'done']);
+  expect(calls).toEqual(['before', 'before', 'after']);
 });
 
-it('a member hands over partitions with their finished offsets, and forgets them', async () => {
+it('a member commits the finished offsets of revoked partitions before they leave, and drops them', async () => {
   let end = (_: unknown): void => {};
-  const underWay = new Promise((resolve) => {
+  const inFlight = new Promise((resolve) => {
     end = resolve;
   });
-  const { client, member, moved } = await joined({ underWay: () => underWay });
+  const { client, member, moved } = await joined({ inFlight: () => inFlight });
   member.finished(A, 7n);
   const revoking = client.onRebalance({ kind: 'revoked', partitions: [A] });
   for (let i = 0; i < 20; i++) await turn();
@@ -112,8 +112,8 @@ it('a member hands over partitions with their finished offsets, and forgets them
   expect(member.doneOf(A)).toBeUndefined();
 });
 
-it('a member does not wait for a batch that waits for the database, nor for the first one after it', async () => {
-  const { client, member } = await joined({ underWay: () => new Promise(() => {}) });
+it('a rebalance does not wait for a batch that waits for the database, nor for the next batch', async () => {
+  const { client, member } = await joined({ inFlight: () => new Promise(() => {}) });
   await member.wait(true);
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
   await member.wait(false);
@@ -121,7 +121,7 @@ it('a member does not wait for a batch that waits for the database, nor for the 
   expect(member.isWaiting).toBe(false);
 });
 
-it('a member waits for a first record up to its limit in parts, and a drain ends the wait', async () => {
+it('a member waits for a first record in several reads up to its limit, and a drain ends the wait', async () => {
   const stop = new AbortController();
   let nowMs = 0;
   const waits: number[] = [];
@@ -146,7 +146,7 @@ it('a member waits for a first record up to its limit in parts, and a drain ends
   expect(waits.slice(3)).toEqual([250, 250]);
 });
 
-it('a member pauses the partitions whose position it knows, and resumes there', async () => {
+it('a member pauses the partitions whose position it knows, and resumes at these positions', async () => {
   const { client, member } = await joined();
   member.took(A, 12n);
   await member.wait(true);
@@ -160,7 +160,7 @@ it('a member pauses the partitions whose position it knows, and resumes there', 
 it('a consumer is a member from its first assignment until its session is lost, and reports why it is not', async () => {
   const { client, member } = await joined();
   expect(await member.unhealthyReason()).toMatch(
-    /^not a member of the consumer group: it has not let this one in yet$/,
+    /^not a member of the consumer group: no partitions were assigned yet$/,
   );
   client.consume = async (into) => {
     into.clear();
@@ -179,7 +179,7 @@ it('a consumer is a member from its first assignment until its session is lost, 
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
   expect(await member.unhealthyReason()).toBeUndefined();
   await client.onRebalance({ kind: 'lost', partitions: [B] });
-  expect(await member.unhealthyReason()).toMatch(/it has not let this one in yet$/);
+  expect(await member.unhealthyReason()).toMatch(/no partitions were assigned yet$/);
   await client.onRebalance({ kind: 'assigned', partitions: [A, B] });
   expect(await member.unhealthyReason()).toBeUndefined();
 });

@@ -1,5 +1,5 @@
-/** An effect that fails by itself is tried again: over the simulated broker, a database in memory
- *  and a clock that only they move. */
+/** Retries of a single failing effect, over the simulated broker, a database in memory and a
+ *  virtual clock. */
 import { describe, expect, it } from 'vitest';
 import type { Random } from '../../../../src/core/clock.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
@@ -18,11 +18,11 @@ import { realClock, turn } from '../../../wait.ts';
 const TOPIC = 'events';
 const GROUP = 'group';
 const RETRY = CONSUMER_DEFAULTS.retry;
-/** Virtual time after which a test that still runs has failed. */
+/** Virtual time after which a test fails. */
 const END_MS = 3_600_000;
 
 const drawing = (fraction: () => number): Random => ({ fraction, fill: (into) => void into.fill(0) });
-/** Just below its upper end, so that each delay is known. */
+/** Draws just below the upper end, so that each delay is known. */
 const highest = drawing(() => 1 - 2 ** -53);
 
 interface Tables {
@@ -31,7 +31,7 @@ interface Tables {
   parked: Array<{ readonly offset: bigint; readonly reason: string; readonly detail: string }>;
 }
 
-/** One transaction at a time; what it wrote counts once it has committed. */
+/** Runs one transaction at a time; its writes take effect at the commit. */
 class Database {
   tables: Tables = { effects: [], inbox: new Set(), parked: [] };
   private open: Tables = this.tables;
@@ -73,17 +73,17 @@ const idOf = (n: number): string => `01890a5d-ac96-774b-bcce-${String(n).padStar
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 const textOf = ({ value }: InboxRecord): string => Buffer.from(value ?? []).toString();
 
-class World {
+class Simulation {
   nowMs = 0;
   readonly database = new Database();
   readonly clock = { ...realClock, wallNowMs: () => this.nowMs, monotonicMs: () => this.nowMs };
   readonly driver: BrokerDriver;
   /** Attempts at effects, with their times. */
   readonly attempts: Array<{ readonly text: string; readonly atMs: number }> = [];
-  /** Whether the third party behind the effect answers 503. */
-  isAway: (text: string) => boolean = () => false;
+  /** True if the third party behind the effect answers 503. */
+  isUnavailable: (text: string) => boolean = () => false;
   callMs = 0;
-  /** The longest time between two reads. */
+  /** Longest time between two reads. */
   silenceMs = 0;
   private lastReadMs = 0;
   private readonly drains: AbortController[] = [];
@@ -94,7 +94,7 @@ class World {
       seed: 1,
       clock: {
         ...this.clock,
-        // The member waits for one timer at a time: its time passes as soon as it is set.
+        // The member sets one timer at a time, so its time passes immediately.
         after: (ms, run) => {
           this.nowMs += ms;
           if (this.nowMs > END_MS) for (const drain of this.drains) drain.abort();
@@ -105,7 +105,7 @@ class World {
     });
   }
 
-  /** Records `key value`, all of one partition. */
+  /** Appends records `key value` to a single partition. */
   async append(...lines: readonly string[]): Promise<void> {
     const admin = await this.driver.admin({ brokers: 'sim', clientId: 'test' });
     await admin.createTopics([{ topic: TOPIC, partitions: 1, replicationFactor: 1 }]);
@@ -126,7 +126,7 @@ class World {
     await producer.close();
   }
 
-  /** A member of the group. `crash` ends it as SIGKILL does: no offset is committed any more. */
+  /** Starts a member of the group. `crash` ends it like SIGKILL: it commits no further offset. */
   start(retry: Partial<RetrySettings> = {}, over: Partial<InboxConsumerOptions> = {}) {
     const drain = new AbortController();
     this.drains.push(drain);
@@ -161,7 +161,7 @@ class World {
         const text = textOf(record);
         this.attempts.push({ text, atMs: this.nowMs });
         this.nowMs += this.callMs;
-        if (this.isAway(text)) throw new Error('503 from the third party');
+        if (this.isUnavailable(text)) throw new Error('503 from the third party');
         this.database.effect(text);
       },
       metrics,
@@ -185,7 +185,7 @@ class World {
     return { stop, crash, metrics };
   }
 
-  /** Lets the world go on until this holds. */
+  /** Runs until the condition holds. */
   async until(holds: () => boolean): Promise<void> {
     while (!holds()) {
       if (this.nowMs > END_MS)
@@ -209,146 +209,149 @@ class World {
 }
 
 describe('failing effect', () => {
-  it('a failing effect is retried after delays that double up to their maximum, and done once the third party answers', async () => {
-    const world = new World();
-    await world.append('a 1');
-    world.isAway = () => world.nowMs < 60_000;
-    const { stop, metrics } = world.start({ maxDelayMs: 5000 });
-    await world.until(() => world.database.tables.effects.length === 1);
+  it('a failing effect is retried after delays that double up to their maximum, and succeeds once the third party answers', async () => {
+    const simulation = new Simulation();
+    await simulation.append('a 1');
+    simulation.isUnavailable = () => simulation.nowMs < 60_000;
+    const { stop, metrics } = simulation.start({ maxDelayMs: 5000 });
+    await simulation.until(() => simulation.database.tables.effects.length === 1);
     await stop();
-    expect(world.database.tables).toMatchObject({ effects: ['a 1'], parked: [] });
-    const times = world.attemptsAt('a 1');
-    // The first attempt was in the batch.
+    expect(simulation.database.tables).toMatchObject({ effects: ['a 1'], parked: [] });
+    const times = simulation.attemptsAt('a 1');
+    // The first attempt was part of the batch.
     const delays = times.slice(1).map((at, i) => Math.round(at - (times[i] as number)));
     expect(delays.slice(0, 8)).toEqual([100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     expect(metrics.counter('inbox_retries_total', '').value()).toBe(times.length - 1);
     expect(metrics.gauge('inbox_waiting_records', '').value()).toBe(0);
-    expect(await world.committed()).toBe(1n);
+    expect(await simulation.committed()).toBe(1n);
   });
 
   it('a failing effect delays later records of its key in order, and no record of another key', async () => {
-    const world = new World();
-    await world.append('a 1', 'b 1', 'a 2', 'c 1', '- 1', 'b 2', 'a 3', '- 2');
+    const simulation = new Simulation();
+    await simulation.append('a 1', 'b 1', 'a 2', 'c 1', '- 1', 'b 2', 'a 3', '- 2');
     let away = true;
-    world.isAway = (text) => away && (text.startsWith('a') || text === '- 1');
-    const { stop, metrics } = world.start();
-    const done = (): readonly string[] => world.database.tables.effects;
-    await world.until(() => done().length === 4);
-    await world.until(() => world.nowMs > 20_000);
+    simulation.isUnavailable = (text) => away && (text.startsWith('a') || text === '- 1');
+    const { stop, metrics } = simulation.start();
+    const done = (): readonly string[] => simulation.database.tables.effects;
+    await simulation.until(() => done().length === 4);
+    await simulation.until(() => simulation.nowMs > 20_000);
     // A record without a key blocks nothing.
     expect([...done()].sort()).toEqual(['- 2', 'b 1', 'b 2', 'c 1']);
     expect(metrics.gauge('inbox_waiting_records', '').value()).toBe(4);
     expect(metrics.gauge('inbox_waiting_keys', '').value()).toBe(2);
     // Only the first record of a key is tried.
-    expect(world.attemptsAt('a 2')).toEqual([]);
+    expect(simulation.attemptsAt('a 2')).toEqual([]);
     away = false;
-    await world.until(() => done().length === 8);
+    await simulation.until(() => done().length === 8);
     await stop();
     expect(done().filter((text) => text.startsWith('a'))).toEqual(['a 1', 'a 2', 'a 3']);
     expect(done().filter((text) => text.startsWith('b'))).toEqual(['b 1', 'b 2']);
   });
 
-  it('a failing effect is parked once its budget is used up, and the records behind it get a budget of their own', async () => {
-    const world = new World();
-    await world.append('a 1', 'a 2', 'b 1');
-    world.isAway = (text) => text.startsWith('a');
-    const { stop } = world.start({ budgetMs: 60_000 });
-    await world.until(() => world.database.tables.parked.length === 2);
+  it('a failing effect is parked once its budget is used up, and later records of its key get their own budget', async () => {
+    const simulation = new Simulation();
+    await simulation.append('a 1', 'a 2', 'b 1');
+    simulation.isUnavailable = (text) => text.startsWith('a');
+    const { stop } = simulation.start({ budgetMs: 60_000 });
+    await simulation.until(() => simulation.database.tables.parked.length === 2);
     await stop();
-    const [first, second] = [world.attemptsAt('a 1'), world.attemptsAt('a 2')];
+    const [first, second] = [simulation.attemptsAt('a 1'), simulation.attemptsAt('a 2')];
     expect((first.at(-1) as number) - (first[0] as number)).toBe(60_000);
     expect((second.at(-1) as number) - (second[0] as number)).toBe(60_000);
     expect(second[0]).toBeGreaterThanOrEqual(first.at(-1) as number);
-    expect(world.database.tables.effects).toEqual(['b 1']);
-    expect(world.database.tables.parked).toEqual([
+    expect(simulation.database.tables.effects).toEqual(['b 1']);
+    expect(simulation.database.tables.parked).toEqual([
       { offset: 0n, reason: 'refused', detail: '503 from the third party' },
       { offset: 1n, reason: 'refused', detail: '503 from the third party' },
     ]);
-    expect(await world.committed()).toBe(3n);
+    expect(await simulation.committed()).toBe(3n);
   });
 
-  it('a failing effect survives SIGKILL of its consumer, because no offset at or behind it is committed', async () => {
-    const world = new World();
-    await world.append('b 1', 'a 1', 'b 2', 'a 2', 'b 3');
+  it('a failing effect survives SIGKILL of its consumer, because no offset after it is committed', async () => {
+    const simulation = new Simulation();
+    await simulation.append('b 1', 'a 1', 'b 2', 'a 2', 'b 3');
     let away = true;
-    world.isAway = (text) => away && text.startsWith('a');
-    const killed = world.start();
-    await world.until(() => world.nowMs > 10_000);
-    expect(world.database.tables.effects).toEqual(['b 1', 'b 2', 'b 3']);
-    expect(await world.committed()).toBe(1n);
+    simulation.isUnavailable = (text) => away && text.startsWith('a');
+    const killed = simulation.start();
+    await simulation.until(() => simulation.nowMs > 10_000);
+    expect(simulation.database.tables.effects).toEqual(['b 1', 'b 2', 'b 3']);
+    expect(await simulation.committed()).toBe(1n);
     await killed.crash();
     away = false;
-    const successor = world.start();
-    await world.until(() => world.database.tables.effects.length === 5);
+    const successor = simulation.start();
+    await simulation.until(() => simulation.database.tables.effects.length === 5);
     await successor.stop();
-    expect(world.database.tables).toMatchObject({ effects: ['b 1', 'b 2', 'b 3', 'a 1', 'a 2'], parked: [] });
+    expect(simulation.database.tables).toMatchObject({
+      effects: ['b 1', 'b 2', 'b 3', 'a 1', 'a 2'],
+      parked: [],
+    });
     expect(successor.metrics.counter('inbox_duplicates_total', '').value()).toBe(2);
-    expect(await world.committed()).toBe(5n);
+    expect(await simulation.committed()).toBe(5n);
   });
 
   it('a failing effect moves to the next owner of its partition, which alone retries it', async () => {
-    const world = new World();
-    await world.append('a 1', 'b 1');
+    const simulation = new Simulation();
+    await simulation.append('a 1', 'b 1');
     let away = true;
-    world.isAway = (text) => away && text.startsWith('a');
-    const first = world.start();
-    await world.until(() => world.nowMs > 5000);
+    simulation.isUnavailable = (text) => away && text.startsWith('a');
+    const first = simulation.start();
+    await simulation.until(() => simulation.nowMs > 5000);
     await first.stop();
-    const tried = world.attempts.length;
-    const second = world.start();
-    await world.until(() => world.attempts.length > tried);
+    const tried = simulation.attempts.length;
+    const second = simulation.start();
+    await simulation.until(() => simulation.attempts.length > tried);
     away = false;
-    await world.until(() => world.database.tables.effects.length === 2);
+    await simulation.until(() => simulation.database.tables.effects.length === 2);
     await second.stop();
-    expect(world.database.tables.effects).toEqual(['b 1', 'a 1']);
+    expect(simulation.database.tables.effects).toEqual(['b 1', 'a 1']);
   });
 
-  it('failing effects stop the reading of more records where as many wait as allowed', async () => {
-    const world = new World();
-    await world.append(...Array.from({ length: 12 }, (_, n) => `key${n} 1`));
+  it('failing effects stop further reads when the allowed number of records waits', async () => {
+    const simulation = new Simulation();
+    await simulation.append(...Array.from({ length: 12 }, (_, n) => `key${n} 1`));
     let away = true;
-    world.isAway = () => away;
-    const { stop, metrics } = world.start({ waitingRowsMax: 5, maxDelayMs: 200 }, { batchRows: 2 });
-    await world.until(() => world.nowMs > 1500);
-    // A batch of two may begin while one place is left.
+    simulation.isUnavailable = () => away;
+    const { stop, metrics } = simulation.start({ waitingRowsMax: 5, maxDelayMs: 200 }, { batchRows: 2 });
+    await simulation.until(() => simulation.nowMs > 1500);
+    // A batch of two may begin while one slot is free.
     expect(metrics.gauge('inbox_waiting_records', '').value()).toBe(6);
-    expect(world.attemptsAt('key6 1')).toEqual([]);
+    expect(simulation.attemptsAt('key6 1')).toEqual([]);
     away = false;
-    await world.until(() => world.database.tables.effects.length === 12);
+    await simulation.until(() => simulation.database.tables.effects.length === 12);
     await stop();
-    expect(new Set(world.database.tables.effects).size).toBe(12);
-    expect(await world.committed()).toBe(12n);
+    expect(new Set(simulation.database.tables.effects).size).toBe(12);
+    expect(await simulation.committed()).toBe(12n);
   });
 
-  it('failing effects let the member poll soon where each of a batch fails after a long wait', async () => {
-    const world = new World();
-    await world.append(...Array.from({ length: 40 }, (_, n) => `key${n} 1`));
-    world.callMs = 6000;
-    world.isAway = () => world.nowMs < 200_000;
-    const { stop } = world.start();
-    await world.until(() => world.database.tables.effects.length === 40);
+  it('failing effects with long attempts do not keep the member from polling in time', async () => {
+    const simulation = new Simulation();
+    await simulation.append(...Array.from({ length: 40 }, (_, n) => `key${n} 1`));
+    simulation.callMs = 6000;
+    simulation.isUnavailable = () => simulation.nowMs < 200_000;
+    const { stop } = simulation.start();
+    await simulation.until(() => simulation.database.tables.effects.length === 40);
     await stop();
-    // 40 records in one go would take 4 minutes and more, and the group would put the member out.
-    expect(world.silenceMs).toBeLessThan(120_000);
-    expect(world.database.tables.parked).toEqual([]);
+    // One pass over 40 records would take 4 minutes or more, and the group would evict the member.
+    expect(simulation.silenceMs).toBeLessThan(120_000);
+    expect(simulation.database.tables.parked).toEqual([]);
   });
 
-  it('a failing effect is parked after the first attempt where the handler throws poison_record', async () => {
-    const world = new World();
-    await world.append('a 1', 'a 2');
-    const { stop } = world.start(
+  it('a failing effect is parked after the first attempt if the handler throws poison_record', async () => {
+    const simulation = new Simulation();
+    await simulation.append('a 1', 'a 2');
+    const { stop } = simulation.start(
       {},
       {
         handle: async (_session, record) => {
-          if (textOf(record) === 'a 1') throw outboxError('poison_record', 'nobody can read this');
-          world.database.effect(textOf(record));
+          if (textOf(record) === 'a 1') throw outboxError('poison_record', 'the record cannot be read');
+          simulation.database.effect(textOf(record));
         },
       },
     );
-    await world.until(() => world.database.tables.effects.length === 1);
+    await simulation.until(() => simulation.database.tables.effects.length === 1);
     await stop();
-    expect(world.database.tables.parked).toHaveLength(1);
-    expect(world.nowMs).toBeLessThan(RETRY.firstDelayMs * 10);
+    expect(simulation.database.tables.parked).toHaveLength(1);
+    expect(simulation.nowMs).toBeLessThan(RETRY.firstDelayMs * 10);
   });
 });
 
@@ -377,7 +380,7 @@ describe('retry delay', () => {
     expect(delays).toEqual([0, 1000, 1000]);
   });
 
-  it('a retry delay never exceeds the budget, at whose end the last attempt is made', () => {
+  it('a retry delay never exceeds the budget, and the last attempt is made at the end of the budget', () => {
     const retries = new Retries({ ...RETRY, firstDelayMs: 1000, budgetMs: 1500 }, highest);
     expect(retries.failed(record, 0)).toBe(true);
     expect(retries.failed(record, 1000)).toBe(true);
@@ -385,7 +388,7 @@ describe('retry delay', () => {
     expect(retries.failed(record, 1500)).toBe(false);
   });
 
-  it('a record is parked without a retry where the budget is 0', () => {
+  it('a record is parked without a retry if the budget is 0', () => {
     const retries = new Retries({ ...RETRY, budgetMs: 0 }, highest);
     expect(retries.failed(record, 0)).toBe(false);
     expect(retries.waitingRows).toBe(0);

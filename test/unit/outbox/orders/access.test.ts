@@ -1,4 +1,5 @@
-/** The gate before the orders service: the same rules and the same refusals over HTTP and gRPC. */
+/** Access control of the orders service: the same rules and the same refusals over HTTP and
+ *  gRPC. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Gate } from '../../../../src/access/gate.ts';
 import { BadCredentials } from '../../../../src/access/refusal.ts';
@@ -19,7 +20,7 @@ const ORDER = '{"account_id":7,"amount_cents":1999}';
 /** account_id 7, amount_cents 1999 */
 const MESSAGE = Buffer.of(0x08, 0x07, 0x10, 0xcf, 0x0f);
 
-/** Stands for the check of passwords: the user is let in whose credentials are `USER:right`. */
+/** Replaces the password check: accepts the credentials `USER:right`. */
 const basic = {
   identify(encoded: string): () => Promise<string> {
     const [user = '', password] = Buffer.from(encoded, 'base64').toString().split(':');
@@ -72,15 +73,15 @@ const optionsOf = (gate: Gate) => ({
 const gateWith = (over: Parameters<typeof gateOf>[1] = {}) =>
   gateOf(RULES, { logsAllowed: false, basic, mtls: true, ...over });
 
-interface Asked {
+interface OrderCall {
   readonly authorization?: string | readonly string[];
   readonly peer?: string;
   readonly body?: string;
   readonly path?: string;
 }
 
-async function overHttp(gate: Gate, asked: Asked): Promise<HttpResponse> {
-  const { path = '/orders', body = ORDER, authorization = [], peer } = asked;
+async function overHttp(gate: Gate, call: OrderCall): Promise<HttpResponse> {
+  const { path = '/orders', body = ORDER, authorization = [], peer } = call;
   const route = ordersRoutes(optionsOf(gate)).find((one) => one.path === path);
   const base = requestOf({
     authorization,
@@ -101,13 +102,13 @@ async function overHttp(gate: Gate, asked: Asked): Promise<HttpResponse> {
   return ((await route?.admit?.(request)) ?? (await route?.handler(request))) as HttpResponse;
 }
 
-async function overGrpc(gate: Gate, asked: Asked & { readonly method?: string }): Promise<GrpcReply> {
-  const { method = 'Create', authorization = [], peer } = asked;
+async function overGrpc(gate: Gate, order: OrderCall & { readonly method?: string }): Promise<GrpcReply> {
+  const { method = 'Create', authorization = [], peer } = order;
   const values = typeof authorization === 'string' ? [authorization] : authorization;
   const found = ordersMethods(optionsOf(gate)).find((one) => one.name === method);
   const call: GrpcCall = {
     metadata: (name) => (name === 'authorization' ? values : name === 'idempotency-key' ? [KEY] : []),
-    message: asked.body === undefined ? MESSAGE : Buffer.from(asked.body),
+    message: order.body === undefined ? MESSAGE : Buffer.from(order.body),
     remoteAddress: '192.0.2.1',
     peer: peer === undefined ? undefined : { subject: peer },
     cancelled: () => false,
@@ -122,7 +123,7 @@ const problem = ({ status, headers, body }: HttpResponse) => ({
   retry: headers?.['retry-after'],
 });
 
-describe('orders over HTTP behind access rules', () => {
+describe('orders over HTTP with access rules', () => {
   it('an HTTP request without credentials gets a 401 problem that names the schemes, and its body is not read', async () => {
     const { gate } = gateWith();
     const refused = problem(await overHttp(gate, { body: 'no JSON at all' }));
@@ -173,7 +174,7 @@ describe('orders over HTTP behind access rules', () => {
   });
 });
 
-describe('orders over gRPC behind access rules', () => {
+describe('orders over gRPC with access rules', () => {
   it('a gRPC call without accepted credentials gets UNAUTHENTICATED, and its message is not read', async () => {
     const { gate } = gateWith();
     const refused = await overGrpc(gate, { body: 'no message at all' });

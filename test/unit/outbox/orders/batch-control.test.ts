@@ -1,4 +1,4 @@
-/** The rule by which orders are gathered into transactions, in virtual time. */
+/** AIMD batch sizing of orders, under virtual time. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { BatchControl } from '../../../../src/outbox/orders/write/batch-control.ts';
@@ -6,9 +6,9 @@ import { BatchControl } from '../../../../src/outbox/orders/write/batch-control.
 const adaptive = (over: Partial<ConstructorParameters<typeof BatchControl>[0]> = {}): BatchControl =>
   new BatchControl({ lanes: 2, rowsMax: 512, budgetMs: 25, fixed: false, ...over });
 
-/** A queue before lanes whose transactions take `commitMs(rows)`; arrivals are at these times.
- *  Returns each order's time from arrival to the end of its transaction, and the sizes of the
- *  transactions. */
+/** Simulates a queue with lanes whose transactions take `commitMs(rows)`, and with these arrivals.
+ *  @returns the time of each order from arrival to the end of its transaction, and the sizes of the
+ *  transactions */
 function simulate(
   control: BatchControl,
   lanes: number,
@@ -27,7 +27,7 @@ function simulate(
     while (ends.length < lanes && queue.length > 0) {
       const rows = control.decide(queue.length, nowMs - (queue[0] as number));
       if (rows <= 0) {
-        // A timer of whole milliseconds.
+        // Timers have a resolution of whole milliseconds.
         wakeMs = nowMs + Math.max(1, Math.ceil(-rows));
         break;
       }
@@ -72,7 +72,7 @@ describe('batch control', () => {
     expect(quantile(latencies, 0.999)).toBeLessThan(12.5);
   });
 
-  it('orders wait less for a batch where commits are slow, and not at all where commits use up the budget', () => {
+  it('orders wait less for a batch when commits are slow, and not at all when commits use up the budget', () => {
     const at = (commitMs: number): number => {
       const control = adaptive();
       simulate(control, 2, evenly(2000, 3), () => commitMs);
@@ -84,16 +84,16 @@ describe('batch control', () => {
     expect(waits.slice(-2)).toEqual([0, 0]);
   });
 
-  it('batches grow when orders queue, until they carry the rate', () => {
+  it('batches grow when orders queue, until they sustain the rate', () => {
     const control = adaptive();
-    // 64 a transaction are 12,800/s; more need larger ones.
+    // Batches of 64 carry 12,800 orders per second; 20,000 need larger batches.
     const { queueMax, latencies } = simulate(control, 2, evenly(20_000, 3), (rows) => 8 + rows * 0.02);
     expect(control.rowsNow()).toBeGreaterThan(64);
     expect(queueMax).toBeLessThan(3000);
     expect(quantile(latencies.slice(40_000), 0.99)).toBeLessThan(60);
   });
 
-  it('batches shrink where large ones are slow and the queue is empty', () => {
+  it('batches shrink when large batches are slow and the queue is empty', () => {
     const control = adaptive();
     for (let i = 0; i < 20; i++) control.finished(control.rowsNow(), 40, 0);
     expect(control.rowsNow()).toBe(16);

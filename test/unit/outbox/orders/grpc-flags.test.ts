@@ -1,4 +1,4 @@
-/** The flags of `millrace orders` that its gRPC server obeys. */
+/** The flags of `millrace orders` that set limits of its gRPC server. */
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import { serveGrpc } from '../../../../src/bin/orders/grpc.ts';

@@ -1,6 +1,5 @@
-/** The HTTP surface of orders behind each backend that may serve it: what a request may say, what
- *  it is answered, and that every answer is one that /openapi.json describes. The service behind it
- *  keeps orders in memory. */
+/** The HTTP interface of orders over each backend that may serve it: valid and invalid requests,
+ *  their answers, and that /openapi.json describes every answer. The service is in memory. */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../../../src/core/log.ts';
@@ -26,20 +25,20 @@ const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';
 const ORDER = '{"account_id":7,"amount_cents":1999}';
 const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
-/** Keys and their orders, as the service keeps them. */
-class Memory implements OrdersPort {
+/** Service in memory: keys and their orders. */
+class MemoryOrders implements OrdersPort {
   readonly calls: Array<{ readonly key: string; readonly request: CreateRequest; readonly call: CallFacts }> =
     [];
   readonly known = new Map<
     string,
     { readonly hash: string; readonly answer: CreateAnswer; readonly order: OrderView }
   >();
-  /** Thrown by the next call. */
+  /** Error that the next call throws. */
   fault: unknown;
 
   async create(key: string, request: CreateRequest, call: CallFacts): Promise<CreateAnswer> {
     this.calls.push({ key, request, call });
-    // As the database, it answers in a later turn.
+    // Answer in a later turn of the event loop, as a database does.
     await new Promise((resolve) => setImmediate(resolve));
     if (this.fault !== undefined) throw this.fault;
     const hash = Buffer.from(call.hash ?? requestHash(request)).toString('hex');
@@ -69,7 +68,7 @@ class Memory implements OrdersPort {
   }
 }
 
-interface Said {
+interface OrderRequest {
   readonly head?: string;
   readonly body?: string | Uint8Array;
 }
@@ -84,7 +83,7 @@ const log: Logger = {
 };
 
 describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
-  let service: Memory;
+  let service: MemoryOrders;
   let server: HttpServer;
   let described: Described;
   let metrics: Metrics;
@@ -92,7 +91,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
   let requests = 0;
 
   async function start(hash: 'canonical' | 'raw' = 'canonical', requestTimeoutMs = 30_000): Promise<void> {
-    service = new Memory();
+    service = new MemoryOrders();
     metrics = new Metrics();
     requests = 0;
     const requestId = (): string => `019aa5d2-7c41-7bb0-8d10-${String(++requests).padStart(12, '0')}`;
@@ -129,7 +128,11 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
     return client.send(bytes);
   }
 
-  async function ask(method: string, path: string, { head = '', body = '' }: Said = {}): Promise<RawAnswer> {
+  async function ask(
+    method: string,
+    path: string,
+    { head = '', body = '' }: OrderRequest = {},
+  ): Promise<RawAnswer> {
     const bytes = typeof body === 'string' ? Buffer.from(body, 'utf8') : body;
     const length = method === 'POST' || bytes.length > 0 ? `Content-Length: ${bytes.length}\r\n` : '';
     const text = `${method} ${path} HTTP/1.1\r\nHost: test\r\n${head}${length}\r\n`;
@@ -190,20 +193,20 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
         expect((await order(key)).status).toBe(201);
     });
 
-    // The three traps: bytes that a backend drops at the ends of a value, two lines, and requests
-    // behind one that waits.
+    // The three hard cases: bytes that a backend drops at the ends of a value, two lines, and
+    // requests after a request that waits.
     it.each<[string, string]>([
       ['bytes above ASCII before it', `Idempotency-Key: \u00e9${KEY}\r\n`],
-      ['bytes above ASCII behind it', `Idempotency-Key: ${KEY}\u00e9\r\n`],
+      ['bytes above ASCII after it', `Idempotency-Key: ${KEY}\u00e9\r\n`],
       ['bytes above ASCII around it', `Idempotency-Key: \u00d0\u00ba${KEY}\u00d1\u008e\r\n`],
-      ['a no-break space behind it', `Idempotency-Key: ${KEY}\u00a0\r\n`],
+      ['a no-break space after it', `Idempotency-Key: ${KEY}\u00a0\r\n`],
       ['bytes above ASCII alone', 'Idempotency-Key: \u00e9\u00e9\r\n'],
       ['two lines', `Idempotency-Key: ${KEY}\r\nIdempotency-Key: ${KEY}\r\n`],
       ['two lines, one empty', `Idempotency-Key: ${KEY}\r\nidempotency-key:\r\n`],
       ['two lines far apart', `Idempotency-Key: ${KEY}\r\nX-A: b\r\nIDEMPOTENCY-KEY: other\r\n`],
       ['two values in one line', `Idempotency-Key: ${KEY}, ${KEY}\r\n`],
       ['none', ''],
-      ['an empty one', 'Idempotency-Key:\r\n'],
+      ['an empty key', 'Idempotency-Key:\r\n'],
     ])('a key is refused with %s, and the service is not called', async (_, line) => {
       problem(
         await ask('POST', '/orders', { head: JSON_TYPE + line, body: ORDER }),
@@ -276,7 +279,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
       expect((await client.answer()).headers['idempotency-replayed']).toBe('true');
     });
 
-    it('a body guards its key by its bytes with -hash=raw', async () => {
+    it('a body protects its key by its bytes with -hash=raw', async () => {
       await server.drain(0);
       await start('raw');
       const first = await order(KEY);
@@ -419,7 +422,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
     });
   });
 
-  it('a request is named by its client where the name can be logged, and a problem always has a name', async () => {
+  it('a request has the id of its client if the id can be logged, and a problem always has an id', async () => {
     expect((await order(KEY, ORDER, 'X-Request-Id: req/17:a=b\r\n')).headers['x-request-id']).toBe(
       'req/17:a=b',
     );

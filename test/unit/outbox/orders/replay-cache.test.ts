@@ -1,4 +1,5 @@
-/** Answers kept in memory: bounded, least recently asked out first, never past their end. */
+/** The replay cache: bounded in bytes, least recently used out first, no answer after its
+ *  expiry. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ReplayCache, type StoredAnswer } from '../../../../src/outbox/orders/write/replay-cache.ts';
@@ -14,7 +15,7 @@ const key = (id: number): string => `k${id}`.padStart(36, '0');
 const ENTRY = 248 + 36 + 64 + 36 + 70;
 
 describe('replay cache', () => {
-  it('the replay cache evicts the least recently used answer and holds no more than its bytes', () => {
+  it('the replay cache evicts the least recently used answer and never exceeds its bytes', () => {
     const cache = new ReplayCache(3 * ENTRY);
     for (const id of [1, 2, 3]) cache.put(key(id), answer(id));
     expect(cache.get(key(1), 0)?.orderId).toBe(answer(1).orderId);
@@ -23,7 +24,7 @@ describe('replay cache', () => {
     expect([cache.size(), cache.bytes()]).toEqual([3, 3 * ENTRY]);
   });
 
-  it('the replay cache holds nothing at size 0, and nothing larger than itself', () => {
+  it('the replay cache stores nothing at size 0, and nothing larger than its size', () => {
     for (const bytes of [0, ENTRY - 1]) {
       const cache = new ReplayCache(bytes);
       cache.put(key(1), answer(1));
@@ -48,7 +49,7 @@ describe('replay cache', () => {
     expect([cache.size(), cache.bytes()]).toEqual([0, 0]);
   });
 
-  it('the replay cache behaves as a list in the order of use, whatever is done to it', () => {
+  it('the replay cache behaves as a list in the order of use under any sequence of calls', () => {
     const step = fc.record({
       id: fc.integer({ min: 0, max: 9 }),
       put: fc.boolean(),

@@ -17,7 +17,7 @@ function refusal(act: () => unknown): MillraceError {
     if (error !== undefined) return error;
     throw thrown;
   }
-  throw new Error('nothing was refused');
+  throw new Error('the call did not fail');
 }
 
 describe('Idempotency-Key', () => {
@@ -112,7 +112,7 @@ describe('order body', () => {
     ['the greatest int64', `{"account_id":${MAX},"amount_cents":"${MAX}"}`, 2n ** 63n - 1n, 2n ** 63n - 1n],
     ['the least int64', `{"account_id":"${MIN}","amount_cents":1}`, -(2n ** 63n), 1n],
     ['negative zero as zero', '{"account_id":-0,"amount_cents":1}', 0n, 1n],
-  ])('an order body may hold %s', (_, text, accountId, amountCents) => {
+  ])('an order body may contain %s', (_, text, accountId, amountCents) => {
     expect(readCreateBody(bytes(text))).toEqual({ accountId, amountCents });
   });
 
@@ -169,9 +169,9 @@ describe('order body', () => {
     ['a comment', '{/*x*/"account_id":1,"amount_cents":1}', /not valid JSON/],
     ['no end', '{"account_id":1,"amount_cents":1', /not valid JSON/],
     ['an open string', '{"account_id":"1', /not valid JSON/],
-    ['garbage after it', '{"account_id":1,"amount_cents":1}x', /goes on after/],
-    ['a second object', '{"account_id":1,"amount_cents":1}{}', /goes on after/],
-    ['a NUL after it', '{"account_id":1,"amount_cents":1}\u0000', /goes on after/],
+    ['garbage after it', '{"account_id":1,"amount_cents":1}x', /continues after/],
+    ['a second object', '{"account_id":1,"amount_cents":1}{}', /continues after/],
+    ['a NUL after it', '{"account_id":1,"amount_cents":1}\u0000', /continues after/],
     ['a no-break space', '{"account_id":1,\u00a0"amount_cents":1}', /not valid JSON/],
     ['deep arrays', withAccount('['.repeat(nested) + ']'.repeat(nested)), /account_id is not an integer/],
     ['deep objects', `${'{"account_id":'.repeat(4000)}1`, /account_id is not an integer/],

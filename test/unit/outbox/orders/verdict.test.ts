@@ -1,46 +1,46 @@
-/** The fate of a batch whose transaction failed, by the error. */
+/** Classes of SQL errors, and the choice of the libpq driver. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { whyNotNative } from '../../../../src/io/postgres/sql/pg-native.ts';
 import { sqlError } from '../../../../src/io/postgres/sql/port.ts';
-import { verdictOf } from '../../../../src/outbox/orders/write/classify-sql-error.ts';
+import { classifySqlError } from '../../../../src/outbox/orders/write/classify-sql-error.ts';
 
 const refused = (sqlstate: string): Error => sqlError('sql_failed', 'no', { details: { sqlstate } });
 
-describe('verdict on a failed transaction', () => {
+describe('class of a failed transaction', () => {
   it.each([
-    ['40P01', 'again'],
-    ['40001', 'again'],
-    ['55P03', 'held'],
-    ['57014', 'late'],
-    ['53100', 'down'],
-    ['53200', 'down'],
-    ['58030', 'down'],
-    ['25006', 'down'],
-    ['57P03', 'down'],
+    ['40P01', 'conflict'],
+    ['40001', 'conflict'],
+    ['55P03', 'key_locked'],
+    ['57014', 'timeout'],
+    ['53100', 'unavailable'],
+    ['53200', 'unavailable'],
+    ['58030', 'unavailable'],
+    ['25006', 'unavailable'],
+    ['57P03', 'unavailable'],
     ['23514', 'row'],
     ['23505', 'row'],
     ['22003', 'row'],
-    ['42P01', 'broken'],
-    ['42501', 'broken'],
-  ])('the verdict on sqlstate %s is %s', (sqlstate, verdict) => {
-    expect(verdictOf(refused(sqlstate))).toBe(verdict);
+    ['42P01', 'bug'],
+    ['42501', 'bug'],
+  ])('the class of sqlstate %s is %s', (sqlstate, errorClass) => {
+    expect(classifySqlError(refused(sqlstate))).toBe(errorClass);
   });
 
-  it('the verdict distinguishes a statement that may have run from one that was never sent', () => {
+  it('the class distinguishes a statement that may have run from a statement that was never sent', () => {
     const lost = (sent: boolean): Error => coreError('unreachable', 'gone', { details: { sent } });
-    expect([true, false].map((sent) => verdictOf(lost(sent)))).toEqual(['unknown', 'down']);
-    expect(verdictOf(sqlError('commit_unknown', 'gone'))).toBe('unknown');
+    expect([true, false].map((sent) => classifySqlError(lost(sent)))).toEqual(['unknown', 'unavailable']);
+    expect(classifySqlError(sqlError('commit_unknown', 'gone'))).toBe('unknown');
   });
 
-  it('the verdict on an unknown error is a bug', () => {
+  it('an unknown error is a bug', () => {
     for (const thrown of [new TypeError('x'), 'text', undefined, sqlError('sql_failed', 'no')])
-      expect(verdictOf(thrown)).toBe('broken');
+      expect(classifySqlError(thrown)).toBe('bug');
   });
 });
 
 describe('choice of the libpq driver', () => {
-  it('the libpq driver leaves addresses that ask for TLS to pg', () => {
+  it('the libpq driver leaves addresses that require TLS to pg', () => {
     const at = 'postgres://u@127.0.0.1/x';
     expect(whyNotNative(at, {})).toBeUndefined();
     expect(whyNotNative(`${at}?sslmode=disable`)).toBeUndefined();
@@ -63,11 +63,11 @@ describe('choice of the libpq driver', () => {
     [{}, undefined],
     [{ PGSSLMODE: '' }, undefined],
     [{ PGSSLMODE: 'disable', PGSSLROOTCERT: '/x' }, undefined],
-  ])('the libpq driver leaves an environment that asks for TLS to pg: %j', (env, why) => {
+  ])('the libpq driver leaves an environment that requires TLS to pg: %j', (env, why) => {
     const at = 'postgres://u@127.0.0.1/x';
     if (why === undefined) expect(whyNotNative(at, env)).toBeUndefined();
     else expect(whyNotNative(at, env)).toMatch(why);
-    // What the address says counts, as with pg.
+    // The address takes precedence, as with pg.
     expect(whyNotNative(`${at}?sslmode=disable`, env)).toBeUndefined();
   });
 });

@@ -1,4 +1,4 @@
-/** The timers of the orders' write path under virtual time: gathering, retries with jitter, lost
+/** The timers of the orders' write path under virtual time: batching, retries with jitter, lost
  *  replies, deadlines. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
@@ -10,7 +10,7 @@ import type { OrderReads } from '../../../../src/outbox/orders/reads.ts';
 import { Orders } from '../../../../src/outbox/orders/service.ts';
 import { BatchControl } from '../../../../src/outbox/orders/write/batch-control.ts';
 import { ReplayCache } from '../../../../src/outbox/orders/write/replay-cache.ts';
-import { type Job, OrderWriter } from '../../../../src/outbox/orders/write/writer.ts';
+import { OrderWriter, type QueuedOrder } from '../../../../src/outbox/orders/write/writer.ts';
 import { SeededRandom, VirtualClock } from '../../../../src/sim/clock.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
@@ -20,9 +20,9 @@ const HOUR_MS = 3_600_000;
 
 type Fault = 'none' | 'deadlock' | 'lost before' | 'lost after' | 'held' | 'never';
 
-/** Keys of committed orders, and what happens to each transaction that writes. */
+/** Stores keys of committed orders, and decides the fate of each writing transaction. */
 class Database {
-  /** Order by key. */
+  /** Order id by key. */
   readonly stored = new Map<string, string>();
   /** Time and rows of each transaction that wrote. */
   readonly writes: Array<{ readonly atMs: number; readonly rows: number }> = [];
@@ -99,10 +99,11 @@ function scene(seed = FIRST, inFlightWaitMs = 1000) {
     failed: () => {},
   });
   let made = 0;
-  /** Asks for an order; resolves with its id, or with the code of its error. */
+  /** Requests an order.
+   *  @returns its id, or the code of its error */
   const order = (key = `key-${made}`): Promise<string> =>
     new Promise((resolve) => {
-      const job: Job = {
+      const job: QueuedOrder = {
         key,
         orderId: `order-${made++}`,
         msgId: `m-${made}`,
@@ -121,7 +122,7 @@ function scene(seed = FIRST, inFlightWaitMs = 1000) {
 }
 
 describe('orders under virtual time', () => {
-  it('gather for a fifth of the budget at most where many arrive, and not at all where one does', async () => {
+  it('orders wait for a batch at most a fifth of the budget under load, and not at all for a single order', async () => {
     const { clock, database, order } = scene();
     await clock.run(order());
     expect(database.writes).toEqual([{ atMs: TRANSACTION_MS, rows: 1 }]);
@@ -138,7 +139,8 @@ describe('orders under virtual time', () => {
       await clock.advance(1);
     }
     await clock.run(Promise.all(asked));
-    // An order gathers, beside the transaction before it, and is written.
+    // An order waits for its batch, at most for the previous transaction, and for its own
+    // transaction.
     expect(Math.max(...waits)).toBeLessThanOrEqual(BUDGET_MS / 5 + TRANSACTION_MS + 1);
     expect(database.writes.length).toBeLessThan(500);
   });
@@ -160,7 +162,7 @@ describe('orders under virtual time', () => {
     }
   });
 
-  it('requests are written once and get one answer each, whatever the database loses', async () => {
+  it('requests are written once and get one answer each, whatever replies of the database are lost', async () => {
     for (let seed = FIRST; seed < FIRST + 30; seed++) {
       const { clock, random, database, order } = scene(seed);
       const faults: readonly Fault[] = ['deadlock', 'lost before', 'lost after', 'none', 'none'];
@@ -173,7 +175,7 @@ describe('orders under virtual time', () => {
       for (const [key, answer] of await clock.run(Promise.all(asked)))
         if (answer !== 'database_unavailable')
           expect({ seed, key, id: database.stored.get(key) }).toEqual({ seed, key, id: answer });
-      // The key of an order without an answer finds out.
+      // A later request with the key finds the order of a request without an answer.
       database.fault = () => 'none';
       for (let n = 0; n < 40; n++)
         expect(await clock.run(order(`key-${n}`))).toBe(database.stored.get(`key-${n}`));
@@ -181,14 +183,14 @@ describe('orders under virtual time', () => {
     }
   });
 
-  it('requests with a held key wait for inFlightWaitMs, and not longer than a turn above it', async () => {
+  it('requests with a locked key wait for inFlightWaitMs, and at most one retry longer', async () => {
     const { clock, database, order } = scene(FIRST, 1000);
     database.fault = () => 'held';
     expect(await clock.run(order('k'))).toBe('in_flight');
     expect(clock.monotonicMs()).toBeGreaterThanOrEqual(1000);
     expect(clock.monotonicMs()).toBeLessThanOrEqual(1500);
   });
-  it('requests are refused at their deadline, to a tick, where the database does not answer', async () => {
+  it('requests are refused within a tick of their deadline while the database does not answer', async () => {
     const { clock, random, database, control, writer } = scene();
     database.fault = () => 'never';
     const orders = new Orders({

@@ -1,4 +1,5 @@
-/** A member of the payments group whose database goes away while it lets a batch gather. */
+/** A member of the payments group whose database becomes unreachable while a batch is being
+ *  collected. */
 import { expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import type { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
@@ -16,20 +17,21 @@ import { pause, realClock, turn } from '../../../wait.ts';
 const BATCH_ROWS = 51;
 const notUsed = (): Promise<never> => Promise.reject(new Error('not used'));
 
-/** Two partitions in memory. A pause forgets the place: without a seek nothing more is read. */
+/** Topic with two partitions in memory. A pause loses the position: without a seek nothing more is
+ *  read. */
 class Topic implements BatchConsumer {
   readonly topics = ['t'];
   readonly highs = [1, 0];
   readonly paused = new Set<number>();
   readonly places: (number | undefined)[] = [0, 0];
   busy = false;
-  /** Work that changes where it reads is under way. */
-  turning = 0;
+  /** Number of pauses, resumes and seeks in flight. */
+  changesInFlight = 0;
   faults: string[] = [];
 
   async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
-    if (this.busy) this.faults.push('two reads at once');
-    if (this.turning > 0) this.faults.push('a read beside a pause, a resume or a seek');
+    if (this.busy) this.faults.push('two concurrent reads');
+    if (this.changesInFlight > 0) this.faults.push('a read during a pause, a resume or a seek');
     this.busy = true;
     into.rowCount = 0;
     into.clear();
@@ -58,12 +60,12 @@ class Topic implements BatchConsumer {
   }
 
   private async turn(change: () => void): Promise<void> {
-    this.turning++;
-    if (this.busy) this.faults.push('a pause, a resume or a seek beside a read');
-    // Long enough for a read that begins beside the change to show as a fault.
+    this.changesInFlight++;
+    if (this.busy) this.faults.push('a pause, a resume or a seek during a read');
+    // Long enough that a read which begins during the change is detected.
     for (let i = 0; i < 20; i++) await turn();
     change();
-    this.turning--;
+    this.changesInFlight--;
   }
   pause = (at: readonly TopicPartition[]): Promise<void> =>
     this.turn(() => {
@@ -91,14 +93,14 @@ class Topic implements BatchConsumer {
   watermarkOffsets = notUsed;
 }
 
-it('a member polls once at a time during a database outage, and afterwards takes every record once in order', async () => {
+it('a member runs one poll at a time during a database outage, and afterwards processes every record once in order', async () => {
   const topic = new Topic();
-  const taken: string[] = [];
+  const written: string[] = [];
   let failures = 0;
   const pool: SqlPool = {
     transaction: async (work) => {
-      // Comes in the pace of the batch before; the second partition gets its records while the
-      // member waits.
+      // Fails as long as the member collects a batch; the second partition gets its records while
+      // the member waits.
       if (failures < 4) {
         failures++;
         topic.highs[1] = BATCH_ROWS * 2;
@@ -112,7 +114,7 @@ it('a member polls once at a time during a database outage, and afterwards takes
         return Promise.resolve({ rows: [{ id: 1n, xid: '1' }], rowCount: 1 });
       };
       const value = await work({ query: query as SqlSession['query'], copyIn: notUsed });
-      taken.push(...rows);
+      written.push(...rows);
       return value;
     },
     query: notUsed,
@@ -145,6 +147,6 @@ it('a member polls once at a time during a database outage, and afterwards takes
   });
   await consumer.run();
   expect(topic.faults).toEqual([]);
-  expect(taken).toEqual(['0/0', ...Array.from({ length: BATCH_ROWS * 2 }, (_, i) => `1/${i}`)]);
+  expect(written).toEqual(['0/0', ...Array.from({ length: BATCH_ROWS * 2 }, (_, i) => `1/${i}`)]);
   expect(consumer.isHealthy()).toBe(true);
 });

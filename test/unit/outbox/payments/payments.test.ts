@@ -1,4 +1,4 @@
-/** Decisions of payments without a server: reading events, copying deliveries, the redelivery
+/** Decisions of payments without a server: parsing of events, injected copies, and the redelivery
  *  horizon. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -122,7 +122,7 @@ describe('payment event reader', () => {
     expect(readPaymentEvent(null)).toMatchObject({ kind: 'poison' });
   });
 
-  it('the event reader answers any bytes and any nesting with a reason that PostgreSQL can store', () => {
+  it('the event reader gives a reason that PostgreSQL can store for any bytes and any nesting', () => {
     expect(why('['.repeat(30_000) + ']'.repeat(30_000))).toMatch(/not an object|not JSON/);
     fc.assert(
       fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), fc.json().map(bytes)), (value) => {
@@ -132,7 +132,7 @@ describe('payment event reader', () => {
     );
   });
 
-  it('the event reader sees the members that JSON.parse sees, in any document', () => {
+  it('the event reader reads the same members as JSON.parse in any document', () => {
     const member = fc.record({ name: fc.string(), value: fc.jsonValue() });
     fc.assert(
       fc.property(fc.uniqueArray(member, { selector: (one) => one.name }), fc.nat(4), (members, indent) => {
@@ -225,7 +225,7 @@ describe('injected copies', () => {
     for (const one of held) expect(new TextDecoder().decode(one.value as Uint8Array)).toBe(`v${one.offset}`);
   });
 
-  it('copies of partitions that left are not delivered', () => {
+  it('copies of revoked partitions are not delivered', () => {
     const injector = new DuplicateInjector(3, 1);
     injector.inject(Array.from({ length: 100 }, (_, i) => delivery(i % 2, BigInt(i))));
     injector.forget(new Set([1]));

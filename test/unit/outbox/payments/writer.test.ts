@@ -1,5 +1,5 @@
-/** The writer of payments against a database that refuses, contends, goes away, and loses its
- *  answer to COMMIT. */
+/** The writer of payments with a database that refuses, has lock conflicts, becomes unreachable, or
+ *  loses its answer to COMMIT. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -20,7 +20,7 @@ import { SeededRandom } from '../../../../src/sim/clock.ts';
 
 const uuid = (n: number): string => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`;
 
-/** Msg n is of order n unless another is given. */
+/** Message n is for order n, unless another order is given. */
 const order = (n: number, orderNumber = n, partition = 0): Delivery => ({
   topic: 't',
   partition,
@@ -46,18 +46,16 @@ interface State {
   readonly batches: number;
 }
 
-/** Keeps the tables in memory and answers the writer's own statements; a transaction is applied at
- *  its commit. */
+/** Tables in memory that answer the writer's statements. A transaction is applied at its commit. */
 class Tables implements SqlPool {
   state: State = { inbox: new Set(), charges: new Map(), suppressed: [], parked: [], batches: 0 };
   transactions = 0;
-  /** Throws to refuse a statement. */
+  /** Refuses a statement by throwing. */
   beforeCharges: (orders: readonly string[]) => void = () => {};
-  /** Decides about the commit: throws, and says by `applied` whether it takes place all the same.
-   */
+  /** Error of the commit, if any; `applied` tells whether the commit takes place nevertheless. */
   atCommit: () => { readonly error: Error; readonly applied: boolean } | undefined = () => undefined;
-  /** Ids below the inbox's floor. */
-  readonly forgotten = new Set<string>();
+  /** Ids below the inbox's floor, so that their messages are undecidable. */
+  readonly expired = new Set<string>();
   status: string | null = 'aborted';
   statusAsked = 0;
   beforeStatus: () => void = () => {};
@@ -73,7 +71,7 @@ class Tables implements SqlPool {
       let rows: SqlRow[] = [];
       if (text === 'claim') {
         rows = list(0)
-          .filter((id) => !inbox.has(id) && !this.forgotten.has(id))
+          .filter((id) => !inbox.has(id) && !this.expired.has(id))
           .map((msg_id) => ({ msg_id }));
         for (const { msg_id } of rows) inbox.add(msg_id as string);
       } else if (text.includes('INTO charges')) {
@@ -115,12 +113,12 @@ class Tables implements SqlPool {
   close = (): Promise<void> => Promise.resolve();
 }
 
-/** An inbox that asks the tables in memory. */
+/** Inbox over the tables in memory. */
 const inboxOf = (tables: Tables): Pick<InboxPort, 'claim'> => ({
   claim: async (tx, msgIds) => {
     const { rows } = await tx.query('claim', [[...new Set(msgIds)]]);
     const unseen = new Set(rows.map((row) => row['msg_id'] as string));
-    const undecidable = new Set(msgIds.filter((id) => tables.forgotten.has(id)));
+    const undecidable = new Set(msgIds.filter((id) => tables.expired.has(id)));
     return {
       unseen,
       undecidable,
@@ -134,7 +132,7 @@ function setup() {
   const charged: string[] = [];
   const afterCharges: number[] = [];
   const waits: boolean[] = [];
-  const control = { idles: 0, givenUp: false, left: new Set<number>(), onIdle: () => {} };
+  const control = { idles: 0, shouldStop: false, left: new Set<number>(), onIdle: () => {} };
   let ms = 0;
   const clock = { wallNowMs: () => 1, monotonicMs: () => ms++ };
   const writer = new PaymentWriter({
@@ -150,7 +148,7 @@ function setup() {
       control.idles++;
       control.onIdle();
     },
-    givenUp: () => control.givenUp,
+    shouldStop: () => control.shouldStop,
     isOurs: (delivery) => !control.left.has(delivery.partition),
     onCommitted: (outcome) => {
       for (const { event } of outcome.charged) charged.push(event.orderId);
@@ -165,7 +163,7 @@ const failure = (sqlstate: string): Error => sqlError('sql_failed', 'no', { deta
 const gone = (): Error => coreError('unreachable', 'gone');
 const ids = (count: number): string[] => Array.from({ length: count }, (_, n) => uuid(n));
 
-/** Fails `times` times. */
+/** Throws the error `times` times. */
 const failing = (times: number, error: () => Error): (() => void) => {
   let left = times;
   return () => {
@@ -188,13 +186,13 @@ describe('batch of payments', () => {
     ]);
     expect(tables.state.parked).toEqual(['3 malformed_payload']);
     expect(tables.transactions).toBe(2);
-    // What a crash behind the charges would leave unfinished.
+    // Number of charges at each crash point after the charges.
     expect(afterCharges).toEqual([2, 1]);
   });
 
-  it('a batch parks each delivery of an id that the inbox has forgotten, and charges the others', async () => {
+  it('a batch parks each delivery of an id that has expired from the inbox, and charges the others', async () => {
     const { tables, writer, charged } = setup();
-    for (const n of [2, 3]) tables.forgotten.add(uuid(n));
+    for (const n of [2, 3]) tables.expired.add(uuid(n));
     expect(await writer.write([order(1), order(2), order(2), order(3), order(4)])).toBe(true);
     expect(charged).toEqual([uuid(1), uuid(4)]);
     expect(tables.state.parked).toEqual(['2 undecidable', '2 undecidable', '3 undecidable']);
@@ -224,14 +222,14 @@ describe('batch of payments', () => {
         '6 refused',
         '99 malformed_payload',
       ]);
-      // What is refused is not remembered as processed: mended, it can be delivered again.
+      // A refused record is not stored as processed: after a fix it can be delivered again.
       expect([...bad].some((id) => tables.state.inbox.has(id))).toBe(false);
       expect(tables.transactions).toBeLessThan(40);
     },
   );
 
   it.each(['40P01', '40001', '55P03'])(
-    'a batch that meets contention (%s) is retried whole',
+    'a batch with a lock conflict (%s) is retried as a whole',
     async (code) => {
       const { tables, writer, waits } = setup();
       tables.beforeCharges = failing(3, () => failure(code));
@@ -242,7 +240,7 @@ describe('batch of payments', () => {
     },
   );
 
-  it('a batch that meets contention for long pauses, so the group does not evict the member', async () => {
+  it('a batch with a long lock conflict pauses, so that the group does not evict the member', async () => {
     const { tables, writer, waits } = setup();
     tables.beforeCharges = failing(9, () => failure('55P03'));
     expect(await writer.write([order(1), order(2)])).toBe(true);
@@ -265,7 +263,7 @@ describe('batch of payments', () => {
     expect(tables.state.charges.size).toBe(2);
   });
 
-  it.each(['42P01', '42501'])('a batch ends with the error that no attempt can cure (%s)', async (code) => {
+  it.each(['42P01', '42501'])('a batch ends with an error that no retry can fix (%s)', async (code) => {
     const { tables, writer } = setup();
     tables.beforeCharges = () => {
       throw failure(code);
@@ -274,13 +272,13 @@ describe('batch of payments', () => {
     expect(tables.transactions).toBe(1);
   });
 
-  it('a batch is abandoned when the drain precedes the database, and lost partitions are dropped', async () => {
+  it('a batch is abandoned when a drain begins during an outage, and records of lost partitions are dropped', async () => {
     const { tables, writer, control } = setup();
     tables.beforeCharges = () => {
       throw gone();
     };
     control.onIdle = () => {
-      control.givenUp = true;
+      control.shouldStop = true;
     };
     expect(await writer.write([order(1)])).toBe(false);
     expect(tables.state.batches).toBe(0);
@@ -314,8 +312,7 @@ describe('unanswered COMMIT', () => {
       first = false;
       return { error: unknown(), applied: false };
     };
-    // An xid that was lost in a crash belongs to somebody else's commit: what is in the tables
-    // decides.
+    // After a crash, a lost xid may belong to another commit, so the tables decide.
     tables.status = 'committed';
     expect(await writer.write([order(1), order(2)])).toBe(true);
     expect(tables.transactions).toBe(2);

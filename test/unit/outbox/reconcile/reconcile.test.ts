@@ -1,4 +1,4 @@
-/** The reconciler without a database: how ledgers go into it, and what its answer reads like. */
+/** The reconciler without a database: loading of ledgers, and the text of its result. */
 import { describe, expect, it } from 'vitest';
 import type { SqlResult, SqlRow, SqlSession, SqlValue } from '../../../../src/io/postgres/sql/port.ts';
 import { LEDGER_FORMAT, type LedgerEntry } from '../../../../src/outbox/reconcile/client-ledger.ts';
@@ -7,7 +7,7 @@ import { loadLedgers } from '../../../../src/outbox/reconcile/ledger.ts';
 import { reconciliationText } from '../../../../src/outbox/reconcile/report.ts';
 import type { Reconciliation } from '../../../../src/outbox/reconcile/run.ts';
 
-/** Keeps what was copied, chunk by chunk. */
+/** Session that keeps the copied rows, chunk by chunk. */
 class Recorder implements SqlSession {
   readonly chunks: Array<{ readonly table: string; readonly rows: readonly (readonly SqlValue[])[] }> = [];
   query<R extends SqlRow = SqlRow>(): Promise<SqlResult<R>> {
@@ -62,7 +62,7 @@ describe('ledgers', () => {
       [0, 2, 'key-2', 2, 4],
       [1, 1, 'key-1', 1, 2],
     ]);
-    // When each was due, on the client's clock.
+    // Time at which each intent was due, on the client's clock.
     expect(intents.every((row) => row[5] instanceof Date)).toBe(true);
     expect(replies.map((row) => row.slice(0, 3))).toEqual([
       [0, 1, 201],
@@ -71,7 +71,7 @@ describe('ledgers', () => {
     expect(entries).toBe(first.length + second.length);
   });
 
-  it('the reconciler holds a bounded number of rows, whatever the ledger has', async () => {
+  it('the reconciler keeps a bounded number of rows in memory, whatever the size of the ledger', async () => {
     const entries = [START, ...Array.from({ length: 30_000 }, (_, n) => [intent(n), reply(n, 201)]).flat()];
     const { intents, replies, chunks } = await load(entries);
     expect(intents).toHaveLength(30_000);
@@ -103,7 +103,7 @@ describe('reconciliationText', () => {
     comparisons: 1,
   };
 
-  it('the reconciliation names the ground truth as the requirements spell it', () => {
+  it('the reconciliation uses the names of the requirements for the ground truth', () => {
     expect(reconciliationText(clean).split('\n')).toEqual([
       'produced_intents   7  (from the ledger)',
       'distinct_orders    7',

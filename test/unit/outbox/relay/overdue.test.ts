@@ -1,5 +1,5 @@
-/** The producer watchdog of a relay: it renews the producer when a batch is overdue, the topic has
- *  its leaders, and no row is acknowledged. */
+/** The producer watchdog of a relay. It renews the producer when a batch is overdue, the topic has
+ *  leaders, and no row is acknowledged. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../../../src/core/errors.ts';
 import { RecordBatch } from '../../../../src/core/layout/record-batch.ts';
@@ -16,7 +16,7 @@ const PURGED = -152;
 const PATIENCE_MS = 1000;
 /** Time between two polls of a relay. */
 const POLL_MS = 1000;
-/** Consecutive polls with leaders after which the producer is renewed. */
+/** Number of consecutive polls with leaders after which the watchdog renews the producer. */
 const POLLS = 3;
 
 function watch(isLed: () => Promise<boolean>) {
@@ -36,7 +36,7 @@ function watch(isLed: () => Promise<boolean>) {
     log: silentLogger,
     patienceMs: PATIENCE_MS,
   });
-  /** Number of producers closed in so many polls while a batch has waited for so long. */
+  /** Number of renewals in `polls` polls during which the oldest batch waits for `waitedMs`. */
   const renewedAfter = async (waitedMs: number, polls = POLLS): Promise<number> => {
     const before = state.renewed;
     for (let i = 0; i < polls; i++) {
@@ -68,10 +68,10 @@ describe('overdue batch', () => {
     expect(await renewedAfter(1000)).toBe(0);
   });
 
-  it('an overdue batch renews the producer less and less often where only its partition is slow', async () => {
+  it('an overdue batch renews the producer less and less often if only its partition is slow', async () => {
     const { state, renewedAfter } = watch(async () => true);
-    // A batch waits for as long as its producer lives, and each poll sees rows of other partitions
-    // published.
+    // A batch waits as long as its producer lives, and each poll sees published rows of other
+    // partitions.
     let bornMs = 0;
     const renewals: number[] = [];
     while (state.nowMs < 200_000) {
@@ -86,7 +86,7 @@ describe('overdue batch', () => {
     for (const [i, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual(PATIENCE_MS * 2 ** (i + 1));
   });
 
-  it('an overdue batch waits where the topic has no leaders or no broker answers', async () => {
+  it('an overdue batch causes no renewal while the topic has no leaders or no broker answers', async () => {
     expect(await watch(async () => false).renewedAfter(1_000_000)).toBe(0);
     const away = watch(() => Promise.reject(coreError('unreachable', 'no broker')));
     expect(await away.renewedAfter(1_000_000)).toBe(0);
@@ -94,7 +94,7 @@ describe('overdue batch', () => {
     await expect(odd.renewedAfter(1_000_000)).rejects.toThrow('a bug');
   });
 
-  it('an overdue batch waits a moment longer when its leaders are back', async () => {
+  it('an overdue batch causes no renewal immediately after its leaders return', async () => {
     let led = false;
     const { renewedAfter } = watch(async () => led);
     expect(await renewedAfter(60_000)).toBe(0);
@@ -107,7 +107,7 @@ describe('overdue batch', () => {
     expect(await renewedAfter(60_000, 1)).toBe(1);
   });
 
-  it('a batch that lands during the leader query is not overdue', async () => {
+  it('a batch that is acknowledged during the leader query is not overdue', async () => {
     const { state, renewedAfter } = watch(async () => {
       state.waitedMs = 0;
       return true;
@@ -115,7 +115,7 @@ describe('overdue batch', () => {
     expect(await renewedAfter(5000, 10)).toBe(0);
   });
 
-  it('a batch that waits for a producer to open does not cost another one', async () => {
+  it('a batch that waits for a producer to open causes no further renewal', async () => {
     const { state, renewedAfter } = watch(async () => true);
     state.isOpen = false;
     expect(await renewedAfter(5000, 10)).toBe(0);
@@ -176,7 +176,7 @@ const shared = () => ({
 });
 
 describe('producer renewal', () => {
-  it('a renewal settles what waits at the old producer before the next one sends', async () => {
+  it('a renewal settles the rows of the old producer before the new producer sends', async () => {
     const made: HeldProducer[] = [];
     const sender = new PlainSender(
       async () => {
@@ -213,7 +213,7 @@ describe('producer renewal', () => {
     await sender.close();
   });
 
-  it('a renewal frees the replaced producer and waits for an opening that never ends', async () => {
+  it('a renewal releases the replaced producer and waits for an opening that never ends', async () => {
     const made: HeldProducer[] = [];
     const sender = new PlainSender(
       async () => {

@@ -1,4 +1,5 @@
-/** Small parts of the relay: which keys share a shard, and transaction ids that widen. */
+/** Small parts of the relay: the assignment of keys to shards, and the widening of transaction
+ *  ids. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { widen } from '../../../../src/outbox/relay/poll/safe-id-horizon.ts';

@@ -32,8 +32,8 @@ function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
 const msgIdOf = (batch: RecordBatch, i: number): string =>
   JSON.parse(new TextDecoder().decode(batch.value(i) as Uint8Array)).msg_id;
 
-/** Broker that fails the sends that `fails` selects, as a gapless producer does: no later row of
- *  the batch is accepted either. Flights settle in any order. */
+/** Broker that fails the sends selected by `fails`, as a gapless producer does: no later row of the
+ *  batch is accepted. Sends settle in any order. */
 function broker(fails: (send: number) => boolean, late: (flight: number) => number) {
   const log: string[] = [];
   let send = 0;
@@ -119,8 +119,8 @@ describe('pipeline', () => {
           const { made, marked, metrics } = pipeline(sender, batchRows);
           const rows = keys.map((key, i) => row(i, key));
           const pending = new Set(rows.map(({ id }) => id));
-          // A source that continues to read while earlier rows are in flight, and reads rows again
-          // that were left.
+          // Simulated source: it continues to read while earlier rows are in flight, and rereads
+          // rows that were left.
           let cursor = -1;
           let back = false;
           let leftFrom: bigint | undefined;
@@ -162,7 +162,7 @@ describe('pipeline', () => {
     );
   });
 
-  it('the pipeline holds back a row in an answer that is older than the failure of the row before it', async () => {
+  it('the pipeline holds back a row of a page that is older than the failure of the previous row', async () => {
     let fail = true;
     const { sender, log } = broker(
       () => fail,
@@ -170,7 +170,7 @@ describe('pipeline', () => {
     );
     const { made } = pipeline(sender, 10);
     const first = made.deliver([row(1, 1)]);
-    // Read while row 1 was in flight, so that it is not among the rows.
+    // A page that was read while row 1 was in flight, so that it does not contain row 1.
     const asOf = made.leftSoFar();
     expect((await first).left).toEqual([1n]);
     fail = false;
@@ -200,7 +200,7 @@ describe('pipeline', () => {
     expect(log).toEqual([1, 9, 4, 5].map((id) => uuid(1_000_000 + id)));
   });
 
-  it('the pipeline keeps a key blocked whose rows a call leaves because the lease is over, though the call covers them', async () => {
+  it('the pipeline keeps a key blocked if a call leaves its rows because the lease has expired, although the call covers them', async () => {
     let isOwner = false;
     const { sender, log } = broker(
       () => false,
@@ -215,7 +215,7 @@ describe('pipeline', () => {
     expect(log).toEqual([row(1, 1).msgId, row(2, 1).msgId]);
   });
 
-  it('the pipeline reports to every call when it can publish nothing more, queued or acknowledged', async () => {
+  it('every call of the pipeline fails once it can publish nothing more, whether its rows are queued or acknowledged', async () => {
     const { sender, log } = broker(
       () => false,
       () => 0,
@@ -298,7 +298,7 @@ describe('pipeline', () => {
     expect([room, bytes()]).toEqual([2, 0]);
   });
 
-  it('the pipeline sends a key with a thousand rows in one flight', async () => {
+  it('the pipeline sends a key with a thousand rows in one batch', async () => {
     const { sender, log } = broker(
       () => false,
       () => 1,
@@ -309,7 +309,7 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_flights_total', '').value()).toBe(1);
   });
 
-  it('few rows wait at most 1 s for the flight before them, so that they leave together', async () => {
+  it('few rows wait at most 1 s for the previous batch, so that they are sent together', async () => {
     const landings: Array<() => void> = [];
     const sent: string[][] = [];
     const sender: Sender = {
@@ -341,17 +341,17 @@ describe('pipeline', () => {
     landings[0]?.();
     await time.advance(0);
     expect(sent).toEqual([ids(1), ids(2, 3)]);
-    // A full flight does not wait.
+    // A full send does not wait.
     void made.deliver([4, 5, 6, 7].map((n) => row(n, n)));
     expect(sent).toEqual([ids(1), ids(2, 3), ids(4, 5, 6, 7)]);
-    // A flight with enough bytes does not wait either.
+    // A send with enough bytes does not wait either.
     void made.deliver([row(8, 8, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
     void made.deliver([row(9, 9, JSON.stringify('x'.repeat(IN_FLIGHT_BYTES)))]);
     expect(sent.slice(3)).toEqual([ids(8)]);
     for (const land of landings) land();
     await time.advance(0);
     expect(sent.slice(4)).toEqual([ids(9)]);
-    // No earlier flight settles, and the next one does not wait for them.
+    // No earlier send settles, and the next send does not wait for them.
     void made.deliver([row(10, 10)]);
     await time.advance(999);
     expect(sent.slice(5)).toEqual([]);
@@ -361,7 +361,7 @@ describe('pipeline', () => {
     await made.idle();
   });
 
-  it('the pipeline names a row that fits no batch, holds its key back, and continues with the others', async () => {
+  it('the pipeline reports a row that fits no batch, blocks its key, and continues with the other keys', async () => {
     const { sender, log } = broker(
       () => false,
       () => 0,
@@ -389,7 +389,7 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_dead_letters_total', '').value()).toBe(2);
   });
 
-  it('the pipeline accepts nothing of a foreign shard, and drops queued rows when the shard is lost', async () => {
+  it('the pipeline accepts no row of a foreign shard, and drops queued rows when the shard is lost', async () => {
     let owned = true;
     const { sender, log } = broker(
       () => false,
@@ -404,7 +404,7 @@ describe('pipeline', () => {
     expect(log).toEqual([uuid(1_000_001)]);
   });
 
-  it('the pipeline halves its flights while the broker finds them too large, down to the single row', async () => {
+  it('the pipeline halves its batches while the broker refuses them as too large, down to a single row', async () => {
     const sizes: number[] = [];
     const sender: Sender = {
       flights: 1,
@@ -461,7 +461,7 @@ describe('record of a row', () => {
     });
   });
 
-  it('a record from the fast encoder is the same, whatever the row holds', () => {
+  it('a record from the fast encoder is the same for any row', () => {
     const anyRow = fc.record({
       id: fc.bigInt({ min: 0n, max: (1n << 63n) - 1n }),
       aggregateId: fc.uuid(),
@@ -515,7 +515,7 @@ describe('record of a row', () => {
 });
 
 describe('unreachable broker', () => {
-  it("an unreachable broker is not explained by the client's remarks on its settings", () => {
+  it("the error of an unreachable broker does not quote the client's warnings about its settings", () => {
     const remark = 'CONFWARN: [thrd:app]: Configuration property enable.gapless.guarantee is experimental';
     expect(unreachable({ brokers: 'kafka:9092' }, remark).message).toBe('no broker answers at kafka:9092');
     const refused = 'FAIL: [thrd:kafka:9092/bootstrap]: Connect failed: Connection refused';

@@ -1,5 +1,5 @@
-/** The layers between a route and its handler: the access gate, the forwarding to the leader, the
- *  reading of new records, and a starting registry. */
+/** The layers between a route and its handler: access control, forwarding to the leader, reading of
+ *  new records, and the state during a start. */
 import { describe, expect, it, vi } from 'vitest';
 import { withHeaders } from '../../../../src/access/refusal.ts';
 import type { Access, Need, RequestGate } from '../../../../src/access/request.ts';
@@ -11,7 +11,7 @@ import {
   registryRoutes,
 } from '../../../../src/registry/api/routes.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 
@@ -48,7 +48,7 @@ async function setUp(options: RegistryApiOptions = {}) {
   return { registry, routes, call };
 }
 
-/** Rights by user: operation and beginning of a subject. */
+/** Rights by user: operation and prefix of a subject. */
 const RIGHTS: Readonly<Record<string, ReadonlyArray<readonly [string, string]>>> = {
   alice: [
     ['read', 'a-'],
@@ -90,7 +90,7 @@ function gateOf(needs: Need[]): RequestGate {
 }
 
 describe('access gate of the registry', () => {
-  it('the gate is asked with the operation and the subject in its canonical form', async () => {
+  it('the gate is called with the operation and the subject in its canonical form', async () => {
     const needs: Need[] = [];
     const { call } = await setUp({ gate: gateOf(needs) });
     const user = 'root';
@@ -121,7 +121,7 @@ describe('access gate of the registry', () => {
     ]);
   });
 
-  it('a gate refusal has the error shape and its headers, and comes before any other answer', async () => {
+  it('a gate refusal has the error shape and its headers, and precedes any other answer', async () => {
     const { call } = await setUp({ gate: gateOf([]) });
     const refused = await call('GET /schemas/ids/{id}', { id: '77' });
     expect(refused).toMatchObject({
@@ -137,7 +137,7 @@ describe('access gate of the registry', () => {
     expect((await call('GET /', {})).document).toEqual({});
   });
 
-  it('a caller sees only what it may read in lists, ids, guids and references', async () => {
+  it('a caller sees only readable subjects in lists, ids, guids and references', async () => {
     const { call, registry } = await setUp({ gate: gateOf([]) });
     const secret = '{"type":"record","name":"Secret","fields":[]}';
     await registry.register('a-1', { text: SCHEMA }, {});
@@ -223,7 +223,7 @@ describe('forwarding to the leader', () => {
 });
 
 describe('records of other instances', () => {
-  it('new records are read before any changeable answer, and before an id is called unknown', async () => {
+  it('new records are read before any answer that can change, and before an id is reported as unknown', async () => {
     const { call, registry } = await setUp();
     const fresh = vi.spyOn(registry, 'fresh');
     await registry.register('s', { text: SCHEMA }, {});
@@ -278,7 +278,7 @@ describe('admission under access rules', () => {
     expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
   });
 
-  it('a request that was admitted by its head is not judged again with its body', async () => {
+  it('a request that was admitted by its head is not checked again with its body', async () => {
     const needs: Need[] = [];
     const { routes } = await setUp({ gate: gateOf(needs) });
     const route = routes.find((one) => one.method === 'POST' && one.path === path);

@@ -25,7 +25,7 @@ const proto = (body: string, head = ''): string => `syntax = "proto3";${head} me
 const record = (type: unknown): string =>
   JSON.stringify({ type: 'record', name: 'R', fields: [{ name: 'u', type }] });
 
-it('a refusal lists findings that hold in every mode before those of versions', () => {
+it('a refusal lists findings of every mode before findings of versions', () => {
   const [one, two] = [proto('int32 a = 1; int32 b = 2;'), proto('int32 b = 2;')];
   const found = messages('PROTOBUF', proto('int32 aa = 1; string b = 2;'), [one, two], 'BACKWARD_TRANSITIVE');
   const kind =
@@ -68,7 +68,7 @@ it('a refusal states once that the schema type differs, in the words that client
   ]);
 });
 
-it('a refusal names a missing union branch where it is, and what only a union could read', () => {
+it('a refusal names a missing union branch with its position, and a type that only a union could read', () => {
   expect(messages('AVRO', record(['null', 'int']), [record(['null', 'int', 'string'])])[0]).toMatch(
     /^\{errorType:'MISSING_UNION_BRANCH', .* the reader's union has no branch for string at R\.u /,
   );
@@ -90,7 +90,7 @@ it('a refusal bounds its messages for many findings against many versions, and c
   const found = messages('PROTOBUF', `${text('string')} message Other {}`, olds, 'FULL_TRANSITIVE');
   expect(found.join('').length).toBeLessThan(512 << 10);
   expect(found.length).toBeLessThan(700);
-  // What holds in every mode is not lost behind the versions.
+  // A finding that holds in every mode precedes those of versions, so the bound does not drop it.
   expect(found[0]).toMatch(/^\{errorType:"PROTO_NUMBER_RETYPED"/);
   const findings = found.filter((one) => one.startsWith('{errorType'));
   expect(findings).toHaveLength(200);

@@ -1,4 +1,4 @@
-/** The place of a finding in the text of an Avro schema. */
+/** Position of a finding in the text of an Avro schema. */
 import { expect, it } from 'vitest';
 import { avroPointer } from '../../../../src/registry/api/messages/pointer.ts';
 
@@ -39,7 +39,7 @@ it.each<readonly [path: string, field: boolean, pointer: string | undefined]>([
   expect(avroPointer(ORDER, path, field)).toBe(pointer);
 });
 
-it('a pointer does not exist in invalid JSON, and a recursive type ends the search', () => {
+it('invalid JSON has no pointer, and a recursive type ends the search', () => {
   expect(avroPointer('{', 'R.f', false)).toBeUndefined();
   expect(avroPointer('"R"', 'R.f', false)).toBeUndefined();
   const loop = '{"type":"record","name":"R","fields":[{"name":"r","type":"R"}]}';

@@ -4,7 +4,7 @@ import { nodeHttpDriver } from '../../../../src/io/http/node/server.ts';
 import type { HttpServer } from '../../../../src/io/http/port.ts';
 import { registryFallbacks } from '../../../../src/registry/api/answers.ts';
 import { registryRoutes } from '../../../../src/registry/api/routes.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import { realClock } from '../../../wait.ts';
 
@@ -164,7 +164,7 @@ describe('refusals', () => {
   });
 
   it.each<readonly [string, string, string, unknown, number, number]>([
-    ['a text that is no schema', 'POST', '/subjects/x/versions', { schema: '{"type":"rec"}' }, 422, 42201],
+    ['a text that is not a schema', 'POST', '/subjects/x/versions', { schema: '{"type":"rec"}' }, 422, 42201],
     ['an unknown format', 'POST', '/subjects/x/versions', { schema: '{}', schemaType: 'XML' }, 422, 42201],
     ['an empty schema', 'POST', '/subjects/x/versions', { schema: '' }, 422, 42201],
     ['no schema', 'POST', '/subjects/x/versions', {}, 422, 42201],
@@ -178,8 +178,8 @@ describe('refusals', () => {
     ],
     ['an id of its own', 'POST', '/subjects/x/versions', { schema: V1, id: 7 }, 422, 42205],
     ['a control character', 'POST', '/subjects/a%07b/versions', { schema: V1 }, 422, 42208],
-    ['a body that is no JSON', 'POST', '/subjects/x/versions', '{"schema":', 400, 400],
-    ['a body that is no object', 'POST', '/subjects/x/versions', '[]', 400, 400],
+    ['a body that is not JSON', 'POST', '/subjects/x/versions', '{"schema":', 400, 400],
+    ['a body that is not an object', 'POST', '/subjects/x/versions', '[]', 400, 400],
     [
       'a body that is too large',
       'POST',
@@ -188,14 +188,14 @@ describe('refusals', () => {
       413,
       413,
     ],
-    ['an unknown subject', 'GET', '/subjects/nobody/versions', undefined, 404, 40401],
-    ['an unknown subject in a lookup', 'POST', '/subjects/nobody', { schema: V1 }, 404, 40401],
+    ['an unknown subject', 'GET', '/subjects/unknown/versions', undefined, 404, 40401],
+    ['an unknown subject in a lookup', 'POST', '/subjects/unknown', { schema: V1 }, 404, 40401],
     ['an unknown content in a lookup', 'POST', '/subjects/orders-value', { schema: BREAKING }, 404, 40403],
     ['an unknown version', 'GET', '/subjects/orders-value/versions/99', undefined, 404, 40402],
-    ['a version that is none', 'GET', '/subjects/orders-value/versions/0', undefined, 422, 42202],
+    ['an invalid version', 'GET', '/subjects/orders-value/versions/0', undefined, 422, 42202],
     ['a version that is a word', 'GET', '/subjects/orders-value/versions/newest', undefined, 422, 42202],
     ['an unknown id', 'GET', '/schemas/ids/4000', undefined, 404, 40403],
-    ['an id that is none', 'GET', '/schemas/ids/abc', undefined, 404, 404],
+    ['an invalid id', 'GET', '/schemas/ids/abc', undefined, 404, 404],
     ['an unknown level', 'PUT', '/config', { compatibility: 'SIDEWAYS' }, 422, 42203],
     ['a level that is not set', 'GET', '/config/orders-value', undefined, 404, 40408],
     [
@@ -258,7 +258,7 @@ describe('compatibility and levels', () => {
       is_compatible: false,
     });
     expect(
-      (await call('POST', '/compatibility/subjects/nobody/versions/latest', { schema: V1 })).body,
+      (await call('POST', '/compatibility/subjects/unknown/versions/latest', { schema: V1 })).body,
     ).toEqual({ is_compatible: true });
     expect(await call('POST', `${path}/latest`, { schema: '{' })).toEqual(error(422, 42201));
     expect((await call('POST', `${path}/latest?verbose=true`, { schema: '{' })).body).toMatchObject({

@@ -1,8 +1,7 @@
-/** Policy STRICT in the very words of the existing registries.
+/** Policy STRICT reports the exact messages of the existing registries.
  *
  *  Source of the expected texts: answers of Confluent Schema Registry 7 as users have published
- *  them, and its avro/Difference.java and SchemaValidatorBuilder.java, for facts.
- */
+ *  them, and its avro/Difference.java and SchemaValidatorBuilder.java, for facts. */
 import { describe, expect, it } from 'vitest';
 import { parseSchema } from '../../../../src/formats/schema.ts';
 import { messagesOf } from '../../../../src/registry/api/messages/proven.ts';
@@ -74,7 +73,7 @@ describe('Avro', () => {
     expect(messages(proposed, [old])).toEqual([said, ...trailer(1, old)]);
   });
 
-  it('STRICT reports a branch that a union lost', () => {
+  it('STRICT reports a branch that was removed from a union', () => {
     const old = record(field('f1', ['int', 'null', 'string']));
     expect(messages(record(field('f1', ['int', 'null'])), [old])[0]).toBe(
       "{errorType:'MISSING_UNION_BRANCH', description:'The new schema is missing a type inside a union field at path '/fields/0/type/2' in the old schema', additionalInfo:'reader union lacking writer type: STRING'}",
@@ -92,14 +91,14 @@ describe('order of STRICT messages', () => {
       ...trailer(1, F1, 'FORWARD'),
     ]);
   });
-  it('the forward message comes first in both directions, and the text follows the backward one', () => {
+  it('the forward message is first in both directions, and the text follows the backward message', () => {
     const said = messages(int, [F1], 'FULL');
     expect(said.map((one) => /in the (old|new) schema does not match/.exec(one)?.[1])).toEqual([
       'old',
       'new',
       ...[undefined, undefined, undefined],
     ]);
-    // Nothing stands against the new schema as a reader, so no text is said.
+    // The new schema as a reader has no finding, so its text is not reported.
     expect(messages(F1, [two], 'FULL')).toEqual([expect.stringMatching(/'f2' at path/), end('FULL')]);
   });
   it('only the newest version that refuses is reported', () => {
@@ -125,7 +124,7 @@ describe('order of STRICT messages', () => {
   });
 });
 
-it('a Protobuf number that is reused is reported beside them', () => {
+it('a reused Protobuf number is reported in addition', () => {
   const [one, two] = [proto('int32 a = 1; int32 b = 2;'), proto('int32 b = 2;')];
   const said = messages(proto('int32 b = 2; string c = 1;'), [one, two]);
   expect(said).toEqual([expect.stringMatching(/^\{errorType:"PROTO_NUMBER_RE[A-Z]+"/), end('BACKWARD')]);

@@ -1,5 +1,5 @@
-/** Avro verdict, finding by finding: message, place and route; and the linear cost of hostile pairs
- *  of schemas. The property test shows that the verdicts are true. */
+/** Avro verdict, finding by finding: message, position and route; and the linear cost of hostile
+ *  pairs of schemas. The property test shows that the verdicts are correct. */
 
 import { describe, expect, it } from 'vitest';
 import { parseAvroSchema } from '../../../../src/formats/avro/schema.ts';
@@ -9,7 +9,8 @@ import { checkStrictAvro } from '../../../../src/registry/compatibility/avro/str
 import { type Finding, stepsOf } from '../../../../src/registry/compatibility/finding.ts';
 import { worked } from '../../../work.ts';
 
-/** Most function calls of one comparison; a quadratic walk needs many times as many. */
+/** Maximum number of function calls of one comparison; a quadratic walk needs many times as
+ *  many. */
 const CALLS_MAX = 5_000_000;
 
 const treeOf = (json: unknown): AvroNode => parseAvroSchema(JSON.stringify(json), { lenient: true }).tree;
@@ -23,7 +24,7 @@ const record = (name: string, fields: readonly unknown[], more: object = {}): ob
   ...more,
 });
 const field = (name: string, type: unknown, more: object = {}): object => ({ name, type, ...more });
-const told = (findings: readonly Finding[]): string[] =>
+const described = (findings: readonly Finding[]): string[] =>
   findings.map(({ severity, rule, path }) => `${severity} ${rule} ${path}`);
 const routeOf = ({ route }: Finding): string =>
   stepsOf(route)
@@ -194,7 +195,7 @@ describe('recursive schemas', () => {
     expect(check(tree('int'), tree('int'))).toEqual([]);
   });
 
-  it('the check finds what only another turn of the recursion combines', () => {
+  it('the check finds a finding that appears only in the second round of a recursion', () => {
     const writer = record('A', [field('next', ['null', record('B', [field('next', ['null', 'A'])])])]);
     const reader = record('A', [
       field('next', [
@@ -202,18 +203,18 @@ describe('recursive schemas', () => {
         record('B', [field('next', ['null', record('C', [field('n', 'int')], { aliases: ['A'] })])]),
       ]),
     ]);
-    expect(told(check(reader, writer)).filter((one) => one.startsWith('fail'))).toEqual([
+    expect(described(check(reader, writer)).filter((one) => one.startsWith('fail'))).toEqual([
       'fail AVRO_READER_FIELD_WITHOUT_DEFAULT A.next.next.n',
     ]);
   });
 
-  it('a record used in twenty places is judged once', () => {
+  it('a record used in twenty places is compared once', () => {
     const used = (type: string): object =>
       record('R', [
         field('f0', record('P', [field('cents', type)])),
         ...indexes(20).map((i) => field(`g${i}`, i % 2 === 0 ? 'P' : ['null', 'P'])),
       ]);
-    expect(told(check(used('int'), used('string')))).toEqual(['fail AVRO_TYPE_CHANGED R.f0.cents']);
+    expect(described(check(used('int'), used('string')))).toEqual(['fail AVRO_TYPE_CHANGED R.f0.cents']);
   });
 });
 
@@ -231,15 +232,15 @@ describe('unwritable records', () => {
     ['an empty union', 'int', []],
     ['a branch of these', ['null', 'int'], ['null', endless()]],
     ['items of these', { type: 'array', items: 'int' }, { type: 'array', items: endless() }],
-  ])('the check ignores what no writer can write: %s', (_name, reader, writer) => {
+  ])('the check ignores values that no writer can write: %s', (_name, reader, writer) => {
     expect(check(reader, writer)).toEqual([]);
   });
 
-  it('the check judges recursive records that can end', () => {
+  it('the check compares recursive records that can end', () => {
     const ends = (type: string): object =>
       record('E', [field('self', { type: 'array', items: 'E' }), field('n', type)]);
-    expect(told(check(ends('int'), ends('string')))).toEqual(['fail AVRO_TYPE_CHANGED E.n']);
-    expect(told(check(endless([field('n', 'int', { default: 1 })]), record('Endless', [])))).toEqual([
+    expect(described(check(ends('int'), ends('string')))).toEqual(['fail AVRO_TYPE_CHANGED E.n']);
+    expect(described(check(endless([field('n', 'int', { default: 1 })]), record('Endless', [])))).toEqual([
       'fail AVRO_READER_FIELD_WITHOUT_DEFAULT Endless.self',
     ]);
   });
@@ -249,11 +250,11 @@ describe('union branches', () => {
   const a = (space: string, name: string, more: object = {}): object =>
     record(`${space}.A`, [field(name, 'int')], more);
   const fails = (reader: unknown, writer: unknown): string[] =>
-    told(check(reader, writer)).filter((one) => !one.startsWith('note'));
+    described(check(reader, writer)).filter((one) => !one.startsWith('note'));
   it('two records of one unqualified name are matched by their full names in any order', () => {
     expect(check([a('x', 'p'), a('y', 'q')], [a('y', 'q'), a('x', 'p')])).toEqual([]);
   });
-  it('a branch is matched by an alias next, and then by the first unqualified name', () => {
+  it('a branch is matched by an alias second, and by the first unqualified name third', () => {
     expect(fails([a('x', 'p'), record('B', [field('q', 'int')], { aliases: ['z.A'] })], a('z', 'q'))).toEqual(
       [],
     );
@@ -274,7 +275,7 @@ describe('union branches', () => {
     expect(fails(['double', 'float'], 'int')).toEqual([]);
     expect(fails(['bytes', 'string'], 'string')).toEqual([]);
   });
-  it('each written branch is a pair of its own', () => {
+  it('each written branch is compared as its own pair', () => {
     expect(fails('double', ['int', 'long', 'string', 'null'])).toEqual([
       'lossy AVRO_PROMOTION_ROUNDS double',
       'fail AVRO_TYPE_CHANGED double',
@@ -284,7 +285,7 @@ describe('union branches', () => {
 });
 
 describe('defaults', () => {
-  const fails = (reader: unknown): string[] => told(check(reader, record('R', [])));
+  const fails = (reader: unknown): string[] => described(check(reader, record('R', [])));
   it('a default that never ends cannot be filled in', () => {
     expect(fails(record('R', [field('r', 'R', { default: {} })]))).toEqual(['fail AVRO_DEFAULT_MISFIT R.r']);
   });
@@ -301,7 +302,7 @@ describe('defaults', () => {
       'fail AVRO_DEFAULT_MISFIT R.u',
     ]);
   });
-  it('a default does not matter where the field is written', () => {
+  it('a default has no effect if the field is written', () => {
     expect(
       check(record('R', [field('n', 'int', { default: 'x' })]), record('R', [field('n', 'int')])),
     ).toEqual([]);
@@ -346,7 +347,7 @@ describe('hostile and wide schemas', () => {
           ),
         ),
       );
-      if (tree.kind !== 'record') throw new Error('no record');
+      if (tree.kind !== 'record') throw new Error(`the type is ${tree.kind} instead of record`);
       return { ...tree, fields: tree.fields.slice(-1) };
     };
     for (const run of [checkAvro, checkStrictAvro]) {
@@ -383,7 +384,7 @@ describe('hostile and wide schemas', () => {
         { default: {} },
       ),
     );
-    // Every level is walked up to the budget of a comparison, and no further.
+    // Every level is visited, up to the budget of a comparison.
     const found = bounded(() => check(record('R', levels), record('R', [])), 60_000_000);
     const rules = found.map(({ rule }) => rule);
     expect(rules).toContain('AVRO_DEFAULT_MISFIT');

@@ -1,4 +1,4 @@
-/** Verdicts on JSON Schemas in both directions, with the place of each finding. */
+/** Verdicts on JSON Schemas in both directions, with the position of each finding. */
 
 import { describe, expect, it } from 'vitest';
 import { positionOf } from '../../../../src/formats/json/text.ts';
@@ -9,7 +9,7 @@ import { worked } from '../../../work.ts';
 
 const parsed = (schema: unknown) =>
   parseSchema('JSON', typeof schema === 'string' ? schema : JSON.stringify(schema));
-/** Returns refusing rules with their paths; empty: compatible. */
+/** Returns refusing rules with their paths; empty if compatible. */
 const refused = (reader: unknown, writer: unknown): string[] =>
   checkPair(parsed(reader), parsed(writer))
     .filter((one) => !isCompatible([one]))
@@ -80,7 +80,7 @@ describe('JSON Schema changes in both directions', () => {
       object({ a: int }, { additionalProperties: int }),
       object({ a: int, b: text }, { additionalProperties: int }),
       ['JSON_PROPERTY_NOT_TAKEN b'],
-      // `b` may be an integer by the new schema's `additionalProperties`.
+      // By the new schema's `additionalProperties`, `b` may be an integer.
       ['JSON_TYPE_NARROWED b'],
     ],
     [
@@ -98,9 +98,15 @@ describe('JSON Schema changes in both directions', () => {
       ['JSON_TYPE_NARROWED a.b[].c'],
     ],
     ['a nullable value', { oneOf: [{ type: 'null' }, text] }, text, [], ['JSON_TYPE_NARROWED']],
-    ['an alternative more', { anyOf: [text, int] }, { anyOf: [text] }, [], ['JSON_COMBINATION_CHANGED']],
     [
-      'alternatives that are not apart',
+      'an additional alternative',
+      { anyOf: [text, int] },
+      { anyOf: [text] },
+      [],
+      ['JSON_COMBINATION_CHANGED'],
+    ],
+    [
+      'alternatives that overlap',
       { oneOf: [{ type: 'number' }, int] },
       { oneOf: [{ type: 'number' }] },
       ['JSON_COMBINATION_CHANGED'],
@@ -114,7 +120,7 @@ describe('JSON Schema changes in both directions', () => {
       ['JSON_COMBINATION_CHANGED'],
     ],
     [
-      'all of, as one',
+      'all of, combined',
       { ...text, maxLength: 5 },
       { allOf: [text, { maxLength: 5 }] },
       ['JSON_TYPE_NARROWED', 'JSON_LENGTH_NARROWED'],
@@ -122,7 +128,7 @@ describe('JSON Schema changes in both directions', () => {
     ],
     ['not', { not: int }, { not: text }, ['JSON_KEYWORD_NOT_JUDGED'], ['JSON_KEYWORD_NOT_JUDGED']],
     [
-      'not, beside a change',
+      'not, together with a change',
       { ...text, not: { const: 'x' } },
       { type: ['string', 'null'], not: { const: 'x' } },
       ['JSON_TYPE_NARROWED'],
@@ -150,12 +156,12 @@ describe('references', () => {
     expect(refused(tree({ type: 'number' }), tree(int))).toEqual([]);
     expect(refused(tree(int), tree({ type: 'number' }))).toEqual(['JSON_TYPE_NARROWED leaf']);
   });
-  it('unchanged references mean what they resolve to', () => {
+  it('unchanged references are compared by their targets', () => {
     const one = (a: object): object => ({ not: { $ref: '#/$defs/a' }, $defs: { a } });
     expect(refused(one(text), one(text))).toEqual([]);
     expect(refused(one(text), one(int))).toEqual(['JSON_KEYWORD_NOT_JUDGED']);
   });
-  it('references that resolve to nothing or to themselves are not judged', () => {
+  it('references without a target or to themselves get no verdict', () => {
     expect(refused({ $ref: '#/$defs/none' }, text)).toEqual(['JSON_REFERENCE_UNRESOLVED']);
     expect(refused({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/a' } } }, text)).toEqual([
       'JSON_REFERENCE_UNRESOLVED',
@@ -165,7 +171,7 @@ describe('references', () => {
       'JSON_KEYWORD_NOT_JUDGED',
     ]);
   });
-  it('references into a part with its own identifier are not judged', () => {
+  it('references into a part with its own identifier get no verdict', () => {
     const inner = (a: object): object => ({
       properties: { x: { $id: 'x', $ref: '#/$defs/a' } },
       $defs: { a },

@@ -1,4 +1,4 @@
-/** Wide and cyclic schemas below the limit of a schema's text: a comparison costs no more than
+/** Wide and cyclic schemas below the limit of a schema's text: the cost of a comparison grows with
  *  their size. */
 
 import { describe, expect, it } from 'vitest';
@@ -11,10 +11,9 @@ import { checkProto } from '../../../../src/registry/compatibility/protobuf/chec
 import { checkNumberHistory } from '../../../../src/registry/compatibility/protobuf/history.ts';
 import { worked } from '../../../work.ts';
 
-/** Most function calls of one comparison; a quadratic walk needs many times as many. */
+/** Maximum number of function calls of one comparison. A quadratic walk needs many times more. */
 const CALLS_MAX = 8_000_000;
-/** The same for schemas in which each part meets each other one, up to the budget of a comparison.
- */
+/** The same for schemas in which each part meets every other part, up to the comparison budget. */
 const DENSE_CALLS_MAX = 60_000_000;
 const MESSAGE_CHARS_MAX = 1_000;
 
@@ -114,7 +113,7 @@ describe('wide Avro schemas', () => {
     expect(compared(avro(record('R', fields('long'))), avro(record('R', fields('int'))))).toEqual([]);
   });
 
-  it('a comparison stops where the pairs outgrow the texts, and reports it', () => {
+  it('a comparison stops when its pairs outgrow the texts, and reports the stop', () => {
     const wide = record(
       'W',
       indexes(4_000).map((i) => ({ name: `w${i}`, type: 'int', default: 0 })),
@@ -148,7 +147,7 @@ describe('wide Avro schemas', () => {
 });
 
 describe('wide Protobuf schemas', () => {
-  it('messages that are all gone are looked for by name in one pass over the reader, not in one for each', () => {
+  it('removed messages are searched by name in one pass over the reader, not in one pass each', () => {
     const count = 1_000;
     const messages = (letter: string): ProtoSchema =>
       proto(
@@ -220,7 +219,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(findings)).toEqual(['COMPARISON_TOO_LONG']);
   });
 
-  it('a finding in a message that several hold is placed at the outermost holder', () => {
+  it('a finding in a message that several messages use is placed at the outermost use', () => {
     const nested = (type: string): Schema =>
       proto(`message A{B b=1; C c=2;} message B{C c=1;} message C{${type} x=1;}`);
     expect(checkPair(nested('string'), nested('int32')).map(({ path }) => path)).toEqual(['A.c.x']);
@@ -250,7 +249,7 @@ describe('wide Protobuf schemas', () => {
     expect(rules(compared(text('A'), text('B')))).toEqual(['PROTO_ENUM_VALUE_RENAMED']);
   });
 
-  it('two rings of messages whose lengths meet late end within a bound', () => {
+  it('two rings of messages whose lengths have a large common multiple end within a bound', () => {
     const ring = (length: number, last = ''): Schema =>
       proto(
         indexes(length)
@@ -273,7 +272,8 @@ describe('wide Protobuf schemas', () => {
   it('the history of many numbers over many versions is checked in bounded time', () => {
     const tree = (text: string) => {
       const parsed = proto(text);
-      if (parsed.format !== 'PROTOBUF') throw new Error('no Protobuf');
+      if (parsed.format !== 'PROTOBUF')
+        throw new Error(`the schema has the format ${parsed.format} instead of PROTOBUF`);
       return parsed.tree;
     };
     const wide = tree(`message M{${fields('int32')}}`);
@@ -283,7 +283,7 @@ describe('wide Protobuf schemas', () => {
     const findings = bounded(() => checkNumberHistory(tree(`message M{${fields('int64')}}`), versions));
     expect(findings).toHaveLength(100);
     expect(findings[0]?.message).toBe(
-      'number 2 was int32 "f1" until version 1, vanished in version 2, and never comes back as int64 "f1"',
+      'number 2 was int32 "f1" until version 1, was removed in version 2, and cannot be used again for int64 "f1"',
     );
     expect(bounded(() => checkNumberHistory(wide, versions))).toEqual([]);
     expect(rules(bounded(() => checkNumberHistory(other, [{ version: 1, tree: wide }])))).toEqual([
@@ -311,7 +311,7 @@ describe('number history', () => {
     ],
     ['a map as the list of its entries', three('map<string, int32> a=1;'), three('repeated E a=1;'), []],
     [
-      'another message whose numbers mean something else',
+      'another message whose numbers have another meaning',
       three('N a=1; message N{E e=1;} message E{string x=1;}'),
       three('K a=1; message K{D d=1;} message D{int64 x=1;}'),
       ['PROTO_NUMBER_RETYPED'],
@@ -324,8 +324,8 @@ describe('number history', () => {
     ],
     ['an extension', two('int32'), two('string'), ['PROTO_NUMBER_RETYPED']],
     ['an extension of the same form', two('int32'), two('bool'), []],
-    ['a number that goes', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
-    ['a number that goes and is reserved', three('int32 a=1;'), three('reserved 1;'), []],
+    ['a removed number', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
+    ['a removed and reserved number', three('int32 a=1;'), three('reserved 1;'), []],
   ])('the history check reports %s', (_name, old, now, rules) => {
     expect(found(old, now)).toEqual(rules);
   });

@@ -1,4 +1,4 @@
-/** Topic, registry and group members in memory, under one virtual clock. */
+/** Simulated topic, registry and group members under one virtual clock. */
 
 import { referenceKernels } from '../../../../src/addon/reference/kernels.ts';
 import { sleep } from '../../../../src/core/clock.ts';
@@ -51,7 +51,7 @@ class SimRegistry implements RegistryTransport {
   readonly refused = new Map<number, number>();
   readonly asked: string[] = [];
   latencyMs = 3;
-  isAway = false;
+  isUnavailable = false;
   inFlight = 0;
   inFlightMax = 0;
   private readonly clock: VirtualClock;
@@ -65,7 +65,7 @@ class SimRegistry implements RegistryTransport {
     this.inFlightMax = Math.max(this.inFlightMax, ++this.inFlight);
     await sleep(this.clock, this.latencyMs);
     this.inFlight--;
-    if (this.isAway) throw registryError('registry_unavailable', 'ECONNREFUSED');
+    if (this.isUnavailable) throw registryError('registry_unavailable', 'ECONNREFUSED');
     const id = Number(/^\/schemas\/ids\/(\d+)$/.exec(path)?.[1]);
     const status = this.refused.get(id);
     if (status !== undefined) return { status, body: `{"error_code":${status}01,"message":"not for you"}` };
@@ -116,7 +116,7 @@ export interface MemberHandle {
   readonly all: Metrics;
   readonly decoded: unknown[];
   readonly member: GroupMember;
-  /** Number of ids that the registry was not asked for. */
+  /** Number of ids for which the registry was not asked. */
   skipped(): number;
   /** Lag by partition. */
   lag(): ReadonlyMap<string, number>;

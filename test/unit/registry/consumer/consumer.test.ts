@@ -6,9 +6,9 @@ import { UNKNOWN_IDS_BURST } from '../../../../src/serde/unknown-ids.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './consumer-kit.ts';
 
 describe('lag gauge', () => {
-  it('the lag gauge counts records that wait for an absent registry, and those that arrive meanwhile', async () => {
+  it('the lag gauge counts records that wait for an unreachable registry, and records that arrive meanwhile', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
-    world.registry.isAway = true;
+    world.registry.isUnavailable = true;
     await world.append(
       0,
       Array.from({ length: 5 }, () => world.good()),
@@ -20,7 +20,7 @@ describe('lag gauge', () => {
       Array.from({ length: 10 }, () => world.good()),
     );
     await world.until('the lag of all records', () => member.lag().get('0') === 15);
-    world.registry.isAway = false;
+    world.registry.isUnavailable = false;
     await world.until('all records decoded', () => member.metrics.decoded.value() === 15);
     await world.until('no lag', () => member.lag().get('0') === 0);
     await member.stop();
@@ -51,7 +51,7 @@ describe('unknown schema ids', () => {
   const unknown = ({ metrics: { errors } }: MemberHandle): number =>
     errors.value(errors.series('s', 'unknown_schema_id'));
 
-  it('a storm of unknown ids causes a bounded number of requests and hardly delays good records', async () => {
+  it('a burst of unknown ids causes a bounded number of requests and hardly delays valid records', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const good = Array.from({ length: GARBAGE }, (_, n) => world.good(n));
     await world.append(0, interleaved(storm(world, 1000), good));
@@ -66,12 +66,12 @@ describe('unknown schema ids', () => {
     expect(asked).toBeLessThan(UNKNOWN_IDS_BURST + 100);
     expect(member.skipped()).toBe(GARBAGE - (asked - 1));
     expect(world.registry.inFlightMax).toBe(8);
-    // One after the other, the lookups alone take 3,000 ms.
+    // The lookups alone take 3,000 ms if they run one after the other.
     expect(tookMs).toBeLessThan(500);
     await member.stop();
   });
 
-  it('a storm of unknown ids does not displace the ids of real records, and omitted ids are requested later', async () => {
+  it('a burst of unknown ids does not displace the ids of real records, and omitted ids are requested later', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     world.registry.schemas.set(7, SCHEMA).set(900_000, SCHEMA);
     const member = world.member();
@@ -128,7 +128,7 @@ describe('refused schema id', () => {
   });
 });
 
-it('the consumer judges each record of a Protobuf writer whose schema the rules refuse', async () => {
+it('the consumer decides for each record of a Protobuf writer whose schema the rules refuse', async () => {
   const world = await MemberWorld.open({ partitions: 1 });
   const proto = (field: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${field} a = 1; string s = 2; }`);
@@ -155,7 +155,7 @@ it('the consumer judges each record of a Protobuf writer whose schema the rules 
 describe('oversized record', () => {
   const GARBAGE = Buffer.alloc(5000, 0x67);
 
-  it('an oversized record holds only its partition until the quarantine topic accepts it', async () => {
+  it('an oversized record blocks only its partition until the quarantine topic accepts it', async () => {
     const world = await MemberWorld.open({ partitions: 2 });
     const quarantine = world.limited(2000);
     await world.append(0, [world.good(0), GARBAGE, world.good(2)]);
@@ -164,7 +164,7 @@ describe('oversized record', () => {
     await world.until('the other partition', () => first.decoded.length === 3);
     await world.append(0, [world.good(3)]);
     await world.append(1, [world.good(11)]);
-    await world.until('what comes later on the other partition', () => first.decoded.length === 4);
+    await world.until('later records of the other partition', () => first.decoded.length === 4);
     expect(first.member.heldReason()).toMatch(
       /^partition 0 waits at offset 1: topic t\.quarantine refuses the record of 5000 bytes as too large/,
     );
@@ -173,13 +173,13 @@ describe('oversized record', () => {
     expect([await world.committed(0), await world.committed(1)]).toEqual([1n, 2n]);
     expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
 
-    // After a restart the same record holds the partition again, until the topic is changed.
+    // After a restart the same record blocks the partition again, until the topic is changed.
     const second = world.member({ quarantine });
     await world.until('the wait', () => second.member.heldReason() !== undefined);
     await world.sleep(60_000);
     quarantine.bytesMax = 10_000;
     await world.until('the end of the wait', () => second.member.heldReason() === undefined);
-    await world.until('the records behind it', () => second.decoded.length === 2);
+    await world.until('the records after it', () => second.decoded.length === 2);
     await second.stop();
     expect(second.decoded).toEqual([{ n: 2 }, { n: 3 }]);
     expect(second.metrics.heldPartitions.value()).toBe(0);
@@ -203,7 +203,7 @@ describe('oversized record', () => {
     expect(member.metrics.heldRecords.value()).toBe(0);
   });
 
-  it('an oversized decoded record holds its partition until the output topic accepts it', async () => {
+  it('an oversized decoded record blocks its partition until the output topic accepts it', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const output = world.limited(40);
     const member = world.member({ sink: new TopicSink(output as never, 'out') });
@@ -219,7 +219,7 @@ describe('oversized record', () => {
     expect(await world.committed(0)).toBe(1n);
   });
 
-  it('an oversized record no longer holds a partition that was revoked', async () => {
+  it('an oversized record does not block a partition after its revocation', async () => {
     const world = await MemberWorld.open({ partitions: 2 });
     const quarantine = world.limited(2000);
     for (const partition of [0, 1]) await world.append(partition, [GARBAGE]);

@@ -1,10 +1,10 @@
-/** Witness events cover what they promise, are the same each time, and end. */
+/** Witness events have the promised coverage, are the same each time, and are finite in number. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../../../src/formats/avro/codec/encoder.ts';
 import { AVRO_PRIMITIVES, type AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
 import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../../../../src/formats/datum.ts';
 import { parseSchema } from '../../../../src/formats/schema.ts';
-import type { Route, Step } from '../../../../src/registry/compatibility/finding.ts';
+import type { EventRoute, Step } from '../../../../src/registry/compatibility/finding.ts';
 import { AVRO_EDGES, AVRO_KEYS, fixedEdges } from '../../../../src/registry/proof/avro/values.ts';
 import { avroWitnesses } from '../../../../src/registry/proof/avro/witness.ts';
 import { stepsOf } from '../../../steps.ts';
@@ -17,10 +17,10 @@ function tree(json: unknown): AvroNode {
 const record = (...fields: readonly unknown[]): unknown => ({ type: 'record', name: 'R', fields });
 const field = (name: string, type: unknown): unknown => ({ name, type });
 const all = (node: AvroNode, limit = 100_000): AvroDatum[] => [...avroWitnesses(node, { limit })];
-const route = (...steps: readonly Step[]): Route | undefined =>
-  steps.reduce<Route | undefined>((outer, step) => ({ outer, step }), undefined);
+const route = (...steps: readonly Step[]): EventRoute | undefined =>
+  steps.reduce<EventRoute | undefined>((outer, step) => ({ outer, step }), undefined);
 
-/** Returns every value at each place, over all events. The path identifies the place. */
+/** Returns every value at each position, over all events. The path identifies the position. */
 function valuesAt(node: AvroNode, events: readonly AvroDatum[]): Map<string, AvroDatum[]> {
   const found = new Map<string, AvroDatum[]>();
   const visit = (type: AvroNode, datum: AvroDatum, place: string, depth: number): void => {
@@ -181,7 +181,7 @@ describe('types without an event', () => {
     expectValues(values.get('.u|0'), AVRO_EDGES.int);
   });
 
-  it('an event that must be enormous is not built', () => {
+  it('an event that would be too large is not built', () => {
     let json: unknown = { type: 'fixed', name: 'F', size: 1024 };
     for (let i = 0; i < 40; i++)
       json = record0(`R${i}`, field('a', json), field('b', i === 0 ? 'F' : `R${i - 1}`));
@@ -231,22 +231,22 @@ describe('events along a route', () => {
     expect(new Set(values.get('.id')).size).toBe(1);
   });
 
-  it('events along a route take the branch that it names, through recursion', () => {
+  it('events along a route use the branch of the route, through recursion', () => {
     const list = tree(record(field('n', 'int'), field('next', ['null', 'R'])));
     const next: Step[] = [
       { kind: 'field', key: 'next' },
       { kind: 'branch', index: 1 },
     ];
-    const aimed = route(...next, ...next, ...next, { kind: 'field', key: 'n' }) as Route;
+    const aimed = route(...next, ...next, ...next, { kind: 'field', key: 'n' }) as EventRoute;
     const values = valuesAt(list, [...avroWitnesses(list, { limit: 1_000, route: aimed })]);
     expectValues(values.get('.next|1.next|1.next|1.n'), AVRO_EDGES.int);
     expect(new Set(values.get('.n'))).toEqual(new Set([0]));
   });
 
   it('a route that the schema does not have gives no events', () => {
-    const astray = route({ kind: 'field', key: 'nowhere' }) as Route;
+    const astray = route({ kind: 'field', key: 'nowhere' }) as EventRoute;
     expect([...avroWitnesses(NESTED, { limit: 10, route: astray })]).toEqual([]);
-    const wrong = route({ kind: 'item' }) as Route;
+    const wrong = route({ kind: 'item' }) as EventRoute;
     expect([...avroWitnesses(NESTED, { limit: 10, route: wrong })]).toEqual([]);
   });
 });

@@ -1,5 +1,6 @@
 /** Projection of Avro values, with expectations written by hand from "Schema Resolution", "Aliases"
- *  and "Schema Declaration" of Apache Avro 1.12. The checker and the decoder are not used. */
+ *  and "Schema Declaration" of Apache Avro 1.12. The tests use neither the checker nor the
+ *  decoder. */
 import { describe, expect, it } from 'vitest';
 import type { AvroNode } from '../../../../src/formats/avro/syntax/tree.ts';
 import type { AvroDatum } from '../../../../src/formats/datum.ts';
@@ -52,8 +53,8 @@ describe('promoted numbers', () => {
     [2n ** 53n + 1n, 'long', 'double', lossy(2 ** 53)],
     [2n ** 63n - 1n, 'long', 'double', lossy(2 ** 63)],
     [-(2n ** 63n), 'long', 'double', ok(-(2 ** 63))],
-    // Slightly above the midpoint of two floats. Rounded to a double first, it would be the
-    // midpoint, and be rounded down.
+    // Slightly above the midpoint of two floats. Rounding to a double first would give the
+    // midpoint, which rounds down.
     [2n ** 60n + 2n ** 36n + 1n, 'long', 'float', lossy(2 ** 60 + 2 ** 37)],
     [2n ** 60n + 2n ** 36n, 'long', 'float', lossy(2 ** 60)],
     [2n ** 60n + 3n * 2n ** 36n, 'long', 'float', lossy(2 ** 60 + 2 ** 38)],
@@ -85,7 +86,7 @@ describe('texts and bytes', () => {
   it('a text is projected to its UTF-8 bytes and back, including a byte order mark', () => {
     expectSame(project('\ufeffgröße🚚', 'string', 'bytes'), ok(Buffer.from('\ufeffgröße🚚', 'utf8')));
     expectSame(project(Buffer.from('\ufeffx'), 'bytes', 'string'), ok('\ufeffx'));
-    // A written U+FFFD is no error.
+    // A written U+FFFD is valid.
     expectSame(project(Buffer.from('\ufffd'), 'bytes', 'string'), ok('\ufffd'));
   });
 
@@ -127,7 +128,7 @@ describe('named types', () => {
     expectSame(project({ fields: [] }, one, { ...one, name: 'b.R' }), ok({}));
   });
 
-  it('a missing symbol is projected to the default of the enum, or to nothing', () => {
+  it('a missing symbol is projected to the default of the enum, or has no projection', () => {
     const writer = enumeration(['A', 'B']);
     expectSame(project('A', writer, enumeration(['A'])), ok('A'));
     expectNone(project('B', writer, enumeration(['A'])), /neither B nor a default/);
@@ -147,7 +148,7 @@ describe('records', () => {
     expectSame(project(datum, written, record()), ok({}));
   });
 
-  it('an unwritten field is the default, and an error without a default', () => {
+  it('an unwritten field has the default, and is an error without a default', () => {
     const note = { name: 'note', type: 'string' };
     expectSame(project(datum, written, record({ ...note, default: 'n' })), ok({ note: 'n' }));
     expectNone(project(datum, written, record(note)), /"note" is not written/);
@@ -193,7 +194,7 @@ const own = (key: string, value: unknown): unknown =>
 describe('unions', () => {
   const at = (branch: number, value: AvroDatum): AvroDatum => ({ branch, value });
 
-  it('each event is judged by the union branch that it uses', () => {
+  it('each event is projected by the union branch that it uses', () => {
     expectSame(project(at(0, null), ['null', 'int'], 'null'), ok(null));
     expectNone(project(at(1, 5), ['null', 'int'], 'null'), /int is not promoted to null/);
     expectNone(project(at(1, 5), ['null', 'int'], ['null', 'string']), /no branch .* takes int/);
@@ -235,7 +236,7 @@ describe('unions', () => {
     expectNone(project({ fields: [1] }, of('n.R', 'int'), union), /int is not promoted to string/);
   });
 
-  it('values are wrapped where JavaScript could not distinguish the branches', () => {
+  it('values are wrapped if JavaScript could not distinguish the branches', () => {
     const bytes = Buffer.from([1]);
     expectSame(project(at(0, bytes), ['bytes', 'string'], ['bytes', 'string']), ok(bytes));
     const alike = ['bytes', { type: 'fixed', name: 'F', size: 1 }];

@@ -1,4 +1,4 @@
-/** Evidence for a finding: places in the user's texts, an event that was decoded, and the decoded
+/** Evidence for a finding: positions in the user's texts, a decoded event, and the decoded
  *  value. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { parseSchema, type Schema } from '../../../../src/formats/schema.ts';
@@ -9,7 +9,7 @@ import { trialsOf, tryAll } from '../../../../src/registry/proof/live.ts';
 import { plainJson, sameValue } from '../../../../src/registry/proof/same.ts';
 import { readerUnjudged } from '../../../../src/serde/codec.ts';
 
-/** The search must not depend on the load of the machine. */
+/** Without a time limit, the search does not depend on the load of the machine. */
 const UNLIMITED_MS = Number.POSITIVE_INFINITY;
 
 const avro = (json: unknown): Schema => parseSchema('AVRO', JSON.stringify(json));
@@ -63,7 +63,7 @@ describe('trial of all events', () => {
     const text = order({ name: 'a', type: 'double' }, { name: 'b', type: 'string' });
     const fails = tryAll(text, writer, { limit: 100 });
     expect(fails.outcome).toBe('FAIL');
-    // The shortest bytes that are not UTF-8 are two bytes.
+    // The shortest sequence that is not UTF-8 has two bytes.
     expect(fails.worst?.witness.bytes.length).toBe(4);
     const rounds = tryAll(order({ name: 'a', type: 'double' }), writer, { limit: 100 });
     expect(rounds.outcome).toBe('LOSSY');
@@ -138,7 +138,7 @@ describe('counterexample', () => {
     });
   });
 
-  it('a counterexample shows its finding alone where another finding breaks each event first', () => {
+  it('a counterexample shows its own finding if another finding breaks each event first', () => {
     const reader = order(
       { name: 'region', type: 'string' },
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'] } },
@@ -154,7 +154,7 @@ describe('counterexample', () => {
     ]);
   });
 
-  it('a counterexample is truncated where the event is long', () => {
+  it('a counterexample is truncated if the event is long', () => {
     const wide = order(...Array.from({ length: 800 }, (_, i) => ({ name: `field_${i}`, type: 'int' })), {
       name: 'n',
       type: 'int',
@@ -244,7 +244,7 @@ describe('explanation', () => {
     expect(explanation.counterexample?.hex).toBe('00000000');
   });
 
-  it('a reused number is explained by what its old events would mean', () => {
+  it('a reused number is explained by the new meaning of its old events', () => {
     const ever = [proto('  string id = 1;\n  string phone = 2;'), proto('  string id = 1;')];
     const after = proto('  string id = 1;\n  string mail = 2;');
     const versions = ever.map((schema, i) => ({ version: i + 1, schema }));

@@ -7,7 +7,7 @@ import { expectValue, hex, PROTO2, PROTO3, project, utf8 } from './proto-kit.ts'
 const NONE = Symbol('none');
 type Promised = readonly [written: ProtoFieldDatum, read: unknown, lossless?: boolean];
 
-/** Tests one field with presence that has one type in the writer and another in the reader. */
+/** Tests one field with presence whose type differs between writer and reader. */
 function casts(writer: string, reader: string, rows: readonly Promised[]): void {
   it(`a written ${writer} is read as ${reader} as specified`, () => {
     for (const [written, read, lossless = true] of rows) {
@@ -64,7 +64,7 @@ describe('value casts', () => {
   ]);
   casts('uint64', 'bool', [[2n ** 32n, true, false]]);
   casts('sint32', 'sint64', [[-(2 ** 31), -(2n ** 31n)]]);
-  // The zigzag form is truncated to 32 bits before it is decoded: protobuf.dev documents this odd
+  // The zigzag form is truncated to 32 bits before it is decoded; protobuf.dev documents this
   // result.
   casts('sint64', 'sint32', [
     [-3n, -3],
@@ -124,7 +124,7 @@ describe('incompatible types', () => {
   casts('bytes', 'M', [[utf8(''), NONE]]);
   casts('string', 'M', [['', NONE]]);
 
-  it('a zero that is not written is read as the same zero where the reader has no presence', () => {
+  it('an unwritten zero is read as zero if the reader has no presence', () => {
     const reader = `${PROTO3} message M { double f = 1; }`;
     expectValue(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 0 }), { f: 0 }, false);
     expect(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 1 }).kind).toBe('none');

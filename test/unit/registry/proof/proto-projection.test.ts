@@ -1,5 +1,5 @@
 /** Projection of Protobuf values, with expectations written by hand from protobuf.dev: "Updating A
- *  Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
+ *  Message Type", "Encoding", "Field Presence", "Maps". These tests neither encode nor compare. */
 import { describe, expect, it } from 'vitest';
 import type { ProtoDatum, ProtoFieldDatum } from '../../../../src/formats/datum.ts';
 import { type ProtoMessage, parseProto } from '../../../../src/formats/protobuf/tree.ts';
@@ -80,7 +80,7 @@ describe('names and numbers', () => {
     expect(both(moved, one, { 2: 5 }).kind).toBe('none');
   });
 
-  it('a name whose number is gone has lost its value where a value was written', () => {
+  it('a name whose number is removed loses a written value', () => {
     const [old, made] = ['message M { int32 a = 1; }', 'message M { int32 a = 2; }'];
     expect(both(old, made, { 1: 5 }).kind).toBe('none');
     expectValue(both(old, made, {}), { a: 0 }, true);
@@ -205,7 +205,7 @@ describe('maps', () => {
     expect(both(map('int32', 'int32'), map('string', 'int32'), { 1: [[0, 0]] }).kind).toBe('none');
   });
 
-  it('the last entry stays where a cast makes two keys equal', () => {
+  it('the last entry remains if a cast makes two keys equal', () => {
     const promised = both(map('int64', 'int32'), map('int32', 'int32'), {
       1: [
         [5n, 1],
@@ -276,7 +276,7 @@ describe('maps', () => {
     expectValue(both(single, reader, { 1: datum({ 1: 'a', 2: 1 }) }), { f: { a: 1 } }, true);
   });
 
-  it('an entry without its message has an empty one, which may lack a required field', () => {
+  it('an entry without its message has an empty message, which may lack a required field', () => {
     const inner = 'message N { optional int32 a = 1; }';
     const [writer, reader] = [
       `message M { repeated E f = 1; } message E { optional int32 k = 1; optional N v = 2; } ${inner}`,
@@ -391,7 +391,7 @@ describe('answers to unreadable events', () => {
     left(both(map('fixed32'), map('fixed64'), { 1: [[7, 5]] }), { f: { 7: 0n } });
   });
 
-  it('no answer is expected where the bytes mean something else', () => {
+  it('no answer is expected if the bytes have another meaning', () => {
     expect(
       answerOf(both('message M { int32 a = 1; }', 'message M { sint32 a = 1; }', { 1: 5 })),
     ).toBeUndefined();

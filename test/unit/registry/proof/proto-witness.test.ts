@@ -1,22 +1,21 @@
-/** Witness events of a Protobuf schema: the values with which each kind of field must occur, and
- *  those that must not occur. */
+/** Witness events of a Protobuf schema: the values that must occur in each kind of field, and the
+ *  values that must not occur. */
 import { describe, expect, it } from 'vitest';
 import type { ProtoDatum } from '../../../../src/formats/datum.ts';
 import { encodeProto } from '../../../../src/formats/protobuf/codec/encoder.ts';
 import { parseProto } from '../../../../src/formats/protobuf/tree.ts';
-import type { Route, Step } from '../../../../src/registry/compatibility/finding.ts';
+import type { EventRoute, Step } from '../../../../src/registry/compatibility/finding.ts';
 import { protoJson } from '../../../../src/registry/proof/protobuf/json.ts';
 import { protoWitnesses } from '../../../../src/registry/proof/protobuf/witness.ts';
 import type { WitnessOptions } from '../../../../src/registry/proof/witness.ts';
 import { stepsOf } from '../../../steps.ts';
 
-const routeOf = (...steps: readonly Step[]): Route =>
-  steps.reduce<Route | undefined>((outer, step) => ({ outer, step }), undefined) as Route;
+const routeOf = (...steps: readonly Step[]): EventRoute =>
+  steps.reduce<EventRoute | undefined>((outer, step) => ({ outer, step }), undefined) as EventRoute;
 const root = (message: string): Step => ({ kind: 'root', message });
 const field = (key: number): Step => ({ kind: 'field', key });
 
-/** Returns every event as JSON and as a datum. Each of them must be one that the writer can write.
- */
+/** Returns every event as JSON and as a datum, and checks that the writer can write it. */
 function events(
   text: string,
   options: Partial<WitnessOptions> = {},
@@ -219,7 +218,7 @@ describe('endless schemas', () => {
     expect(aimed.filter((one) => one.includes('"m"'))).toEqual([]);
   });
 
-  it('required messages that double at every level are not built', () => {
+  it('required messages whose size doubles at every level are not built', () => {
     const levels = Array.from(
       { length: 40 },
       (_, i) => `message N${i} { required N${i + 1} a = 1; required N${i + 1} b = 2; }`,
@@ -229,7 +228,7 @@ describe('endless schemas', () => {
     expect(events(text, { limit: 200 }, 'N38').json.length).toBeGreaterThan(3);
   });
 
-  it('optional messages that double at every level end at the limit', () => {
+  it('optional messages whose size doubles at every level end at the limit', () => {
     const levels = Array.from(
       { length: 60 },
       (_, i) => `message N${i} { N${i + 1} a = 1; N${i + 1} b = 2; }`,
@@ -283,7 +282,7 @@ describe('route to a finding', () => {
     expect(through).toContain('{"m":{"k":{"b":true}}}');
   });
 
-  it('the end of a route is also absent where everything around it is set', () => {
+  it('the end of a route is also absent in an event whose other fields are set', () => {
     const { json } = events(text, { route: routeOf(root('M'), field(1), { kind: 'item' }, field(2)) });
     expect(
       json.some((one) => one.includes('"b":true') && one.includes('"a":1') && one.includes('"o":')),

@@ -1,5 +1,5 @@
-/** The registry's file store on a folder of this machine and on a simulated disk, and files as
- *  damage leaves them. */
+/** Opens the registry's file store on a folder of this machine and on a simulated disk, and builds
+ *  damaged files. */
 import { crc32 } from 'node:zlib';
 import { type Logger, silentLogger } from '../../../../src/core/log.ts';
 import { openDisk } from '../../../../src/io/disk/node.ts';
@@ -13,7 +13,7 @@ import { locks } from '../../../locks.ts';
 export const fileLog = (dir: string, log: Logger = silentLogger): FileLog =>
   new FileLog({ dir, openDisk, locks, log });
 
-/** Locks of a simulated disk, whose processes end with its power. */
+/** Locks of a simulated disk: always free, because its processes end with its power. */
 const freeLocks: LockDriver = { tryLock: async () => ({ lock: { release: () => {} } }) };
 
 export const simulatedLog = (
@@ -29,7 +29,7 @@ export const simulatedLog = (
     ...(compactBytesMin === undefined ? {} : { compactBytesMin }),
   });
 
-/** Where each frame of a file ends, after the end of the magic. */
+/** Offsets at which the frames of a file end, after the end of the magic. */
 export function frameEnds(bytes: Buffer): number[] {
   const ends = [FRAMES.magic.length];
   for (let at = FRAMES.magic.length; ; ends.push(at)) {
@@ -39,7 +39,7 @@ export function frameEnds(bytes: Buffer): number[] {
   }
 }
 
-/** A file of format 2, as the release before wrote it; its header is spelled out here, apart from
+/** File of format 2, as the previous release wrote it. Its header is written here independently of
  *  the code that reads it. */
 export function oldFile(batches: readonly (readonly LogRecord[])[]): Buffer {
   const frames = batches.map((records) => {
@@ -53,14 +53,14 @@ export function oldFile(batches: readonly (readonly LogRecord[])[]): Buffer {
   return Buffer.concat([Buffer.from('MRREGLG2', 'latin1'), ...frames]);
 }
 
-/** Lets everything run that waits for a turn of the event loop. */
+/** Waits for `count` turns of the event loop. */
 export async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A log of plain keys and values, and what it holds. */
+/** Log of plain keys and values, with the values that it contains. */
 export class KeyedLog {
-  readonly held = new Map<string, string>();
+  readonly values = new Map<string, string>();
   readonly log: FileLog;
 
   constructor(log: FileLog) {
@@ -71,8 +71,8 @@ export class KeyedLog {
     return this.log.open({
       apply: (records) => {
         for (const { key, value } of records) {
-          if (value === null) this.held.delete(Buffer.from(key).toString());
-          else this.held.set(Buffer.from(key).toString(), Buffer.from(value).toString());
+          if (value === null) this.values.delete(Buffer.from(key).toString());
+          else this.values.set(Buffer.from(key).toString(), Buffer.from(value).toString());
         }
       },
       summary: () => [],
@@ -81,8 +81,8 @@ export class KeyedLog {
 
   async put(key: string, value: string | null): Promise<void> {
     await this.log.append([recordOf(key, value)]);
-    if (value === null) this.held.delete(key);
-    else this.held.set(key, value);
+    if (value === null) this.values.delete(key);
+    else this.values.set(key, value);
   }
 }
 

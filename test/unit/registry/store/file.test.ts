@@ -49,15 +49,15 @@ async function withFile<T>(
   }
 }
 
-/** Opens the folder and collects what was warned about. */
+/** Opens the folder and collects the warnings. */
 async function reopened<T>(work: (registry: Registry) => T): Promise<{ result: T; warnings: LogFields[] }> {
   const warnings: LogFields[] = [];
   const logger: Logger = { ...silentLogger, warn: (fields) => warnings.push(fields), child: () => logger };
   return { result: await withFile(work, logger), warnings };
 }
 
-/** A file of format 2, gzipped, as the release before wrote it: versions 1 (deleted) and 2 of `a`
- *  at level NONE, and a Protobuf schema of `p`, deleted for good. */
+/** File of format 2, gzipped, as the previous release wrote it: versions 1 (deleted) and 2 of `a`
+ *  at level NONE, and a permanently deleted Protobuf schema of `p`. */
 const OLD_FILE = gunzipSync(
   Buffer.from(
     [
@@ -75,7 +75,7 @@ const OLD_FILE = gunzipSync(
 );
 
 describe('registry file store', () => {
-  it('a file of the previous release is opened and kept whole in the present format', async () => {
+  it('a file of the previous release is opened and rewritten completely in the present format', async () => {
     const look = (registry: Registry): unknown => [
       registry.versions('a', 'also').map(({ version, id, deleted, ts }) => [version, id, deleted, ts]),
       registry.config('a', true).compatibilityLevel,
@@ -170,7 +170,7 @@ describe('registry file store', () => {
     }
   });
 
-  it('a file that ends inside an append is refused, because appends go into allocated room', async () => {
+  it('a file that ends inside an append is refused, because appends are written into allocated space', async () => {
     await withFile(async (registry) => {
       for (let i = 0; i < 3; i++) await register(registry, `s${i}`, 'x');
     });
@@ -187,7 +187,7 @@ describe('registry file store', () => {
     }
   });
 
-  it('zeros behind the last append are treated as room, not as a write', async () => {
+  it('zeros after the last append are treated as allocated space, not as a write', async () => {
     await withFile((registry) => register(registry, 'a', 'x'));
     const whole = readFileSync(path());
     writeFileSync(path(), Buffer.concat([whole, Buffer.alloc(5000)]));
@@ -257,7 +257,7 @@ describe('registry file store', () => {
         code: 'store_locked',
         message: expect.stringContaining(`process ${process.pid} on ${hostname()}`),
       });
-      // A process of another PID namespace sees a pid that no process has there.
+      // A process of another PID namespace sees a pid that does not exist there.
       writeFileSync(join(dir, 'lock'), JSON.stringify({ pid: 2 ** 22 + 1, host: hostname() }));
       expect(await code(Registry.open(fileLog(dir), silentLogger, { clock: realClock }))).toBe(
         'store_locked',
@@ -348,24 +348,24 @@ describe('end of the file', () => {
     ['a flipped bit of the payload', Buffer.concat([flipped(2000), room]), 'damaged'],
     ['a flipped bit of the header', Buffer.concat([flipped(1), room]), 'damaged'],
     [
-      'an unwritten sector with bytes behind',
+      'an unwritten sector with later bytes',
       Buffer.concat([zeroed(1024, 1536), room, Buffer.from('x')]),
       'damaged',
     ],
-    ['a flipped bit and a sound append behind', Buffer.concat([flipped(2000), frame]), 'damaged'],
-    ['a part of an append and a sound one behind', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
-  ])('the end of a file with %s is judged correctly', (_, bytes, verdict) => {
+    ['a flipped bit and a valid later append', Buffer.concat([flipped(2000), frame]), 'damaged'],
+    ['a part of an append and a valid later append', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
+  ])('the end of a file with %s is classified correctly', (_, bytes, verdict) => {
     expect(judgeTail(bytes, 0)).toBe(verdict);
   });
 });
 
-/** No file of this process grows past it; Linux counts that as a disk that is full. */
+/** Limits the size of files of this process; Linux treats the limit like a full disk. */
 function limitFiles(bytes: number | 'unlimited'): void {
   execFileSync('prlimit', ['--pid', String(process.pid), `--fsize=${bytes}:`]);
 }
 
 describe('full disk', () => {
-  it('a full disk refuses what does not fit, keeps the rest, and accepts writes again when there is room', async () => {
+  it('a full disk refuses writes that do not fit, keeps the others, and accepts writes again when there is room', async () => {
     const kept = await withFile(async (registry) => {
       const acknowledged: number[] = [];
       let refused = 0;

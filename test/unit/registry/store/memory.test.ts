@@ -11,16 +11,16 @@ import { TestLog } from './store-kit.ts';
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-/** Bytes on the heap after a full collection. */
-function held(): number {
+/** Number of bytes on the heap after a full collection. */
+function heapBytes(): number {
   collect();
   collect();
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;
 }
 
-/** A log that makes its records as they are read, and keeps none. */
-class MadeLog extends TestLog {
+/** Log that creates its records while they are read, and keeps none. */
+class GeneratedLog extends TestLog {
   private readonly make: () => Iterable<LogRecord>;
   constructor(make: () => Iterable<LogRecord>) {
     super();
@@ -45,9 +45,9 @@ const record = (subject: string, version: number, id: number, text: string): Log
   });
 
 async function cost(make: () => Iterable<LogRecord>): Promise<number> {
-  const before = held();
-  const registry = await Registry.open(new MadeLog(make), silentLogger, { clock: realClock });
-  const after = held();
+  const before = heapBytes();
+  const registry = await Registry.open(new GeneratedLog(make), silentLogger, { clock: realClock });
+  const after = heapBytes();
   expect(registry.counts().versions).toBeGreaterThan(0);
   return after - before;
 }
@@ -66,7 +66,7 @@ describe('registry memory', () => {
     expect(bytes / schemas).toBeLessThan(5000);
   });
 
-  it('a text is held once, however many subjects use it', async () => {
+  it('a text is stored once, however many subjects use it', async () => {
     const text = JSON.stringify({ type: 'record', name: 'R', doc: 'x'.repeat(80_000), fields: [] });
     const bytes = await cost(function* () {
       for (let i = 0; i < 500; i++) yield record(`topic-${i}-value`, 1, 1, text);

@@ -1,4 +1,4 @@
-/** The verdict policy in force: the setting, or without a setting the policy of the registry that
+/** The effective verdict policy: the setting, or without a setting the policy of the registry that
  *  wrote the log. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -67,7 +67,7 @@ it('a topic that began empty is marked as our own by a single record', async () 
   expect(inForce(registry)).toBe('PROVEN');
   const other = new SharedLog();
   expect(inForce(await opened(other, log.records))).toBe('PROVEN');
-  // What another registry writes later changes nothing.
+  // Later records of another registry do not change the policy.
   other.sink?.apply([NOOP]);
 });
 

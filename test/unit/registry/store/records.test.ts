@@ -140,7 +140,8 @@ describe('records', () => {
     expect(decodeRecord(encoded)).toEqual({ record: given, keyIsExact: true });
   });
 
-  /** Source: KeyFormatCase in the tests of Aiven-Open/karapace: the order it wrote of old. */
+  /** Source: KeyFormatCase in the tests of Aiven-Open/karapace: the order that its older releases
+   *  wrote. */
   it.each([
     [
       { subject: 'test', version: 1, magic: 1, keytype: 'SCHEMA' },
@@ -175,7 +176,8 @@ describe('records', () => {
       later: { a: [1] },
     };
     const decoded = decodeRecord(record(key, value));
-    if (!('record' in decoded) || decoded.record.kind !== 'schema') throw new Error('is a schema');
+    if (!('record' in decoded) || decoded.record.kind !== 'schema')
+      throw new Error('the record is not a schema');
     expect(JSON.parse(text(encodeRecord(decoded.record).value) as string)).toEqual(value);
     const bare = decodeRecord(record(key, { ...value, references: null, metadata: null, schemaType: null }));
     expect(bare).toMatchObject({ record: { value: { format: 'AVRO', references: [] } } });

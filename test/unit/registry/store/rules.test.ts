@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../../src/core/log.ts';
 import { registryError } from '../../../../src/registry/errors.ts';
 import type { LogRecord } from '../../../../src/registry/store/log.ts';
-import { MemoryLog } from '../../../../src/registry/store/memory-log.ts';
+import { MemoryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../../../src/registry/store/service.ts';
 import { encodeRecord } from '../../../../src/registry/store/state/records.ts';
@@ -57,7 +57,7 @@ describe('compatibility', () => {
     expect(await code(put('a', text))).toBe('incompatible');
   });
 
-  it('an unknown subject has nothing to compare with, unless a version is named', async () => {
+  it('an unknown subject has no version to compare with, unless the request names a version', async () => {
     expect(ask('latest', '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
     expect(ask(undefined, '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
     expect(await code(() => ask('1', '"int"', 'none'))).toBe('version_not_found');
@@ -139,7 +139,7 @@ describe('compatibility', () => {
 });
 
 describe('settings', () => {
-  it('settings report what is set, what is in force, and what was removed', async () => {
+  it('settings report the set value, the effective value, and the removed value', async () => {
     expect(registry.config(undefined, false)).toEqual({ compatibilityLevel: 'BACKWARD' });
     expect(await code(() => registry.config('a', false))).toBe('subject_level_not_set');
     expect(await registry.setConfig('a', { compatibility: 'full', alias: null })).toEqual({
@@ -271,7 +271,7 @@ describe('settings', () => {
 });
 
 describe('writes', () => {
-  it('a write that was not stored stays invisible and fails everything decided with it', async () => {
+  it('a write that was not stored stays invisible and fails all requests of its batch', async () => {
     log.failure = registryError('store_failed', 'disk full');
     const both = [put('a', avro('x')), put('a', avro('x'))];
     expect(await Promise.all(both.map(code))).toEqual(['store_failed', 'store_failed']);
@@ -324,7 +324,7 @@ describe('writes', () => {
       value: { id: 77, format: 'AVRO', text: '"bytes"', references: [], deleted: false },
     });
 
-  it('records of others that arrive during a write are not lost', async () => {
+  it('records of other processes that arrive during a write are not lost', async () => {
     await registry.setConfig('a', { compatibility: 'NONE' });
     const append = log.append.bind(log);
     log.append = async (records) => {
@@ -336,9 +336,10 @@ describe('writes', () => {
     expect(await put('a', '"long"')).toMatchObject({ version: { id: 78, version: 10 } });
   });
 
-  it('the registry decides again when others wrote during its decision', async () => {
+  it('the registry decides again if other processes wrote during its decision', async () => {
     let now = 0;
-    // Every look at the clock is a slice of its own, so that deciding gives way after each request.
+    // Every read of the clock advances it by a time slice, so that the batch yields after each
+    // request.
     const clock = { ...realClock, wallNowMs: () => 1, monotonicMs: () => (now += 100) };
     registry = await Registry.open(log, silentLogger, { clock });
     await registry.setConfig('a', { compatibility: 'NONE' });

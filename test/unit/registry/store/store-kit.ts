@@ -1,4 +1,4 @@
-/** A registry over a log that a test can look into and make fail. */
+/** A registry over a log that a test can inspect and make fail. */
 import { silentLogger } from '../../../../src/core/log.ts';
 import type { LogRecord, LogSink, RegistryLog } from '../../../../src/registry/store/log.ts';
 import { Registry } from '../../../../src/registry/store/registry.ts';
@@ -27,7 +27,7 @@ export async function code(work: Promise<unknown> | (() => unknown)): Promise<st
   }
 }
 
-/** Keeps its records, and fails when it is told to. */
+/** Keeps its records, and fails while `failure` is set. */
 export class TestLog implements RegistryLog {
   readonly name = 'test';
   records: LogRecord[] = [];
@@ -56,9 +56,9 @@ export class TestLog implements RegistryLog {
   async close(): Promise<void> {}
 }
 
-/** What a registry shows of all it holds. */
+/** All observable content of a registry. */
 export const everything = (one: Registry): unknown => ({
-  // The text is read through a getter, which no comparison of objects would see.
+  // The text is read through a getter, which a comparison of objects would not see.
   versions: one
     .browse({ prefix: '', deleted: true, latestOnly: false })
     .map(({ content, ...rest }) => ({ ...rest, content: { ...content, text: content.text } })),
@@ -76,7 +76,7 @@ export interface Kit {
   ): Promise<Registered>;
   /** Version numbers. */
   numbers(subject: string, deleted?: 'no' | 'also' | 'only'): number[];
-  /** What another process makes of the same records. */
+  /** Registry of another process that reads the same records. */
   replayed(): Promise<Registry>;
 }
 

@@ -57,7 +57,7 @@ describe('ids and deduplication', () => {
     expect(await code(put('a', avro('y')))).toBe('not_permitted');
   });
 
-  it('a look-up finds what another registry stored in another spelling', async () => {
+  it('a look-up finds a text that another registry stored in another spelling', async () => {
     const text = '{ "type": "string" }';
     await open([
       encodeRecord({
@@ -185,11 +185,11 @@ describe('deletion', () => {
     ['an unknown word', 'a', 'newest', false, 'invalid_version'],
     ['a version that is not soft-deleted', 'a', '1', true, 'version_not_soft_deleted'],
     ['a version that is deleted', 'a', '2', false, 'version_soft_deleted'],
-    ['a deleted version, for good', 'a', '2', true, 'done'],
+    ['a deleted version, permanently', 'a', '2', true, 'done'],
     ['the latest', 'a', 'latest', false, 'done'],
     ['-1', 'a', '-1', false, 'done'],
-    ['one that is referred to', 'b', '1', false, 'reference_exists'],
-    ['one whose referrer is deleted', 'c', '1', false, 'done'],
+    ['a version with a reference to it', 'b', '1', false, 'reference_exists'],
+    ['a version whose referring schema is deleted', 'c', '1', false, 'done'],
   ])('a deletion answers with the right code for %s', async (_, subject, wanted, permanent, answer) => {
     for (const fields of [['x'], ['x', 'y'], ['x', 'y', 'z']]) await put('a', avro(...fields));
     await registry.deleteVersion('a', '2', false);
@@ -244,7 +244,7 @@ describe('deletion', () => {
 });
 
 describe('references', () => {
-  it('references are resolved in their context, with -1 for the latest, and list who refers', async () => {
+  it('references are resolved in their context, with -1 for the latest, and referring schemas are listed', async () => {
     const part = JSON.stringify({ type: 'record', name: 'p.Part', fields: [] });
     const whole = JSON.stringify({ type: 'record', name: 'Whole', fields: [{ name: 'f', type: 'p.Part' }] });
     const references = [{ name: 'p.Part', subject: 'part', version: -1 }];
@@ -269,7 +269,7 @@ describe('references', () => {
     expect(registry.referencedBy('part', '1', true)).toEqual([made.version.id]);
   });
 
-  it('a circle of references that another registry left ends the resolution', async () => {
+  it('a cycle of references from another registry ends the resolution', async () => {
     const value = (subject: string) => ({
       id: subject === 'a' ? 1 : 2,
       format: 'AVRO',
@@ -286,7 +286,7 @@ describe('references', () => {
 });
 
 describe('field numbers', () => {
-  it('field numbers count when a referenced schema is gone too, through a restart', async () => {
+  it('field numbers of a deleted referenced schema still count, also after a restart', async () => {
     await put('part', {
       format: 'PROTOBUF',
       text: 'syntax = "proto3"; package p; message Part { int32 n = 1; }',
@@ -318,7 +318,7 @@ describe('field numbers', () => {
     await registry.deleteVersion('p', '1', false);
     await registry.deleteVersion('p', '1', true);
     await open(log.records);
-    // It stood in version 2 of the first life and vanished in version 1 of the second.
+    // The field is in version 2 of the first life and missing in version 1 of the second life.
     expect(await code(put('p', proto('int32 a = 1; int32 bb = 2;')))).toBe('incompatible');
     expect(await put('p', proto('int32 a = 1; int32 c = 3;'))).toMatchObject({ created: true });
   });

@@ -36,7 +36,7 @@ afterEach(() => {
 
 const file = (name: string): FileLog => fileLog(join(dir, name));
 
-/** A log that keeps its records when it is opened again, as a topic does. */
+/** Log that keeps its records when it is reopened, as a topic does. */
 class SharedLog extends TestLog {
   constructor(records: LogRecord[]) {
     super();
@@ -101,7 +101,7 @@ describe('export', () => {
   });
 });
 
-const STRANGE: readonly LogRecord[] = [
+const UNKNOWN_RECORDS: readonly LogRecord[] = [
   { key: Buffer.from([0xff, 0x00, 0x41]), value: Buffer.from([0xc3]), ts: 12 },
   { key: Buffer.from('{"keytype":"ASSOC","x":1}'), value: Buffer.from('{"later": true }') },
   { key: Buffer.from('{"magic":0,"keytype":"NOOP"}'), value: Buffer.from('') },
@@ -153,7 +153,7 @@ describe('export target', () => {
       openLog: () => file('one'),
     });
 
-  it('an export into a pipe leaves it a pipe', async () => {
+  it('an export into a pipe does not replace the pipe', async () => {
     await fillStore(file('one'));
     const pipe = join(dir, 'pipe');
     execFileSync('mkfifo', [pipe]);
@@ -193,10 +193,10 @@ describe('export target', () => {
 describe('export and import', () => {
   it('an import makes two stores equal in ids, versions, deletions, settings and unknown records', async () => {
     await fillStore(file('one'));
-    const strange = file('one');
-    await strange.open({ apply: () => {} });
-    await strange.append(STRANGE);
-    await strange.close();
+    const withUnknown = file('one');
+    await withUnknown.open({ apply: () => {} });
+    await withUnknown.append(UNKNOWN_RECORDS);
+    await withUnknown.close();
     const lines = await exported(file('one'));
     expect(lines.filter((line) => line.includes('Base64'))).toHaveLength(1);
 
@@ -310,7 +310,7 @@ describe('export and import', () => {
     await registry.close();
   });
 
-  it('an import detects that the store does not hold what was written', async () => {
+  it('an import detects that the store lacks a written record', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     const topic: LogRecord[] = [];

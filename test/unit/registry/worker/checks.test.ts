@@ -1,6 +1,5 @@
-/** Checks of schemas that are made to take long: how much of them runs on the thread that serves
- *  requests, what a request may take in all, and what a registration commits on. Counted in
- *  characters and steps, never in time. */
+/** Checks of expensive schemas: how much runs on the serving thread, the limits of a request, and
+ *  the state on which a registration commits. The tests count characters and steps, not time. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { hostileSchemas } from '../../../../bench/hostile.ts';
 import { silentLogger } from '../../../../src/core/log.ts';
@@ -18,19 +17,23 @@ import {
   type Origin,
   untilDone,
 } from '../../../../src/registry/worker/checks.ts';
-import { judgeSchemas } from '../../../../src/registry/worker/judge.ts';
-import { charsOf, readSource, type Source } from '../../../../src/registry/worker/source.ts';
+import {
+  charsOf,
+  judgeSchemas,
+  readSource,
+  type SchemaSource,
+} from '../../../../src/registry/worker/judge.ts';
 import { runTask } from '../../../../src/registry/worker/task.ts';
-import type { Job, Ran, TaskRunner } from '../../../../src/registry/worker/thread.ts';
+import type { Ran, TaskRequest, TaskRunner } from '../../../../src/registry/worker/thread.ts';
 import { realClock } from '../../../wait.ts';
 import { code, TestLog } from '../store/store-kit.ts';
 
-/** Runs tasks in this thread, when it is let. */
+/** Runs tasks in this thread. While `held` is set, each task waits for its release. */
 class HeldRunner implements TaskRunner {
-  readonly jobs: Job[] = [];
+  readonly jobs: TaskRequest[] = [];
   held: Array<() => void> | undefined;
 
-  async run(job: Job): Promise<Ran> {
+  async run(job: TaskRequest): Promise<Ran> {
     this.jobs.push(job);
     const { held } = this;
     if (held !== undefined) await new Promise<void>((resolve) => held.push(resolve));
@@ -39,14 +42,14 @@ class HeldRunner implements TaskRunner {
   async close(): Promise<void> {}
 }
 
-const originOf = (source: Source, key = source.text): Origin => ({
+const originOf = (source: SchemaSource, key = source.text): Origin => ({
   key,
   source,
   tree: () => undefined,
   read: () => readSource(source),
   report: () => undefined,
 });
-const json = (text: string): Source => ({
+const json = (text: string): SchemaSource => ({
   format: 'JSON',
   text,
   references: [],
@@ -75,7 +78,7 @@ const check = (subject: string, text: string) =>
   );
 
 describe('comparison of JSON Schemas', () => {
-  /** Steps that the comparison of two versions takes; the most is far above any polynomial of these
+  /** Steps of the comparison of two versions. The limit is far above any polynomial of these
    *  sizes. */
   function stepsOf(text: (count: number, i: number) => string, count: number): number {
     const [reader, writer] = [1, 0].map((i) => parseSchema('JSON', text(count, i)));
@@ -101,7 +104,7 @@ describe('comparison of JSON Schemas', () => {
     ['twice by allOf', (next) => ({ allOf: [next, next] })],
     ['twice by oneOf', (next) => ({ oneOf: [next, next] })],
     [
-      'by properties and by what it excludes',
+      'by properties and inside its exclusion',
       (next) => ({ not: { properties: { a: next } }, properties: { a: next } }),
     ],
     ['and back to the first', (next) => ({ anyOf: [next, next], properties: { a: back, b: next } })],
@@ -110,7 +113,7 @@ describe('comparison of JSON Schemas', () => {
       (next) => ({ type: ['array', 'string'], items: { anyOf: [back, next] } }),
     ],
   ])(
-    'a comparison visits each pair of nodes once where each definition refers to the next %s',
+    'a comparison visits each pair of nodes once if each definition refers to the next %s',
     (_name, join) => {
       const text = chain(join);
       const [short, long] = [stepsOf(text, 10), stepsOf(text, 40)];
@@ -120,7 +123,7 @@ describe('comparison of JSON Schemas', () => {
     },
   );
 
-  it('an enum is compared with another one in steps that grow with their sum', () => {
+  it('two enums are compared in steps that grow with the sum of their sizes', () => {
     const values = (count: number, i: number): string =>
       JSON.stringify({ enum: Array.from({ length: count }, (_, at) => at + i) });
     expect(stepsOf(values, 10_000) / stepsOf(values, 1_000)).toBeLessThan(11);
@@ -150,14 +153,14 @@ describe('serving thread', () => {
       const held = new HeldRunner();
       let chars = 0;
       const checks = new Checks(held);
-      const counted = (source: Source): Origin => ({
+      const counted = (source: SchemaSource): Origin => ({
         ...originOf(source),
         read: () => {
           chars += charsOf(source);
           return readSource(source);
         },
       });
-      const source = (i: number): Source => ({ ...json(text(i)), format });
+      const source = (i: number): SchemaSource => ({ ...json(text(i)), format });
       const question = {
         proposed: counted(source(8)),
         level: 'BACKWARD_TRANSITIVE' as const,
@@ -171,16 +174,16 @@ describe('serving thread', () => {
       };
       expect(() => checks.step(() => checks.judge(question))).toThrow(Deferred);
       expect(chars).toBeLessThanOrEqual(INLINE_CHARS_MAX);
-      const here = chars;
+      const firstChars = chars;
       const comparisons = await untilDone(() => checks.step(() => checks.judge(question)));
       expect(comparisons).toHaveLength(8);
       expect(held.jobs).toHaveLength(1);
-      // What ran inline in each step is what the first one did, and no more.
-      expect(chars).toBeLessThanOrEqual(3 * Math.max(here, INLINE_CHARS_MAX));
+      // The inline work of each step is at most the work of the first step.
+      expect(chars).toBeLessThanOrEqual(3 * Math.max(firstChars, INLINE_CHARS_MAX));
     },
   );
 
-  it('the serving thread hands a comparison to a worker when its steps are spent, although the texts are short', async () => {
+  it('the serving thread moves a comparison to a worker when its step budget is spent, although the texts are short', async () => {
     const held = new HeldRunner();
     const checks = new Checks(held);
     const wide = (i: number): string =>
@@ -197,7 +200,7 @@ describe('serving thread', () => {
     expect(wide(0).length * 2).toBeLessThan(INLINE_CHARS_MAX);
     await untilDone(() => checks.step(() => checks.judge(question)));
     expect(held.jobs.map(({ task }) => task.kind)).toEqual(['judge']);
-    const { reply } = await new HeldRunner().run(held.jobs[0] as Job);
+    const { reply } = await new HeldRunner().run(held.jobs[0] as TaskRequest);
     expect(reply.steps).toBeGreaterThan(INLINE_STEPS_MAX);
   });
 
@@ -251,7 +254,7 @@ describe('serving thread', () => {
 });
 
 describe('registration that waits for its check', () => {
-  it('a waiting registration is judged again when its subject gets another version', async () => {
+  it('a waiting registration is checked again when its subject gets another version', async () => {
     await open();
     await registry.setConfig('s', { compatibility: 'BACKWARD' });
     const closed = (name: string): string =>
@@ -263,7 +266,7 @@ describe('registration that waits for its check', () => {
       });
     runner.held = [];
     const { held } = runner;
-    // It would be the first version, which nothing stands against.
+    // As the first version it is compared with no other version.
     const late = register('s', closed('a'));
     await expect.poll(() => held.length).toBe(1);
     await register(
@@ -289,14 +292,14 @@ describe('registration that waits for its check', () => {
     expect(versions.filter(({ created }) => created)).toHaveLength(1);
   });
 
-  it('a long invalid text is refused after its check like a short one', async () => {
+  it('a long invalid text is refused after its check like a short text', async () => {
     await open();
     const bad = `${large(1).slice(0, -1)},"type":"string"}`;
     await expect(register('s', bad)).rejects.toMatchObject({
       code: 'invalid_schema',
       message: /the key "type" stands twice/,
     });
-    // Read as a new text, then leniently, as one that the registry may hold.
+    // Parsed as a new text, and then leniently as a text that the registry may have.
     expect(runner.jobs).toHaveLength(2);
   });
 
@@ -328,7 +331,7 @@ describe('registration that waits for its check', () => {
 });
 
 describe('allowances of a request', () => {
-  const heavy = (i: number): Source => json(large(i));
+  const heavy = (i: number): SchemaSource => json(large(i));
 
   it('a request has one allowance of steps over all its tasks', async () => {
     const spent: number[] = [];
@@ -421,7 +424,7 @@ describe('allowances of a request', () => {
     await one.close();
   });
 
-  it('a check counts the steps of the history of numbers, which no level switches off, in the same budget', () => {
+  it('a check counts the steps of the number history, which no level disables, in the same budget', () => {
     const text = `syntax = "proto3"; message M { ${Array.from({ length: 20 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
     const proposed = parseSchema('PROTOBUF', text);
     const verdict = (versions: number): unknown => {
@@ -447,7 +450,7 @@ describe('allowances of a request', () => {
       } catch (thrown) {
         return thrown as Deferred;
       }
-      throw new Error('it did not pause');
+      throw new Error('the check did not pause');
     };
     await pause().work(allowance);
     allowance.steps = 1;

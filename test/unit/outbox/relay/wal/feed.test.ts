@@ -1,5 +1,5 @@
-/** The WAL feed from messages to the pipeline: rows are registered on receipt, delivered in order,
- *  confirmed after the mark, and bounded, also while the broker refuses. */
+/** The WAL feed from stream messages to the pipeline. Rows are registered on receipt, delivered in
+ *  order, confirmed after the mark, and bounded, also while the broker refuses. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../../../../src/core/log.ts';
 import { Metrics } from '../../../../../src/core/metrics.ts';
@@ -22,8 +22,8 @@ const nameOf = (key: number): string => {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
 };
 
-/** Blocks keys as the real pipeline does: a key with a row that was left accepts no row before a
- *  call covers the ids that were left. */
+/** Pipeline that blocks keys as the real one does. A key with a row that was left accepts rows
+ *  again only after a call that covers the ids that were left. */
 class Broker implements Pipeline {
   readonly taken: Array<readonly [string, bigint]> = [];
   refuses: (row: OutboxRow) => boolean = () => false;
@@ -74,7 +74,7 @@ const rowOf = (id: bigint, key: number, payloadBytes = 0): OutboxRow => ({
   createdAt: new Date(0),
 });
 
-/** Outbox in memory: its visible rows, with a mark on those that were published. */
+/** Outbox in memory: its visible rows, with a mark on the published rows. */
 class Table {
   readonly rows = new Map<bigint, OutboxRow>();
   /** Number of rows of each statement that reads payloads. */
@@ -176,7 +176,7 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
   };
 }
 
-async function seen(what: () => boolean): Promise<void> {
+async function waitFor(what: () => boolean): Promise<void> {
   for (let turns = 0; !what(); turns++) {
     expect(turns).toBeLessThan(500);
     await turn();
@@ -200,7 +200,7 @@ describe('WAL feed', () => {
     expect(feed.progress.confirmed).toBe(200n);
   });
 
-  it('the feed ignores other tables and other changes, and advances past their transactions', async () => {
+  it('the feed ignores other tables and other kinds of changes, and advances past their transactions', async () => {
     const { broker, feed, send, settle } = scene();
     send(wire.begin(9n, 0n, 1));
     send(wire.relation(2, 'public', 'orders', wire.OUTBOX_COLUMNS));
@@ -232,7 +232,7 @@ describe('WAL feed', () => {
     expect(feed.progress.confirmed).toBe(10n);
   });
 
-  it('the feed confirms nothing that is not marked', async () => {
+  it('the feed confirms no position before its rows are marked', async () => {
     const { broker, feed, transaction, settle } = scene();
     let mark = (): void => {};
     broker.marks = new Promise((resolve) => {
@@ -247,7 +247,7 @@ describe('WAL feed', () => {
     expect(feed.progress.confirmed).toBe(100n);
   });
 
-  it('the feed counts what arrives while the pipeline is full, and a keepalive confirms nothing past it', async () => {
+  it('the feed counts rows that arrive while the pipeline is full, and a keepalive confirms no position after them', async () => {
     const { broker, feed, transaction, settle, throttled } = scene();
     broker.isFull = true;
     for (let i = 1n; i <= 200n; i++)
@@ -315,18 +315,17 @@ describe('WAL feed', () => {
     expect(of(broker, 1).at(-1)).toBe(12n);
   });
 
-  it('the feed parks a key at its lowest row, also where the broker refused every row for a while', async () => {
+  it('the feed parks a key at its lowest row, also if the broker refused every row for a while', async () => {
     const { broker, parking, feed, transaction, table } = scene();
     broker.refuses = () => true;
     transaction(10n, [[1n, 1]]);
-    await seen(() => broker.tried.length > 1);
-    // Delivered while row 1 is retried, as a test whether the broker accepts any row: it accepts
-    // none.
+    await waitFor(() => broker.tried.length > 1);
+    // This row is delivered while row 1 is retried, as a test of the broker, which accepts no row.
     transaction(20n, [[2n, 1]]);
-    await seen(() => broker.tried.includes(2n));
+    await waitFor(() => broker.tried.includes(2n));
     broker.refuses = (row) => row.aggregateId === nameOf(1);
     transaction(30n, [[3n, 2]]);
-    await seen(() => parking.size === 1);
+    await waitFor(() => parking.size === 1);
     broker.refuses = () => false;
     table.put(rowOf(1n, 1), rowOf(2n, 1));
     await feed.idle();
@@ -334,7 +333,7 @@ describe('WAL feed', () => {
     expect(of(broker, 1)).toEqual([1n, 2n]);
   });
 
-  it('the feed leaves the order of a parked key alone while it tries rows of other keys again', async () => {
+  it('the feed does not disturb the order of a parked key while it retries rows of other keys', async () => {
     const { broker, parking, feed, transaction, settle, table } = scene(true, { pageRows: 1 });
     const tries = (id: bigint): number => broker.tried.filter((one) => one === id).length;
     let rest = 0;
@@ -346,13 +345,13 @@ describe('WAL feed', () => {
       [1n, 2],
       [5n, 2],
     ]);
-    await seen(() => tries(5n) > 0);
+    await waitFor(() => tries(5n) > 0);
     const byId = table.byId.bind(table);
     table.byId = async (ids, bytesMax) => {
       if (!ids.includes(4n)) return byId(ids, bytesMax);
-      await seen(() => tries(3n) > 0);
+      await waitFor(() => tries(3n) > 0);
       rest = tries(5n) + 2;
-      await seen(() => tries(5n) >= rest);
+      await waitFor(() => tries(5n) >= rest);
       return byId(ids, bytesMax);
     };
     await parking.redeliver(table.asTable);
@@ -375,13 +374,13 @@ describe('WAL feed', () => {
       answer = resolve;
     });
     transaction(10n, [[1n, 1]]);
-    await seen(() => broker.taken.length === 1);
+    await waitFor(() => broker.taken.length === 1);
     const resumed: string[] = [];
     for (const name of ['pump', 'stream']) feed.idle().then(() => resumed.push(name), expect.fail);
     await turn();
     expect(resumed).toEqual([]);
     answer();
-    await seen(() => resumed.length === 2);
+    await waitFor(() => resumed.length === 2);
     expect(resumed).toEqual(['pump', 'stream']);
   });
 
@@ -396,7 +395,7 @@ describe('WAL feed', () => {
     expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
   });
 
-  it('each turn tries some parked keys with one row each, and reads the rows behind in pages', async () => {
+  it('each round retries some parked keys with one row each, and reads later rows in pages', async () => {
     const { broker, parking, table, metrics } = scene(true, {
       keysATurn: 3,
       pageRows: 4,
@@ -411,7 +410,7 @@ describe('WAL feed', () => {
     parking.parkKeys(new Map(keys.map((key) => [nameOf(key), range(key)])));
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([7, 7, 70n]);
     for (let i = 0; i < 3; i++) await parking.redeliver(table.asTable);
-    // Each turn tries three keys, and the next turn tries the next keys.
+    // Each round tries three keys, and the next round tries the next keys.
     expect(table.pages).toEqual([3, 3, 3]);
     expect(broker.tried.map(String)).toEqual(['1', '2', '3', '4', '5', '6', '1', '2', '7']);
     broker.refuses = ({ id }) => id === 30n;
@@ -429,7 +428,7 @@ describe('WAL feed', () => {
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([0, 0, null]);
   });
 
-  it('a key stays parked when it gets a row while its others are published', async () => {
+  it('a key stays parked when it gets a row while its other rows are published', async () => {
     const { broker, parking, table } = scene();
     table.put(rowOf(1n, 1));
     parking.park([rowOf(1n, 1)]);
@@ -469,7 +468,7 @@ describe('WAL feed', () => {
     expect([broker.taken.map(([, id]) => id), feed.progress.confirmed]).toEqual([[1n], 10n]);
   });
 
-  it('the feed forwards nothing before it is opened, because the slot may be another one', async () => {
+  it('the feed forwards nothing before it is opened, because the slot may have been recreated', async () => {
     const { broker, feed, transaction, settle } = scene(false);
     transaction(10n, [[1n, 1]]);
     await settle();

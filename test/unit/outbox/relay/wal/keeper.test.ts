@@ -1,4 +1,4 @@
-/** Work beside a running stream continues while some of it waits for the broker. */
+/** Background work of a running stream continues while some of it waits for the broker. */
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../../../../src/core/metrics.ts';
 import { outboxError } from '../../../../../src/outbox/errors.ts';

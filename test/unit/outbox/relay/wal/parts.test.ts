@@ -1,5 +1,5 @@
-/** Decisions of wal mode: positions, confirmed progress, the verdict on an existing slot, and rows
- *  from cells. */
+/** Single decisions of wal mode: positions, confirmed progress, the check of an existing slot, and
+ *  rows from cells. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formatLsn, parseLsn } from '../../../../../src/outbox/relay/wal/lsn.ts';
@@ -124,19 +124,26 @@ describe('existing slot', () => {
   };
   const record: SlotRecord = { confirmed: 100n, systemIdentifier: '7', unswept: null };
   it.each([
-    ['none, never one', undefined, undefined, false, 'first_start', undefined],
-    ['none, though there was one', undefined, record, false, 'slot_missing', undefined],
+    ['missing, on a first start', undefined, undefined, false, 'first_start', undefined],
+    ['missing, although it existed', undefined, record, false, 'slot_missing', undefined],
     ['lost', { ...state, walStatus: 'lost' }, record, false, 'slot_lost', undefined],
     ['invalidated', { ...state, invalidation: 'idle_timeout' }, record, false, 'slot_lost', undefined],
     ['older than its publication', state, record, true, 'publication_missing', undefined],
     ['unknown', state, undefined, false, undefined, 'slot_foreign'],
     ['of another server', state, { ...record, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
     ['advanced by another process', { ...state, confirmed: 101n }, record, false, undefined, 'slot_foreign'],
-    ['where it was left', state, record, false, undefined, undefined],
-    ['behind, as after a crash', { ...state, confirmed: 90n }, record, false, undefined, undefined],
+    ['at its recorded position', state, record, false, undefined, undefined],
+    [
+      'before its recorded position, as after a crash',
+      { ...state, confirmed: 90n },
+      record,
+      false,
+      undefined,
+      undefined,
+    ],
     ['about to be lost', { ...state, walStatus: 'unreserved' }, record, false, undefined, undefined],
   ] as const)(
-    'the verdict on the slot is as specified: %s',
+    'the check of the slot has the specified result: %s',
     (_, met, recorded, publicationMade, make, doubt) => {
       expect(judge(met, recorded, '7', publicationMade)).toEqual({ make, doubt });
     },
@@ -238,7 +245,7 @@ describe('row from cells', () => {
     expect(read({ ...inText, created_at: text('2025-11-15 11:03:20.000123+05:30') })).toEqual(expected);
   });
 
-  it('a row has a trace where the table has the column', () => {
+  it('a row has a trace if the table has the column', () => {
     expect(read({ ...inText, traceparent: text('00-a-b-01') })).toEqual({
       ...expected,
       traceparent: '00-a-b-01',
@@ -256,7 +263,7 @@ describe('row from cells', () => {
     expect(read(cells, oids)).toMatchObject({ id: 7n, payload: Buffer.from('{}') });
   });
 
-  it('a row is read with times that no clock shows', () => {
+  it('a row is read with timestamps out of the usual range', () => {
     const far = (value: wire.WireCell): Date => read({ ...inText, created_at: value }).createdAt;
     expect(far(binary(int8(2n ** 63n - 1n))).getTime()).toBe(8.64e15);
     expect(far(text('-infinity')).getTime()).toBe(-8.64e15);
@@ -281,7 +288,7 @@ describe('row from cells', () => {
     expect(() => read({ ...inText, [name]: cell })).toThrow(new RegExp(`column ${name} `));
   });
 
-  it('a row names the columns that the publication does not show', () => {
+  it('an unreadable row reports the columns that the publication omits', () => {
     const { payload: _, msg_id: __, ...less } = inText;
     expect(() => read(less)).toThrow(/lacks columns of .*: msg_id, payload/);
   });

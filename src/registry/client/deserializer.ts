@@ -1,0 +1,290 @@
+/** Deserializer of a topic: framed records to values of the reader schema.
+ *
+ *  Each writer schema is fetched once and compiled once. A record whose schema is loaded is read
+ *  without I/O.
+ */
+import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import type { Reference } from '../../formats/content.ts';
+import type { Decode } from '../../formats/decode.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import {
+  KEY_ID_HEADER,
+  type RecordFrame,
+  readIdHeader,
+  readPrefix,
+  VALUE_ID_HEADER,
+} from '../../serde/frame.ts';
+import { registryError } from '../errors.ts';
+import { readerCodec } from '../proof/reader.ts';
+import type { SerdeTimes } from './serde-metrics.ts';
+
+export interface DeserializerOptions {
+  /** True: records are keys. Default false. */
+  readonly isKey?: boolean;
+  /** Schema of the values that the caller wants, Avro also as the parsed JSON. Default: each record
+   *  is read with its writer's schema. Give this or `readerVersion`, not both. */
+  readonly readerSchema?: string | object;
+  /** Format of `readerSchema`; default AVRO. */
+  readonly format?: SchemaFormat;
+  /** Schemas that `readerSchema` refers to, by subject and version. */
+  readonly references?: readonly Reference[];
+  /** Version of a subject as the reader schema. */
+  readonly readerVersion?: { readonly subject: string; readonly version: number | 'latest' };
+}
+
+/** Headers of a record, as the clients of Kafka for Node.js return them. */
+export type RecordHeaders = Readonly<
+  Record<string, Uint8Array | string | readonly (Uint8Array | string)[] | undefined>
+>;
+
+/** Value of a record, null for a tombstone, with its headers. */
+export interface FramedRecord {
+  readonly bytes: Uint8Array | null;
+  readonly headers?: RecordHeaders;
+}
+
+/** Result of one record of a batch: a value, or the reason why there is none. */
+export type Deserialized<T> =
+  | { readonly value: T; readonly error?: undefined }
+  | { readonly value?: undefined; readonly error: MillraceError };
+
+/** Most message paths cached for one writer schema; further paths, which only hostile input has,
+ *  are compiled for each record. */
+const PATHS_MAX = 1024;
+
+interface Writer {
+  readonly schema: Schema;
+  readonly byPath: Map<string, Decode>;
+}
+
+/** Deserializer of framed records; made by `SchemaRegistry.deserializer`. */
+export class Deserializer<T = unknown> {
+  private readonly client: RegistryClient;
+  private readonly options: DeserializerOptions;
+  private readonly times: SerdeTimes;
+  private readonly writers = new Map<number | string, Writer>();
+  private reader: Schema | undefined;
+  private loading: Promise<void> | undefined;
+
+  /** @throws bad_option */
+  constructor(client: RegistryClient, options: DeserializerOptions, times: SerdeTimes) {
+    this.client = client;
+    this.times = times;
+    this.options = options;
+    if (options.readerSchema !== undefined && options.readerVersion !== undefined)
+      throw registryError('bad_option', 'a deserializer has one reader schema', {
+        next: 'give readerSchema or readerVersion',
+      });
+  }
+
+  /** Loads the reader schema, and the writer schemas of these ids.
+   *  @param ids schema ids whose records are expected
+   *  @returns this deserializer
+   *  @throws invalid_schema, subject_not_found, version_not_found, schema_not_found,
+   *    registry_unavailable, registry_protocol, unauthenticated, forbidden
+   */
+  async prefetch(ids: readonly number[] = []): Promise<this> {
+    await this.loadReader();
+    await Promise.all(ids.map((id) => this.loadWriter(id)));
+    return this;
+  }
+
+  /** Deserializes a record; null for a tombstone (null or undefined).
+   *  @param headers headers of the record, for schema ids in a header
+   *  @throws bad_magic, truncated_frame, bad_message_index, unknown_schema_id, incompatible_schema,
+   *    malformed_payload: facts about the record, each with its reason in `error.row.reason` and
+   *    with
+   *    schemaId, path and byte in `error.details`; registry_unavailable, registry_protocol,
+   *    unauthenticated, forbidden: retry later
+   */
+  async deserialize(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): Promise<T | null> {
+    if (bytes === null || bytes === undefined) return null;
+    await this.loadReader();
+    const frame = this.frameOf(bytes, headers);
+    if (this.writers.has(frame.id)) this.client.countHits(1);
+    else await this.loadWriter(frame.id);
+    return this.decode(bytes, headers);
+  }
+
+  /** Deserializes a record whose schema is loaded.
+   *  @throws schema_not_cached for a schema that is not; the record's errors of deserialize
+   */
+  deserializeSync(bytes: Uint8Array | null | undefined, headers?: RecordHeaders): T | null {
+    if (bytes === null || bytes === undefined) return null;
+    if (this.hasReader && this.reader === undefined) throw notCached('the reader schema');
+    return this.decode(bytes, headers);
+  }
+
+  /** Deserializes records in order; a bad record costs its own row only.
+   *  @throws registry_unavailable, registry_protocol, unauthenticated, forbidden: retry the batch
+   */
+  async deserializeBatch(
+    records: readonly (Uint8Array | null | FramedRecord)[],
+  ): Promise<Deserialized<T | null>[]> {
+    await this.loadReader();
+    const plain = records.map((record) =>
+      record === null || record instanceof Uint8Array ? { bytes: record } : record,
+    );
+    const failed = await this.loadWriters(plain);
+    return plain.map(({ bytes, headers }) => {
+      try {
+        if (bytes === null) return { value: null };
+        const { id } = this.frameOf(bytes, headers);
+        const missing = failed.get(id);
+        if (missing !== undefined) throw missing;
+        return { value: this.decode(bytes, headers) };
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        if (error?.row.reason === undefined) throw thrown;
+        return { error };
+      }
+    });
+  }
+
+  /** Loads the writer schemas of a batch, all in parallel. Returns the errors of those that have
+   *  none, by id.
+   */
+  private async loadWriters(
+    records: readonly FramedRecord[],
+  ): Promise<ReadonlyMap<number | string, MillraceError>> {
+    const missing = new Map<number, number>();
+    const guids = new Set<string>();
+    for (const { bytes, headers } of records) {
+      const id = bytes === null ? undefined : this.idOf(bytes, headers);
+      if (id === undefined || this.writers.has(id)) continue;
+      if (typeof id === 'number') missing.set(id, (missing.get(id) ?? 0) + 1);
+      else guids.add(id);
+    }
+    const failed = new Map<number | string, MillraceError>();
+    const byId = async (): Promise<void> => {
+      for (const [id, found] of await this.client.schemasById(missing))
+        if (found instanceof MillraceError) failed.set(id, factOf(found, id));
+        else this.keep(id, found);
+    };
+    const byGuid = [...guids].map(async (guid) => {
+      try {
+        await this.loadWriter(guid);
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        if (error?.row.reason === undefined) throw thrown;
+        failed.set(guid, error);
+      }
+    });
+    await Promise.all([missing.size > 0 ? byId() : undefined, ...byGuid]);
+    return failed;
+  }
+
+  /** Undefined for a record without a readable id, whose decoding then fails. */
+  private idOf(bytes: Uint8Array, headers: RecordHeaders | undefined): number | string | undefined {
+    try {
+      return this.frameOf(bytes, headers).id;
+    } catch {
+      return undefined;
+    }
+  }
+
+  private get hasReader(): boolean {
+    return this.options.readerSchema !== undefined || this.options.readerVersion !== undefined;
+  }
+
+  private async loadReader(): Promise<void> {
+    if (!this.hasReader || this.reader !== undefined) return;
+    this.loading ??= this.fetchReader();
+    try {
+      await this.loading;
+    } finally {
+      this.loading = undefined;
+    }
+  }
+
+  private async fetchReader(): Promise<void> {
+    const { readerSchema, readerVersion, format = 'AVRO', references = [] } = this.options;
+    if (readerVersion !== undefined) {
+      const { subject, version } = readerVersion;
+      this.reader = (await this.client.version(subject, String(version))).schema;
+      return;
+    }
+    const text = typeof readerSchema === 'string' ? readerSchema : JSON.stringify(readerSchema);
+    this.reader = parseSchema(format, text, { references: await this.client.resolve(references) });
+  }
+
+  private async loadWriter(id: number | string): Promise<void> {
+    try {
+      const schema =
+        typeof id === 'number' ? await this.client.schemaById(id) : await this.client.schemaByGuid(id);
+      this.keep(id, schema);
+    } catch (cause) {
+      const error = findMillraceError(cause);
+      throw error === undefined ? cause : factOf(error, id);
+    }
+  }
+
+  private keep(id: number | string, schema: Schema): void {
+    if (!this.writers.has(id)) this.writers.set(id, { schema, byPath: new Map() });
+  }
+
+  /** The header first, then the prefix, as the existing deserializers do. */
+  private frameOf(bytes: Uint8Array, headers: RecordHeaders | undefined, hasIndexes = false): RecordFrame {
+    const header = headers?.[this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER];
+    const first = Array.isArray(header) ? (header[0] as Uint8Array | string | undefined) : header;
+    if (first === undefined) return readPrefix(bytes, hasIndexes);
+    return readIdHeader(
+      typeof first === 'string' ? Buffer.from(first, 'latin1') : (first as Uint8Array),
+      hasIndexes,
+    );
+  }
+
+  private decode(bytes: Uint8Array, headers: RecordHeaders | undefined): T {
+    const startMs = this.times.nowMs();
+    const { id } = this.frameOf(bytes, headers);
+    const writer = this.writers.get(id);
+    if (writer === undefined) throw notCached(`the schema ${id}`);
+    try {
+      const frame =
+        writer.schema.format === 'PROTOBUF'
+          ? this.frameOf(bytes, headers, true)
+          : this.frameOf(bytes, headers);
+      const decode = this.codecOf(writer, frame.path);
+      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      const value = decode(buffer, frame.payloadStart, buffer.length) as T;
+      this.times.deserialized(startMs);
+      return value;
+    } catch (thrown) {
+      throw withSchema(thrown, id);
+    }
+  }
+
+  private codecOf(writer: Writer, path: readonly number[] | undefined): Decode {
+    const key = path === undefined ? '' : path.join();
+    const known = writer.byPath.get(key);
+    if (known !== undefined) return known;
+    const made = readerCodec(this.reader ?? writer.schema, writer.schema, path ?? [0]);
+    if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
+    return made;
+  }
+}
+
+/** An id that the registry does not know is a fact about the record; any other error stays. */
+function factOf(error: MillraceError, schemaId: number | string): MillraceError {
+  return error.code === 'schema_not_found'
+    ? registryError('unknown_schema_id', error.message, { cause: error, details: { schemaId } })
+    : error;
+}
+
+const notCached = (what: string): Error =>
+  registryError('schema_not_cached', `${what} is not loaded`, {
+    next: 'await deserializer.prefetch() or deserialize() first',
+  });
+
+/** The error with the id of the writer's schema among its details. */
+function withSchema(thrown: unknown, schemaId: number | string): unknown {
+  if (!(thrown instanceof MillraceError)) return thrown;
+  const { code, row, message, next, details } = thrown;
+  return new MillraceError(code, row, message, {
+    ...(next === undefined ? {} : { next }),
+    cause: thrown,
+    details: { ...details, schemaId },
+  });
+}

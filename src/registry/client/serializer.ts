@@ -1,0 +1,171 @@
+/** Serializer of one schema: values to framed records.
+ *
+ *  Loading the schema is the only asynchronous step, and happens once; `serialize` is synchronous
+ *  and does no I/O.
+ */
+import type { Reference } from '../../formats/content.ts';
+import type { SchemaFormat } from '../../formats/format.ts';
+import { Payloads } from '../../formats/payloads.ts';
+import { parseSchema, type Schema } from '../../formats/schema.ts';
+import type { RegistryClient } from '../../serde/client.ts';
+import { type WriterCodec, writerCodec } from '../../serde/codec.ts';
+import { idHeaderOf, KEY_ID_HEADER, prefixOf, VALUE_ID_HEADER } from '../../serde/frame.ts';
+import { registryError } from '../errors.ts';
+import type { SerdeTimes } from './serde-metrics.ts';
+import { recordNameOf, type SubjectStrategy, subjectOf } from './subject.ts';
+
+export interface SerializerOptions {
+  /** Topic of the records. */
+  readonly topic: string;
+  /** True: records are keys. Default false. */
+  readonly isKey?: boolean;
+  /** Default TopicName. */
+  readonly subject?: SubjectStrategy;
+  /** Format of `schema`; default AVRO. */
+  readonly format?: SchemaFormat;
+  /** Text of the schema; Avro also as the parsed JSON. Give this or `version`. */
+  readonly schema?: string | object;
+  /** Schemas that `schema` refers to, by subject and version. */
+  readonly references?: readonly Reference[];
+  /** Version of the subject to write with. Give this or `schema`. */
+  readonly version?: number | 'latest';
+  /** True: registers `schema`. Default false: the subject must have it already. */
+  readonly autoRegister?: boolean;
+  /** `prefix`: the id is before the payload. `headers`: the guid is in a record header. Default
+   *  prefix. */
+  readonly header?: 'prefix' | 'headers';
+  /** Full name of the Protobuf message; default: the first of the file. */
+  readonly message?: string;
+}
+
+/** Initial bytes of the buffer for one value. */
+const BUFFER_BYTES = 4096;
+const NOTHING = Buffer.alloc(0);
+
+interface Loaded {
+  readonly schema: Schema;
+  readonly codec: WriterCodec;
+  readonly id: number;
+  readonly prefix: Buffer;
+  readonly headers: Readonly<Record<string, Buffer>>;
+}
+
+/** Serializer of one schema for one topic; made by `SchemaRegistry.serializer`. */
+export class Serializer<T = unknown> {
+  private readonly client: RegistryClient;
+  private readonly options: SerializerOptions;
+  private readonly times: SerdeTimes;
+  private readonly payloads = new Payloads(1, BUFFER_BYTES);
+  private loading: Promise<Loaded> | undefined;
+  private loaded: Loaded | undefined;
+
+  /** @throws bad_option */
+  constructor(client: RegistryClient, options: SerializerOptions, times: SerdeTimes) {
+    this.client = client;
+    this.times = times;
+    this.options = options;
+    const { schema, version, autoRegister } = options;
+    if ((schema === undefined) === (version === undefined))
+      throw registryError(
+        'bad_option',
+        'a serializer writes either a given schema or a version of the subject',
+        {
+          next: 'give schema or version',
+        },
+      );
+    if (autoRegister === true && schema === undefined)
+      throw registryError('bad_option', 'autoRegister needs a schema to register', { next: 'give schema' });
+  }
+
+  /** Loads the schema and its id, once. A failed load is repeated by the next call.
+   *  @returns this serializer
+   *  @throws bad_option, invalid_schema, incompatible, subject_not_found, version_not_found,
+   *    schema_not_found, registry_unavailable, registry_protocol, unauthenticated, forbidden
+   */
+  async prefetch(): Promise<this> {
+    this.loading ??= this.load();
+    try {
+      this.loaded = await this.loading;
+    } catch (thrown) {
+      this.loading = undefined;
+      throw thrown;
+    }
+    return this;
+  }
+
+  /** Id of the schema. @throws schema_not_cached before prefetch */
+  get schemaId(): number {
+    return this.ready().id;
+  }
+
+  /** Headers of every record: the schema id header, or none. @throws schema_not_cached */
+  get headers(): Readonly<Record<string, Buffer>> {
+    return this.ready().headers;
+  }
+
+  /** Serializes a value. The result is a buffer of its own.
+   *  @throws value_refused with the path of the part that does not fit; schema_not_cached
+   */
+  serialize(value: T): Buffer {
+    const { codec, prefix } = this.ready();
+    const { payloads, times } = this;
+    const startMs = times.nowMs();
+    payloads.clear();
+    codec.encode(value, payloads);
+    const length = payloads.length[0] as number;
+    const record = Buffer.allocUnsafe(prefix.length + length);
+    record.set(prefix, 0);
+    payloads.bytes.copy(record, prefix.length, 0, length);
+    times.serialized(startMs);
+    return record;
+  }
+
+  /** Serializes values in order. @throws as serialize; then no record is returned */
+  serializeBatch(values: readonly T[]): Buffer[] {
+    return values.map((value) => this.serialize(value));
+  }
+
+  private ready(): Loaded {
+    if (this.loaded === undefined)
+      throw registryError('schema_not_cached', 'the schema of this serializer is not loaded', {
+        next: 'await serializer.prefetch() first',
+      });
+    return this.loaded;
+  }
+
+  private async load(): Promise<Loaded> {
+    const { message, header } = this.options;
+    const { schema, id } = await this.resolve();
+    const codec = writerCodec(schema, message);
+    const { messageIndexes } = codec;
+    if (header !== 'headers') return { schema, codec, id, prefix: prefixOf(id, messageIndexes), headers: {} };
+    const guid = await this.client.guidOf(id);
+    const name = this.options.isKey === true ? KEY_ID_HEADER : VALUE_ID_HEADER;
+    return { schema, codec, id, prefix: NOTHING, headers: { [name]: idHeaderOf(guid, messageIndexes) } };
+  }
+
+  private async resolve(): Promise<{ readonly schema: Schema; readonly id: number }> {
+    const { schema: given, version, format = 'AVRO', references = [], autoRegister, message } = this.options;
+    if (given === undefined) {
+      const subject = this.subjectWith(undefined);
+      return this.client.version(subject, String(version));
+    }
+    const text = typeof given === 'string' ? given : JSON.stringify(given);
+    const resolved = await this.client.resolve(references);
+    const schema = parseSchema(format, text, { references: resolved });
+    const subject = this.subjectWith(recordNameOf(schema, message));
+    if (autoRegister === true)
+      return { schema, id: await this.client.register(subject, format, text, references) };
+    const found = await this.client.findVersion(subject, format, text, references);
+    if (found === undefined)
+      throw registryError('schema_not_found', `the subject ${subject} does not have this schema`, {
+        next: 'register it, or set autoRegister',
+      });
+    return { schema, id: found.id };
+  }
+
+  private subjectWith(recordName: string | undefined): string {
+    const { topic, isKey = false, subject = 'TopicName' } = this.options;
+    return subjectOf(subject, { topic, isKey, recordName });
+  }
+}

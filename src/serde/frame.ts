@@ -1,0 +1,119 @@
+/** Frame of one record: the schema id before the payload, or its guid in a header.
+ *
+ *  Prefix: 00, schema id u32 big-endian. Header `__value_schema_id` or `__key_schema_id`: 01, guid
+ *  of 16 bytes; the payload then has no prefix. For Protobuf the message indexes follow the id or
+ *  the guid: zigzag varints `count, index…`; the path [0] is written as the single byte 00. Source:
+ *  wire format of the schema registries, versions 0 and 1. The batch kernels of src/addon read the
+ *  same prefix (test/property/registry-client-frame).
+ */
+import { FRAME } from '../core/layout/layouts.gen.ts';
+import { serdeError } from './errors.ts';
+
+export const VALUE_ID_HEADER = '__value_schema_id';
+export const KEY_ID_HEADER = '__key_schema_id';
+const HEADER_VERSION = 1;
+const GUID_BYTES = 16;
+const VARINT_BYTES_MAX = 5;
+
+/** Schema of a record: its id or its guid, its message indexes, and the start of its payload. */
+export interface RecordFrame {
+  readonly id: number | string;
+  /** Undefined for formats without message indexes. */
+  readonly path: readonly number[] | undefined;
+  readonly payloadStart: number;
+}
+
+/** Message indexes as bytes. */
+function indexBytes(path: ArrayLike<number>): Buffer {
+  const { length } = path;
+  if (length === 1 && path[0] === 0) return Buffer.from([0]);
+  return Buffer.from([length, ...Array.from(path)].flatMap(varint));
+}
+
+/** Zigzag varint of a number from 0 to 2^31 - 1. */
+function varint(value: number): number[] {
+  let bits = value * 2;
+  const out: number[] = [];
+  while (bits > 0x7f) {
+    out.push((bits % 0x80) | 0x80);
+    bits = Math.floor(bits / 0x80);
+  }
+  out.push(bits);
+  return out;
+}
+
+/** Bytes before the payload. @param path null for Avro */
+export function prefixOf(id: number, path: ArrayLike<number> | null): Buffer {
+  const header = Buffer.alloc(FRAME.HEADER_BYTES);
+  header.writeUInt32BE(id, 1);
+  return path === null ? header : Buffer.concat([header, indexBytes(path)]);
+}
+
+/** Value of the schema id header. @param path null for Avro */
+export function idHeaderOf(guid: string, path: ArrayLike<number> | null): Buffer {
+  const bytes = Buffer.from(guid.replaceAll('-', ''), 'hex');
+  const indexes = path === null ? [] : [indexBytes(path)];
+  return Buffer.concat([Buffer.from([HEADER_VERSION]), bytes, ...indexes]);
+}
+
+/** Reads the prefix of a record. @throws bad_magic, truncated_frame, bad_message_index */
+export function readPrefix(bytes: Uint8Array, hasIndexes: boolean): RecordFrame {
+  if (bytes.length === 0) throw tooShort(bytes);
+  if (bytes[0] !== FRAME.MAGIC)
+    throw serdeError('bad_magic', 'the value does not begin with the magic byte 0x00');
+  if (bytes.length < FRAME.HEADER_BYTES) throw tooShort(bytes);
+  const id = new DataView(bytes.buffer, bytes.byteOffset).getUint32(1, false);
+  if (!hasIndexes) return { id, path: undefined, payloadStart: FRAME.HEADER_BYTES };
+  const { path, end } = readIndexes(bytes, FRAME.HEADER_BYTES);
+  return { id, path, payloadStart: end };
+}
+
+const tooShort = ({ length }: Uint8Array): Error =>
+  serdeError('truncated_frame', `a value of ${length} bytes is too short for a frame`);
+
+/** Reads a schema id header. @throws bad_magic, truncated_frame, bad_message_index */
+export function readIdHeader(header: Uint8Array, hasIndexes: boolean): RecordFrame {
+  if (header[0] !== HEADER_VERSION)
+    throw serdeError('bad_magic', 'the schema id header does not begin with the version 0x01');
+  if (header.length < 1 + GUID_BYTES)
+    throw serdeError('truncated_frame', `a schema id header of ${header.length} bytes is too short`);
+  const hex = Buffer.from(header.buffer, header.byteOffset + 1, GUID_BYTES).toString('hex');
+  const id = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join(
+    '-',
+  );
+  const path = hasIndexes ? readIndexes(header, 1 + GUID_BYTES).path : undefined;
+  return { id, path, payloadStart: 0 };
+}
+
+function readIndexes(
+  bytes: Uint8Array,
+  start: number,
+): { readonly path: readonly number[]; readonly end: number } {
+  let at = start;
+  const next = (): number => {
+    let bits = 0;
+    for (let i = 0; i < VARINT_BYTES_MAX; i++) {
+      if (at >= bytes.length) throw tooShort(bytes);
+      const byte = bytes[at++] as number;
+      bits |= (byte & 0x7f) << (7 * i);
+      if (byte >= 0x80) continue;
+      const past32Bits = i === VARINT_BYTES_MAX - 1 && byte > 0x0f;
+      if (past32Bits || (i > 0 && byte === 0)) break;
+      return (bits >>> 1) ^ -(bits & 1);
+    }
+    throw badIndexes();
+  };
+  const count = next();
+  if (count < 0 || count > FRAME.MESSAGE_DEPTH_MAX) throw badIndexes();
+  if (count === 0) return { path: [0], end: at };
+  const path: number[] = [];
+  for (let i = 0; i < count; i++) {
+    const index = next();
+    if (index < 0) throw badIndexes();
+    path.push(index);
+  }
+  return { path, end: at };
+}
+
+const badIndexes = (): Error =>
+  serdeError('bad_message_index', 'the message indexes are negative, too long or too many');

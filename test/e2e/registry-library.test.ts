@@ -1,0 +1,242 @@
+/** The client library against a running registry: serializers and deserializers as a service uses
+ *  them, with framing, strategies, errors and several addresses. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { beforeAll, expect, test } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { openMetricsPage } from '../../src/drivers.ts';
+import { SchemaRegistry } from '../../src/registry/index.ts';
+import { launcher } from '../fixtures/process.ts';
+import { startRegistry } from '../fixtures/registry.ts';
+
+const own = launcher();
+let url = '';
+beforeAll(async () => {
+  url = `http://${await startRegistry(own, ['-store=memory']).ready()}`;
+});
+
+const field = (name: string, type: unknown, more: object = {}): object => ({ name, type, ...more });
+const record = (name: string, ...fields: object[]): object => ({
+  type: 'record',
+  name,
+  namespace: 'shop',
+  fields,
+});
+const V1 = record('Parcel', field('id', 'long'), field('state', 'string'));
+const V2 = record(
+  'Parcel',
+  field('id', 'long'),
+  field('state', 'string'),
+  field('weight', 'double', { default: 0 }),
+);
+interface Parcel {
+  readonly id: bigint;
+  readonly state: string;
+  readonly weight?: number;
+}
+const parcel: Parcel = { id: 9_007_199_254_740_993n, state: 'sent' };
+
+const codeOf = async (work: () => unknown): Promise<string | undefined> => {
+  try {
+    await work();
+    return undefined;
+  } catch (thrown) {
+    return findMillraceError(thrown)?.code;
+  }
+};
+
+/** Registry behind a proxy that counts requests by path. */
+async function counted(): Promise<{ readonly url: string; readonly paths: string[]; close(): void }> {
+  const paths: string[] = [];
+  const server = createServer((request: IncomingMessage, response: ServerResponse) => {
+    paths.push(`${request.method} ${request.url}`);
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk) => chunks.push(chunk as Buffer));
+    request.on('end', () => {
+      const body = Buffer.concat(chunks);
+      const { method = 'GET' } = request;
+      void fetch(`${url}${request.url}`, {
+        method,
+        headers: { 'content-type': 'application/json', accept: 'application/json' },
+        ...(body.length === 0 ? {} : { body }),
+      }).then(async (answer) => response.writeHead(answer.status).end(await answer.text()));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    paths,
+    close: () => server.close(),
+  };
+}
+
+test('an Avro record makes the round trip through a newer reader schema', async () => {
+  const registry = new SchemaRegistry({ url });
+  const serializer = registry.serializer<Parcel>({ topic: 'parcels', schema: V1, autoRegister: true });
+  expect(() => serializer.serialize(parcel)).toThrow('is not loaded');
+  await serializer.prefetch();
+  const bytes = serializer.serialize(parcel);
+  expect(bytes.readUInt8(0)).toBe(0);
+  expect(bytes.readUInt32BE(1)).toBe(serializer.schemaId);
+
+  const deserializer = registry.deserializer<Parcel>({ readerSchema: V2 });
+  expect(() => deserializer.deserializeSync(bytes)).toThrow('is not loaded');
+  expect(await deserializer.deserialize(bytes)).toEqual({ ...parcel, weight: 0 });
+  expect(deserializer.deserializeSync(bytes)).toEqual({ ...parcel, weight: 0 });
+  expect(await deserializer.deserialize(null)).toBeNull();
+  expect(await registry.deserializer().deserialize(bytes)).toEqual(parcel);
+});
+
+test('a schema is written by its version, and another registered version is read with it', async () => {
+  const registry = new SchemaRegistry({ url });
+  await registry.serializer({ topic: 'versions', schema: V1, autoRegister: true }).prefetch();
+  await registry.serializer({ topic: 'versions', schema: V2, autoRegister: true }).prefetch();
+  const latest = await registry.serializer<Parcel>({ topic: 'versions', version: 'latest' }).prefetch();
+  const first = await registry.serializer<Parcel>({ topic: 'versions', version: 1 }).prefetch();
+  const given = await registry.serializer<Parcel>({ topic: 'versions', schema: V1 }).prefetch();
+  expect(given.schemaId).toBe(first.schemaId);
+  const old = registry.deserializer<Parcel>({ readerVersion: { subject: 'versions-value', version: 1 } });
+  expect(await old.deserialize(latest.serialize({ ...parcel, weight: 2.5 }))).toEqual(parcel);
+  expect(await codeOf(() => registry.serializer({ topic: 'versions', version: 7 }).prefetch())).toBe(
+    'version_not_found',
+  );
+  const unregistered = registry.serializer({ topic: 'versions', schema: record('Other') });
+  expect(await codeOf(() => unregistered.prefetch())).toBe('schema_not_found');
+});
+
+test('Protobuf records carry message indexes, also of a nested message', async () => {
+  const registry = new SchemaRegistry({ url });
+  const schema = `syntax = "proto3"; package shop;
+message Unused {} message Outer { message Inner { int64 id = 1; repeated string tags = 2; } Inner inner = 1; }`;
+  const options = { topic: 'proto', format: 'PROTOBUF', schema, autoRegister: true } as const;
+  const first = await registry.serializer({ ...options, message: 'shop.Outer' }).prefetch();
+  const nested = await registry.serializer({ ...options, message: 'shop.Outer.Inner' }).prefetch();
+  expect([...first.serialize({ inner: null }).subarray(5, 7)]).toEqual([2, 2]);
+  expect([...nested.serialize({ id: 1n }).subarray(5, 8)]).toEqual([4, 2, 0]);
+  const deserializer = registry.deserializer();
+  expect(await deserializer.deserialize(nested.serialize({ id: 5n, tags: ['a'] }))).toMatchObject({
+    id: 5n,
+    tags: ['a'],
+  });
+  expect(await deserializer.deserialize(first.serialize({ inner: { id: 6n } }))).toMatchObject({
+    inner: { id: 6n },
+  });
+});
+
+test('the guid in a header replaces the prefix, for keys and values', async () => {
+  const registry = new SchemaRegistry({ url });
+  for (const isKey of [false, true]) {
+    const options = { topic: 'headers', isKey, schema: V1, autoRegister: true, header: 'headers' } as const;
+    const serializer = await registry.serializer<Parcel>(options).prefetch();
+    const name = isKey ? '__key_schema_id' : '__value_schema_id';
+    const header = serializer.headers[name] as Buffer;
+    expect(header).toHaveLength(17);
+    expect(header[0]).toBe(1);
+    const bytes = serializer.serialize(parcel);
+    const prefixed = await registry.serializer<Parcel>({ ...options, header: 'prefix' }).prefetch();
+    expect(bytes.equals(prefixed.serialize(parcel).subarray(5))).toBe(true);
+    const deserializer = registry.deserializer<Parcel>({ isKey });
+    expect(await deserializer.deserialize(bytes, serializer.headers)).toEqual(parcel);
+    expect(await deserializer.deserialize(bytes, { [name]: [header] })).toEqual(parcel);
+  }
+});
+
+test('a strategy names the subject', async () => {
+  const registry = new SchemaRegistry({ url });
+  for (const [subject, name] of [
+    ['TopicName', 'strategy-value'],
+    ['RecordName', 'shop.Parcel'],
+    ['TopicRecordName', 'strategy-shop.Parcel'],
+    [({ topic, isKey }: { topic: string; isKey: boolean }) => `own.${topic}.${isKey}`, 'own.strategy.false'],
+  ] as const) {
+    await registry.serializer({ topic: 'strategy', subject, schema: V1, autoRegister: true }).prefetch();
+    expect((await registry.client.version(name, 'latest')).version).toBe(1);
+  }
+  const nameless = registry.serializer({ topic: 'strategy', subject: 'RecordName', version: 'latest' });
+  expect(await codeOf(() => nameless.prefetch())).toBe('bad_option');
+});
+
+test('a bad record of a batch costs its own row and says what and where', async () => {
+  const registry = new SchemaRegistry({ url });
+  const serializer = await registry
+    .serializer<Parcel>({ topic: 'batch', schema: V1, autoRegister: true })
+    .prefetch();
+  const good = serializer.serialize(parcel);
+  const unknown = Buffer.from(good);
+  unknown.writeUInt32BE(4_000_000, 1);
+  const results = await registry
+    .deserializer<Parcel>()
+    .deserializeBatch([
+      good,
+      null,
+      Buffer.from('{"json":true}'),
+      Buffer.from([0, 0, 0]),
+      unknown,
+      good.subarray(0, good.length - 1),
+    ]);
+  expect(results.map(({ value, error }) => error?.row.reason ?? value)).toEqual([
+    parcel,
+    null,
+    'bad_magic',
+    'truncated_frame',
+    'unknown_schema_id',
+    'malformed_payload',
+  ]);
+  expect(results[4]?.error?.details).toMatchObject({ schemaId: 4_000_000 });
+  expect(results[5]?.error?.details).toMatchObject({
+    schemaId: serializer.schemaId,
+    path: 'Parcel.state',
+  });
+  expect(await codeOf(() => serializer.serialize({ id: 1n } as Parcel))).toBe('value_refused');
+});
+
+test('ten thousand concurrent misses of one id are one request', async () => {
+  const serializer = await new SchemaRegistry({ url })
+    .serializer<Parcel>({ topic: 'misses', schema: V1, autoRegister: true })
+    .prefetch();
+  const proxy = await counted();
+  try {
+    const registry = new SchemaRegistry({ url: proxy.url });
+    const deserializer = registry.deserializer<Parcel>();
+    const bytes = serializer.serialize(parcel);
+    const values = await Promise.all(Array.from({ length: 10_000 }, () => deserializer.deserialize(bytes)));
+    expect(values.every((value) => value?.id === parcel.id)).toBe(true);
+    expect(proxy.paths).toEqual([`GET /schemas/ids/${serializer.schemaId}`]);
+    const page = await (await openMetricsPage(registry.metrics, { process: false })).text();
+    expect(page).toContain('serde_seconds_count{operation="deserialize"} 10000');
+    expect(page).toContain('schema_cache_lookups_total{cache="id_to_schema",result="miss"} 10000');
+    await deserializer.deserialize(bytes);
+    const next = await (await openMetricsPage(registry.metrics, { process: false })).text();
+    expect(next).toContain('schema_cache_lookups_total{cache="id_to_schema",result="hit"} 1');
+  } finally {
+    proxy.close();
+  }
+});
+
+test('requests pass on to another address when the first one does not answer', async () => {
+  const closed = createTcpServer();
+  await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
+  const { port } = closed.address() as AddressInfo;
+  await new Promise((resolve) => closed.close(resolve));
+  const dead = `http://127.0.0.1:${port}`;
+  const registry = new SchemaRegistry({ urls: [dead, url], retries: 0 });
+  const options = { topic: 'several', schema: V1, autoRegister: true } as const;
+  expect((await registry.serializer(options).prefetch()).schemaId).toBeGreaterThan(0);
+  const alone = new SchemaRegistry({ url: dead, retries: 0 });
+  expect(await codeOf(() => alone.serializer(options).prefetch())).toBe('registry_unavailable');
+});
+
+test('contradicting options are refused before any request', async () => {
+  expect(await codeOf(() => new SchemaRegistry({}))).toBe('bad_option');
+  expect(await codeOf(() => new SchemaRegistry({ url, urls: [url] }))).toBe('bad_option');
+  expect(await codeOf(() => new SchemaRegistry({ urls: [] }))).toBe('bad_option');
+  expect(await codeOf(() => new SchemaRegistry({ url: 'localhost:8081' }))).toBe('bad_option');
+  expect(await codeOf(() => new SchemaRegistry({ url: 'http://user:secret@localhost:8081' }))).toBe(
+    'bad_option',
+  );
+  const registry = new SchemaRegistry({ url });
+  expect(await codeOf(() => registry.serializer({ topic: 't' }))).toBe('bad_option');
+  expect(await codeOf(() => registry.serializer({ topic: 't', schema: V1, version: 1 }))).toBe('bad_option');
+  const two = { readerSchema: V1, readerVersion: { subject: 's', version: 1 } };
+  expect(await codeOf(() => registry.deserializer(two))).toBe('bad_option');
+});
