@@ -100,7 +100,7 @@ export class GroupLease implements PartitionLease {
       try {
         await this.runMember();
       } catch (thrown) {
-        log.warn({ error: String(thrown) }, 'the consumer group membership failed; joining again');
+        log.warn({ error: String(thrown) }, 'consumer group membership failed');
       }
       this.reset();
       let left = this.isClosing ? 0 : REJOIN_MS * (1 + random());

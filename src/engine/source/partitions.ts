@@ -43,7 +43,7 @@ export class PartitionWatch {
       this.found = await this.source.added();
     } catch (thrown) {
       if (findMillraceError(thrown)?.code === 'topic_changed') this.failure = thrown;
-      this.log.info({ error: String(thrown) }, 'partition check failed; it is retried');
+      this.log.info({ error: String(thrown) }, 'partition check failed');
     } finally {
       this.isChecking = false;
     }
