@@ -22,8 +22,8 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf, take
 
 const PARTITIONS = 8;
 const BATCH_ROWS = 10_000;
-/** Arena of a read batch: small enough that the sum runs from a cache that the filling thread
- *  wrote. */
+/** Arena size of a read batch: small enough that the summing thread finds the bytes in a cache
+ *  shared with the filling thread. */
 const READ_ARENA_BYTES = 512 * 1024;
 /** Batches in flight; the raw loop has as many blocks. */
 const BATCHES_IN_FLIGHT = 4;
@@ -42,7 +42,7 @@ interface Measured {
   readonly sum: number;
 }
 
-const rate = (one: Measured): number => one.messages / one.seconds;
+const rate = (measured: Measured): number => measured.messages / measured.seconds;
 const run = promisify(execFile);
 
 const asPairs = (properties: Readonly<Record<string, string>>): string[] =>
@@ -290,17 +290,18 @@ async function measure(
     context.say(`${label}: filling ${count} messages`);
     const filled = await measurement.rawRun('produce');
     const cpu: Record<string, number[]> = { raw: [], ours: [], rawOut: [], oursOut: [] };
-    const keep = (side: string, one: Measured, sum: number | undefined): number => {
-      if (sum !== undefined) invariant(one.sum === sum, `${label}: ${side} sums to ${one.sum}, not ${sum}`);
-      cpu[side]?.push((one.cpu_seconds / one.messages) * 1e6);
-      return rate(one);
+    const record = (side: string, measured: Measured, sum: number | undefined): number => {
+      if (sum !== undefined)
+        invariant(measured.sum === sum, `${label}: ${side} sums to ${measured.sum}, not ${sum}`);
+      cpu[side]?.push((measured.cpu_seconds / measured.messages) * 1e6);
+      return rate(measured);
     };
     context.say(`${label}: consuming in turn`);
     const reading = await takeTurns(
       {
-        raw: async () => keep('raw', await measurement.rawRun('consume'), filled.sum),
-        ours: async () => keep('ours', await measurement.consume(), filled.sum),
-        node: async () => keep('node', await measurement.nodeConsume(nodeCount), undefined),
+        raw: async () => record('raw', await measurement.rawRun('consume'), filled.sum),
+        ours: async () => record('ours', await measurement.consume(), filled.sum),
+        node: async () => record('node', await measurement.nodeConsume(nodeCount), undefined),
       },
       context.repeats,
     );
@@ -308,7 +309,7 @@ async function measure(
     context.say(`${label}: producing in turn`);
     const out = async (side: string, send: (topic: string) => Promise<Measured>): Promise<number> => {
       const topic = await fresh(side);
-      const value = keep(side, await send(topic), filled.sum);
+      const value = record(side, await send(topic), filled.sum);
       await drop(topic);
       return value;
     };

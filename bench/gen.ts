@@ -56,7 +56,7 @@ const WORKS: Readonly<Record<string, () => { readonly order: EventOptions['order
     },
   };
 
-/** Events a second of one run; generators and batches are created outside the timed part. */
+/** Events per second of one run; generators and batches are created outside the timed part. */
 function rateOf(kernels: GenKernels, name: string, seconds: number, warmBatches: number): number {
   const { order, work } = (WORKS[name] as (typeof WORKS)[string])();
   const generator = new EventGenerator({ ...OPTIONS, order }, kernels);

@@ -73,7 +73,7 @@ export interface BenchContext {
   readonly peers?: readonly string[] | undefined;
   /** Length of a measured run under steady load. */
   readonly durationMs?: number | undefined;
-  /** Requests or rows a second of the steady load. */
+  /** Rate of the steady load, in requests or rows per second. */
   readonly rate?: number | undefined;
   /** Rows in a backlog. */
   readonly rows?: number | undefined;
@@ -85,8 +85,9 @@ export interface BenchContext {
   readonly killAfterMs?: number | undefined;
   /** True to keep a transaction open during the load, which pins the xmin horizon. */
   readonly heldXmin?: boolean | undefined;
-  /** Number of random cases, and number of the first case. */
+  /** Number of random cases. */
   readonly cases?: number | undefined;
+  /** Seed of the first random case. */
   readonly seed?: number | undefined;
   /** Aborted when the process has to end. */
   readonly drain: AbortSignal;

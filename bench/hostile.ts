@@ -184,7 +184,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
       metric: `/health under hostile schemas against ${versions} versions, the slowest answer`,
       unit: 'ms',
       ours: seriesOf(slowest),
-      against: { name: 'the same server, asked for nothing else', series: seriesOf(alone) },
+      against: { name: 'the same server, no other requests', series: seriesOf(alone) },
       better: 'less',
       list: true,
       goal: { valueAtMost: HEALTH_MS_MAX },

@@ -25,10 +25,10 @@ const PATH = '/things/ids/1';
 const RATE_GOAL = 20_000;
 /** Rate of the open model: half of that. */
 const HALF_RATE = RATE_GOAL / 2;
-/** Orders a second, and number of connections. */
+/** Orders per second, and number of connections. */
 const POST_RATE = 5000;
 const POST_CONNECTIONS = 128;
-/** Lookups a second with Millrace's own parser, relative to uWebSockets.js. */
+/** Lookups per second with Millrace's own parser, relative to uWebSockets.js. */
 const LOOKUP_RATIO_GOAL = 0.8;
 /** Minimum gain of the own parser over node:http. */
 const CPU_RATIO_GOAL = 1.5;

@@ -29,7 +29,7 @@ const EXPIRED_HOURS = 4;
 
 const smaller = (world: World, full: number, smoke: number): number => (world.context.smoke ? smoke : full);
 
-/** Charges a second over one backlog; records CPU per message. */
+/** Charges per second over one backlog; records CPU per message. */
 async function backlogRun(world: World, messages: number, cpu: Map<string, number[]>): Promise<number> {
   const { context } = world;
   const database = await world.database();

@@ -48,7 +48,7 @@ export async function benchKernels(
   for (const kernelCase of cases) {
     const native = sideOf(loadKernels('native'), kernelCase);
     const reference = sideOf(loadKernels('reference'), kernelCase);
-    invariant(native.digest === reference.digest, `both sides answer the same to ${kernelCase.metric}`);
+    invariant(native.digest === reference.digest, `both sides give the same answer for ${kernelCase.metric}`);
     context.say(`${kernelCase.metric}: xxh32 ${native.digest.toString(16).padStart(8, '0')} on both sides`);
     const series = await microTurns(
       { native: native.round, reference: reference.round },

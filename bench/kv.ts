@@ -112,7 +112,8 @@ class KvBench {
     this.sum = this.pages.reduce((sum, page) => sum + sumOf(page, PAGE_ROWS), 0);
   }
 
-  /** Returns rows a second. Records their CPU cost over all threads under the name of the side. */
+  /** Returns rows per second. Records their CPU cost over all threads under the name of the side.
+   *  */
   private async rate(side: string, rows: number, work: () => Promise<void>): Promise<number> {
     const before = process.cpuUsage();
     const started = performance.now();
@@ -138,7 +139,7 @@ class KvBench {
     return prefix;
   }
 
-  /** Rows a second of the ingest of one run, which is deleted afterwards unless `keep` is set. */
+  /** Rows per second of the ingest of one run, which is deleted afterwards unless `keep` is set. */
   async ingest(perValue: number, keep?: number): Promise<number> {
     const prefix = this.prefix(keep ?? 1000 + this.runs++);
     const rate = await this.rate(`run ${perValue}`, this.rows, async () => {
@@ -206,7 +207,7 @@ class KvBench {
     return rate;
   }
 
-  /** Rows a second of puts in random order, `PUT_ROWS` per call: the cost that a sorted run
+  /** Rows per second of puts in random order, `PUT_ROWS` per call: the cost that a sorted run
    *  avoids. */
   async put(store: KvStore, side: string): Promise<number> {
     const { putRows } = this.sizes;
@@ -262,7 +263,7 @@ class KvBench {
     return page.subarray(((turn * 7919) % PAGE_ROWS) * ROW_BYTES);
   }
 
-  /** Keys a second; each call looks up one account in every window. */
+  /** Keys per second; each call looks up one account in every window. */
   async lookUp(): Promise<number> {
     const { windows, lookups } = this.sizes;
     const keyBytes = 24;

@@ -53,7 +53,8 @@ const WINDOWS: readonly Windows[] = [
   },
 ];
 
-/** Hours of event time, so that stragglers of hours can be late. */
+/** Options of a stream that spans hours of event time, so that events delayed by hours can be
+ *  late. */
 const optionsOf = (smoke: boolean): Omit<EventOptions, 'order'> => ({
   ...DEFAULT_EVENTS,
   count: smoke ? 4000 : 1_000_000,

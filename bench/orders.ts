@@ -71,7 +71,7 @@ function rowsOf(
       ...(name === 'p99' ? { goal: { valueAtMost: p99Goal } } : {}),
     });
   const rows = [
-    // Below this rate requests queue, which latency shows.
+    // If the rate is not reached, requests queue, and the latency includes their wait.
     result({
       ...persecond,
       metric: `${what}, rate reached`,
@@ -176,7 +176,7 @@ async function ceiling(world: World): Promise<BenchResult[]> {
   const steps = world.context.smoke ? 1 : CEILING_STEPS;
   for (let step = 0; step < steps && !world.context.drain.aborted; step++) {
     const rate = Math.round((low + high) / 2);
-    world.context.say(`does ${rate}/s hold?`);
+    world.context.say(`trying ${rate}/s`);
     const { held, p99 } = await keepsUp(run, rate, sizes);
     if (held) {
       low = rate;

@@ -10,15 +10,15 @@ import { avroPair } from './compatibility/avro-pairs.ts';
 import { protoPair } from './compatibility/proto-pairs.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf } from './harness.ts';
 
-/** Texts of both formats together. */
+/** Number of texts, both formats together. */
 const CASES = 1_000_000;
 const CASES_SMOKE = 4_000;
 const SEED = 1;
 const SLOWEST_MS_MAX = 1_000;
-/** Largest resident memory of the process. */
+/** Goal for the largest resident memory of the process. */
 const MEMORY_MB_MAX = 700;
 const MUTATIONS_MAX = 6;
-/** Bound of a text that grows by doubling. */
+/** Length at which a mutated text is cut. */
 const TEXT_CHARS_MAX = 40_000;
 const FRESH_WORDS_MAX = 60;
 const REPORTED_MAX = 20;
@@ -193,8 +193,8 @@ function attack(language: Language, text: string, before: Schema | undefined): S
   const schema = parsed(language, text);
   if (schema === undefined) return undefined;
   const again = parsed(language, schema.text);
-  invariant(again !== undefined, 'the text that is kept can be read again');
-  invariant(again.text === schema.text, 'the text that is kept prints as itself');
+  invariant(again !== undefined, 'the printed text of a schema is accepted');
+  invariant(again.text === schema.text, 'the printed text of a schema prints unchanged');
   for (const policy of VERDICT_POLICIES)
     if (before !== undefined) {
       checkPair(schema, before, policy);
@@ -205,7 +205,7 @@ function attack(language: Language, text: string, before: Schema | undefined): S
 
 function measure(language: Language, cases: number, seed: number, context: BenchContext): BenchResult[] {
   let accepted = 0;
-  let wrong = 0;
+  let failures = 0;
   let slowestMs = 0;
   let memoryMb = 0;
   let before: Schema | undefined;
@@ -220,17 +220,17 @@ function measure(language: Language, cases: number, seed: number, context: Bench
         before = schema;
       }
     } catch (thrown) {
-      if (wrong++ < REPORTED_MAX)
+      if (failures++ < REPORTED_MAX)
         context.say(
           `${language.name} text ${seed + n}: ${String(thrown)}: ${JSON.stringify(text.slice(0, 500))}`,
         );
     }
     slowestMs = Math.max(slowestMs, performance.now() - from);
     if (n % MEMORY_EVERY_CASES === 0) memoryMb = Math.max(memoryMb, process.memoryUsage.rss() / 1e6);
-    if ((n + 1) % PROGRESS_CASES === 0) context.say(`${language.name}: ${n + 1} texts, ${wrong} wrong`);
+    if ((n + 1) % PROGRESS_CASES === 0) context.say(`${language.name}: ${n + 1} texts, ${failures} failed`);
   }
   const seconds = (performance.now() - started) / 1000;
-  // A short run shares its process and machine with other tests.
+  // A smoke run has no bounds, because it shares its process and machine with other tests.
   const bound = (valueAtMost: number) => (context.smoke ? undefined : { valueAtMost });
   const row = (
     metric: string,
@@ -246,7 +246,7 @@ function measure(language: Language, cases: number, seed: number, context: Bench
       ...(goal === undefined ? {} : { goal }),
     });
   return [
-    row('texts that threw another error or printed otherwise', 'texts', wrong, { valueAtMost: 0 }),
+    row('texts that threw another error or printed otherwise', 'texts', failures, { valueAtMost: 0 }),
     row(`hostile texts, seeds from ${seed}`, 'texts', cases),
     row('share of texts that are taken', 'of 1', accepted / cases),
     row('slowest text: parsed twice, compared four times', 'ms', slowestMs, bound(SLOWEST_MS_MAX)),

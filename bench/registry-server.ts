@@ -139,7 +139,7 @@ export type HttpBackend = 'uws' | 'node';
 export async function backendOf(target: Target): Promise<HttpBackend> {
   const metrics = await (await fetch(new URL('/metrics', target.url))).text();
   const uses = /^http_backend_uws(?:\{[^}]*\})? ([01])$/m.exec(metrics)?.[1];
-  invariant(uses !== undefined, 'the registry says which HTTP backend it has');
+  invariant(uses !== undefined, 'the registry has the metric http_backend_uws');
   return uses === '1' ? 'uws' : 'node';
 }
 
@@ -158,6 +158,6 @@ export async function startEmpty(
 /** Resident memory in bytes. */
 export function residentBytes(pid: number): number {
   const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-  invariant(kib !== undefined, 'the kernel says how much memory a process holds');
+  invariant(kib !== undefined, '/proc/PID/status has VmRSS');
   return Number(kib) * 1024;
 }

@@ -26,9 +26,9 @@ import {
   type Target,
 } from './registry-server.ts';
 
-/** Goal of lookups a second; the percentile is measured at half of it. */
+/** Goal of lookups per second; the percentile is measured at half of it. */
 const LOOKUPS_GOAL = 20_000;
-/** Goal of checks a second of distinct pairs. */
+/** Goal of checks per second of distinct pairs. */
 const CHECKS_GOAL = 10_000;
 const WRITES_BESIDE = 200;
 
@@ -177,7 +177,7 @@ async function distinctChecks(run: Run, sides: Sides): Promise<BenchResult[]> {
 
 async function coldClients(run: Run, sides: Sides): Promise<BenchResult[]> {
   const { context } = run;
-  context.say(`cold lookups beside ${WRITES_BESIDE} registrations a second`);
+  context.say(`cold lookups during ${WRITES_BESIDE} registrations per second`);
   const series = await both(run, sides, (loads) => loads.coldLookupP99Ms(WRITES_BESIDE));
   return beside(
     {

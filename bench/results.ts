@@ -22,11 +22,13 @@ const GAP_MS = 30_000;
 const BLOCK_BYTES = 8192;
 
 interface Sizes {
-  /** Rows of a large window, and number of such windows stored before the look-ups. */
+  /** Number of rows in a large window. */
   readonly rows: number;
+  /** Number of large windows stored before the look-ups. */
   readonly windows: number;
-  /** Rows of a small window, and number of small windows fired together. */
+  /** Number of rows in a small window. */
   readonly smallRows: number;
+  /** Number of small windows that fire together. */
   readonly smallWindows: number;
   readonly sessions: number;
   readonly lookups: number;
@@ -76,7 +78,7 @@ class ResultsBench {
     }
   }
 
-  /** Rows a second from the offer until durable. Records the CPU cost under `name`. */
+  /** Rows per second from the offer until durable. Records the CPU cost under `name`. */
   private async writing(name: string, fired: FiredStore, firings: readonly Firing[]): Promise<number> {
     let rows = 0;
     const writer = new SinkWriter({
@@ -133,7 +135,7 @@ class ResultsBench {
     const { rows, windows, lookups } = this.sizes;
     const took: number[] = [];
     for (let turn = 0; turn < lookups; turn++) {
-      // Every other account exists in no window.
+      // Every second account exists in no window.
       const accountId = BigInt(((turn * 7919) % rows) * 8 + (turn % 2));
       const started = performance.now();
       const page = await fired.find({ accountId, from: 0, to: 2 ** 52, limit: 1000 });
@@ -143,7 +145,7 @@ class ResultsBench {
     return took;
   }
 
-  /** Milliseconds of as many block reads as a request has keys. */
+  /** Milliseconds of the raw limit of a look-up: one read of a block for each window. */
   async readBlocks(): Promise<readonly number[]> {
     const { rows, windows, lookups } = this.sizes;
     const block = new Uint8Array(BLOCK_BYTES);
@@ -209,7 +211,7 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
   const looked = await bench.lookUps();
   const against = { name: 'plain file, same bytes', series: wrote.raw };
   const rows = { unit: 'rows/s', better: 'more' } as const;
-  /** A million rows a second on one core are 1000 ns. */
+  /** A million rows per second on one core are 1000 ns. */
   const cpu = (metric: string, name: string, goal?: number): BenchResult =>
     result({
       metric,

@@ -15,11 +15,11 @@ import {
   type Primitive,
   primitive,
   type RecordType,
+  type SchemaGenerator,
   type Type,
   type UnionType,
-  type World,
 } from './avro-model.ts';
-import { fieldWorld, scalarWorld, typeWorld } from './avro-worlds.ts';
+import { clashingFields, clashingType, randomScalars } from './avro-name-clashes.ts';
 
 /** Changes the copy. */
 type Apply = (copy: Copy) => void;
@@ -29,7 +29,7 @@ export interface Planted {
   /** Number of records around the change. */
   readonly depth: number;
 }
-export type Change = (world: World) => Planted;
+export type Change = (generator: SchemaGenerator) => Planted;
 
 interface Site {
   readonly record: RecordType;
@@ -37,9 +37,9 @@ interface Site {
 }
 
 /** A record of the schema: of two random records, the deeper one. */
-function anyRecord(world: World): Site {
-  const one = world.chance.pick(world.records);
-  const other = world.chance.pick(world.records);
+function anyRecord(generator: SchemaGenerator): Site {
+  const one = generator.chance.pick(generator.records);
+  const other = generator.chance.pick(generator.records);
   return other.depth > one.depth ? other : one;
 }
 
@@ -50,44 +50,50 @@ interface Spot<T extends Type> {
 }
 
 /** Adds a field whose type is `make()`, directly or inside an array, a map or a union. */
-function plant<T extends Type>(world: World, make: () => T, bare = false): Spot<T> {
-  const site = anyRecord(world);
+function plant<T extends Type>(generator: SchemaGenerator, make: () => T, bare = false): Spot<T> {
+  const site = anyRecord(generator);
   const type = make();
-  const dice = bare || type.kind === 'union' ? 0 : world.chance.next();
+  const dice = bare || type.kind === 'union' ? 0 : generator.chance.next();
   let holder: Type = type;
   if (dice > 0.9) holder = { kind: 'map', values: type };
   else if (dice > 0.78) holder = { kind: 'array', items: type };
   else if (dice > 0.68)
     holder = branchName(type) === 'null' ? type : { kind: 'union', branches: [primitive('null'), type] };
-  const field = world.field(holder, 0.3);
-  site.record.fields.splice(world.chance.below(site.record.fields.length + 1), 0, field);
+  const field = generator.field(holder, 0.3);
+  site.record.fields.splice(generator.chance.below(site.record.fields.length + 1), 0, field);
   return { site, field, type };
 }
 
 const changed =
-  <T extends Type>(make: (world: World) => T, change: (copied: T, world: World) => void): Change =>
-  (world) => {
-    const { site, type } = plant(world, () => make(world));
-    return { depth: site.depth, apply: (copy) => change(copy.of(type), world) };
+  <T extends Type>(
+    make: (generator: SchemaGenerator) => T,
+    change: (copied: T, generator: SchemaGenerator) => void,
+  ): Change =>
+  (generator) => {
+    const { site, type } = plant(generator, () => make(generator));
+    return { depth: site.depth, apply: (copy) => change(copy.of(type), generator) };
   };
 
 /** Change that replaces a type with another type. */
 const replaced =
-  (from: (world: World) => Type, to: (copied: Type, world: World) => Type): Change =>
-  (world) => {
-    const { site, field, type } = plant(world, () => from(world));
+  (
+    from: (generator: SchemaGenerator) => Type,
+    to: (copied: Type, generator: SchemaGenerator) => Type,
+  ): Change =>
+  (generator) => {
+    const { site, field, type } = plant(generator, () => from(generator));
     return {
       depth: site.depth,
       apply: (copy) => {
         const copied = copy.of(type);
         const held = copy.of(field);
-        const next = to(copied, world);
+        const next = to(copied, generator);
         if (held.type === copied) held.type = next;
         else if (held.type.kind === 'array') held.type.items = next;
         else if (held.type.kind === 'map') held.type.values = next;
         else if (held.type.kind === 'union')
           held.type.branches = held.type.branches.map((one) => (one === copied ? next : one));
-        if (held.value !== undefined) held.value = world.valueOf(held.type);
+        if (held.value !== undefined) held.value = generator.valueOf(held.type);
         if (held.type.kind === 'union') unionsOnly(held.type);
       },
     };
@@ -101,31 +107,31 @@ function unionsOnly(union: UnionType): void {
 }
 
 const inRecord =
-  (change: (record: RecordType, world: World, spot: Spot<Type>, copy: Copy) => void): Change =>
-  (world) => {
-    const spot = plant(world, () => world.type(3));
+  (change: (record: RecordType, generator: SchemaGenerator, spot: Spot<Type>, copy: Copy) => void): Change =>
+  (generator) => {
+    const spot = plant(generator, () => generator.type(3));
     return {
       depth: spot.site.depth,
-      apply: (copy) => change(copy.of(spot.site.record), world, spot, copy),
+      apply: (copy) => change(copy.of(spot.site.record), generator, spot, copy),
     };
   };
 
-const insert = (world: World, record: RecordType, field: Field): void => {
-  record.fields.splice(world.chance.below(record.fields.length + 1), 0, field);
+const insert = (generator: SchemaGenerator, record: RecordType, field: Field): void => {
+  record.fields.splice(generator.chance.below(record.fields.length + 1), 0, field);
 };
 const remove = (record: RecordType, field: Field): void => {
   record.fields = record.fields.filter((one) => one !== field);
 };
-function shuffle<T>(world: World, list: T[]): void {
+function shuffle<T>(generator: SchemaGenerator, list: T[]): void {
   for (let i = list.length - 1; i > 0; i--) {
-    const other = world.chance.below(i + 1);
+    const other = generator.chance.below(i + 1);
     [list[i], list[other]] = [list[other] as T, list[i] as T];
   }
 }
 /** A field with a default, of a type that has one. */
-function defaulted(world: World): Field {
-  const field = world.field(world.type(4), 0);
-  const value = world.valueOf(field.type);
+function defaulted(generator: SchemaGenerator): Field {
+  const field = generator.field(generator.type(4), 0);
+  const value = generator.valueOf(field.type);
   return value === undefined ? { ...field, type: primitive('int'), value: 7 } : { ...field, value };
 }
 
@@ -135,313 +141,328 @@ const PROMOTIONS: Readonly<Record<string, readonly string[]>> = {
   float: ['double'],
 };
 
-function union(world: World, least: number): UnionType {
-  const made = world.union(2);
-  while (made.branches.length < least) world.widen(made.branches, 4, 1);
+function union(generator: SchemaGenerator, least: number): UnionType {
+  const made = generator.union(2);
+  while (made.branches.length < least) generator.widen(made.branches, 4, 1);
   return made;
 }
-const record = (world: World, depth = 2): RecordType => world.record(depth, 1);
-function named(world: World): NamedType {
-  return world.chance.pick([() => record(world), () => world.enumeration(), () => world.fixed()])();
+const record = (generator: SchemaGenerator, depth = 2): RecordType => generator.record(depth, 1);
+function named(generator: SchemaGenerator): NamedType {
+  return generator.chance.pick([
+    () => record(generator),
+    () => generator.enumeration(),
+    () => generator.fixed(),
+  ])();
 }
-const kinds = (world: World): ReadonlyArray<() => Type> => [
-  () => ({ kind: 'array', items: world.scalar() }) satisfies ArrayType,
-  () => ({ kind: 'map', values: world.scalar() }) satisfies MapType,
-  () => world.enumeration(),
-  () => world.fixed(),
-  () => record(world, 4),
-  () => world.scalar(),
+const kinds = (generator: SchemaGenerator): ReadonlyArray<() => Type> => [
+  () => ({ kind: 'array', items: generator.scalar() }) satisfies ArrayType,
+  () => ({ kind: 'map', values: generator.scalar() }) satisfies MapType,
+  () => generator.enumeration(),
+  () => generator.fixed(),
+  () => record(generator, 4),
+  () => generator.scalar(),
 ];
 
 /** Union of two types with the same short name and different namespaces. */
-function namesakes(world: World): UnionType {
-  const one = named(world);
-  const other: NamedType = { ...(world.chance.maybe(0.7) ? one : named(world)), namespace: 'other' };
+function namesakes(generator: SchemaGenerator): UnionType {
+  const one = named(generator);
+  const other: NamedType = { ...(generator.chance.maybe(0.7) ? one : named(generator)), namespace: 'other' };
   other.name = one.name;
   if (other.kind === 'record' && one.kind === 'record') {
-    other.fields = [...other.fields, world.field(world.scalar(), 0.5)];
+    other.fields = [...other.fields, generator.field(generator.scalar(), 0.5)];
   }
   return { kind: 'union', branches: [one, other] };
 }
 
 export const AVRO_CHANGES = {
   none: inRecord(() => {}),
-  'field added with default': inRecord((into, world) => insert(world, into, defaulted(world))),
-  'field added without default': inRecord((into, world) =>
-    insert(world, into, world.field(world.type(4), 0)),
+  'field added with default': inRecord((into, generator) => insert(generator, into, defaulted(generator))),
+  'field added without default': inRecord((into, generator) =>
+    insert(generator, into, generator.field(generator.type(4), 0)),
   ),
   'field removed': inRecord((from, _world, { field }, copy) => remove(from, copy.of(field))),
-  'field with default removed': (world) => {
-    const site = anyRecord(world);
-    const field = defaulted(world);
-    insert(world, site.record, field);
+  'field with default removed': (generator) => {
+    const site = anyRecord(generator);
+    const field = defaulted(generator);
+    insert(generator, site.record, field);
     return { depth: site.depth, apply: (copy) => remove(copy.of(site.record), copy.of(field)) };
   },
-  'field renamed': inRecord((_record, world, { field }, copy) => {
-    copy.of(field).name = world.word('g');
+  'field renamed': inRecord((_record, generator, { field }, copy) => {
+    copy.of(field).name = generator.word('g');
   }),
-  'field renamed with alias': inRecord((_record, world, { field }, copy) => {
+  'field renamed with alias': inRecord((_record, generator, { field }, copy) => {
     const copied = copy.of(field);
     copied.aliases.push(copied.name);
-    copied.name = world.word('g');
+    copied.name = generator.word('g');
   }),
-  'field with default renamed with alias': (world) => {
-    const site = anyRecord(world);
-    const field = defaulted(world);
-    insert(world, site.record, field);
+  'field with default renamed with alias': (generator) => {
+    const site = anyRecord(generator);
+    const field = defaulted(generator);
+    insert(generator, site.record, field);
     return {
       depth: site.depth,
       apply: (copy) => {
         const copied = copy.of(field);
         copied.aliases.push(copied.name);
-        copied.name = world.word('g');
+        copied.name = generator.word('g');
         // Some readers have both names.
-        if (world.chance.maybe(0.2))
-          insert(world, copy.of(site.record), { ...defaulted(world), name: field.name });
+        if (generator.chance.maybe(0.2))
+          insert(generator, copy.of(site.record), { ...defaulted(generator), name: field.name });
       },
     };
   },
-  'alias names two fields': inRecord((into, world, { field }, copy) => {
-    const other = world.chance.pick(into.fields);
+  'alias names two fields': inRecord((into, generator, { field }, copy) => {
+    const other = generator.chance.pick(into.fields);
     copy.of(field).aliases.push(other.name, 'nowhere');
   }),
-  'two fields read one': inRecord((into, world, { field }, copy) => {
+  'two fields read one': inRecord((into, generator, { field }, copy) => {
     const copied = copy.of(field);
-    insert(world, into, { ...copied, name: world.word('g'), aliases: [copied.name] });
+    insert(generator, into, { ...copied, name: generator.word('g'), aliases: [copied.name] });
   }),
-  'fields reordered': inRecord((into, world) => shuffle(world, into.fields)),
-  'default changed': inRecord((_record, world, { field }, copy) => {
+  'fields reordered': inRecord((into, generator) => shuffle(generator, into.fields)),
+  'default changed': inRecord((_record, generator, { field }, copy) => {
     const copied = copy.of(field);
-    copied.value = copied.value === undefined ? world.valueOf(copied.type) : undefined;
+    copied.value = copied.value === undefined ? generator.valueOf(copied.type) : undefined;
   }),
-  'default does not fit': inRecord((into, world) =>
-    insert(world, into, {
-      ...world.field(world.type(4), 0),
-      value: world.chance.pick([null, 'x', 1.5, {}, [1], 5_000_000_000, { x: null }]),
+  'default does not fit': inRecord((into, generator) =>
+    insert(generator, into, {
+      ...generator.field(generator.type(4), 0),
+      value: generator.chance.pick([null, 'x', 1.5, {}, [1], 5_000_000_000, { x: null }]),
     }),
   ),
-  'default leaves fields out': inRecord((into, world) => {
-    const type: RecordType = { ...record(world, 4), fields: [defaulted(world), defaulted(world)] };
+  'default leaves fields out': inRecord((into, generator) => {
+    const type: RecordType = {
+      ...record(generator, 4),
+      fields: [defaulted(generator), defaulted(generator)],
+    };
     const [one] = type.fields;
-    if (one !== undefined && world.chance.maybe(0.4)) one.value = world.chance.pick([null, 'x', {}, 1.5]);
-    insert(world, into, { ...world.field(type, 0), value: {} });
+    if (one !== undefined && generator.chance.maybe(0.4))
+      one.value = generator.chance.pick([null, 'x', {}, 1.5]);
+    insert(generator, into, { ...generator.field(type, 0), value: {} });
   }),
   'number widened': replaced(
-    (world) => primitive(world.chance.pick(Object.keys(PROMOTIONS))),
-    (type, world) => primitive(world.chance.pick(PROMOTIONS[branchName(type)] ?? ['double'])),
+    (generator) => primitive(generator.chance.pick(Object.keys(PROMOTIONS))),
+    (type, generator) => primitive(generator.chance.pick(PROMOTIONS[branchName(type)] ?? ['double'])),
   ),
   'text and bytes': replaced(
-    (world) => primitive(world.chance.pick(['string', 'bytes'])),
+    (generator) => primitive(generator.chance.pick(['string', 'bytes'])),
     (type) => primitive(branchName(type) === 'string' ? 'bytes' : 'string'),
   ),
   'primitive retyped': replaced(
-    (world) => world.scalar(),
-    (type, world) => primitive(world.chance.pick(PRIMITIVES.filter((one) => one !== branchName(type)))),
+    (generator) => generator.scalar(),
+    (type, generator) =>
+      primitive(generator.chance.pick(PRIMITIVES.filter((one) => one !== branchName(type)))),
   ),
   'kind of type changed': replaced(
-    (world) => world.chance.pick(kinds(world))(),
-    (_type, world) => world.chance.pick(kinds(world))(),
+    (generator) => generator.chance.pick(kinds(generator))(),
+    (_type, generator) => generator.chance.pick(kinds(generator))(),
   ),
   'items retyped': replaced(
-    (world) => ({ kind: 'array', items: world.scalar() }),
-    (_type, world) => ({ kind: 'array', items: world.scalar() }),
+    (generator) => ({ kind: 'array', items: generator.scalar() }),
+    (_type, generator) => ({ kind: 'array', items: generator.scalar() }),
   ),
   'values retyped': replaced(
-    (world) => ({ kind: 'map', values: world.scalar() }),
-    (_type, world) => ({ kind: 'map', values: world.scalar() }),
+    (generator) => ({ kind: 'map', values: generator.scalar() }),
+    (_type, generator) => ({ kind: 'map', values: generator.scalar() }),
   ),
   'type put into a union': replaced(
-    (world) => world.type(4),
-    (type, world) => {
+    (generator) => generator.type(4),
+    (type, generator) => {
       if (type.kind === 'union') return type;
       const branches = [type];
-      world.widen(branches, 4, 2);
+      generator.widen(branches, 4, 2);
       return { kind: 'union', branches };
     },
   ),
   'union widened': changed(
-    (world) => union(world, 1),
-    ({ branches }, world) => world.widen(branches, 4, 2),
+    (generator) => union(generator, 1),
+    ({ branches }, generator) => generator.widen(branches, 4, 2),
   ),
   'union narrowed': changed(
-    (world) => union(world, 2),
-    ({ branches }, world) => branches.splice(world.chance.below(branches.length), 1),
+    (generator) => union(generator, 2),
+    ({ branches }, generator) => branches.splice(generator.chance.below(branches.length), 1),
   ),
   'union reordered': changed(
-    (world) => union(world, 3),
-    ({ branches }, world) => shuffle(world, branches),
+    (generator) => union(generator, 3),
+    ({ branches }, generator) => shuffle(generator, branches),
   ),
   'union branch retyped': changed(
-    (world) => union(world, 2),
-    (type, world) => {
-      type.branches[world.chance.below(type.branches.length)] = world.scalar();
+    (generator) => union(generator, 2),
+    (type, generator) => {
+      type.branches[generator.chance.below(type.branches.length)] = generator.scalar();
       unionsOnly(type);
     },
   ),
   'union of numbers changed': changed(
-    (world): UnionType => {
+    (generator): UnionType => {
       const branches: Type[] = ['int', 'long', 'float', 'double', 'null'].map((one) => primitive(one));
-      shuffle(world, branches);
-      return { kind: 'union', branches: branches.slice(0, 1 + world.chance.below(3)) };
+      shuffle(generator, branches);
+      return { kind: 'union', branches: branches.slice(0, 1 + generator.chance.below(3)) };
     },
-    (type, world) => {
+    (type, generator) => {
       const more = ['int', 'long', 'float', 'double', 'string'].map((one) => primitive(one));
-      shuffle(world, more);
-      type.branches = [...more.slice(0, 1 + world.chance.below(3)), ...type.branches];
+      shuffle(generator, more);
+      type.branches = [...more.slice(0, 1 + generator.chance.below(3)), ...type.branches];
       unionsOnly(type);
-      shuffle(world, type.branches);
-      if (world.chance.maybe(0.5)) type.branches.splice(world.chance.below(type.branches.length), 1);
+      shuffle(generator, type.branches);
+      if (generator.chance.maybe(0.5)) type.branches.splice(generator.chance.below(type.branches.length), 1);
     },
   ),
-  'union of namesakes changed': changed(namesakes, (type, world) => {
+  'union of namesakes changed': changed(namesakes, (type, generator) => {
     const [first] = type.branches as [NamedType];
-    const dice = world.chance.next();
+    const dice = generator.chance.next();
     if (dice < 0.3) type.branches.reverse();
-    else if (dice < 0.6) type.branches.splice(world.chance.below(2), 1);
+    else if (dice < 0.6) type.branches.splice(generator.chance.below(2), 1);
     else if (dice < 0.8) first.namespace = 'third';
     else first.aliases.push(`other.${first.name}`);
   }),
   'enum symbol added': changed(
-    (world) => world.enumeration(),
+    (generator) => generator.enumeration(),
     (type: EnumType) => type.symbols.push('NEW'),
   ),
   'enum symbol removed': changed(
-    (world) => world.enumeration(),
-    (type: EnumType, world) => {
-      const [gone] = type.symbols.splice(world.chance.below(type.symbols.length), 1);
+    (generator) => generator.enumeration(),
+    (type: EnumType, generator) => {
+      const [gone] = type.symbols.splice(generator.chance.below(type.symbols.length), 1);
       if (type.symbols.length === 0) type.symbols.push('OTHER');
       if (type.fallback === gone) type.fallback = type.symbols[0];
     },
   ),
   'enum symbol removed with default': changed(
-    (world): EnumType => ({ ...world.enumeration(), symbols: ['A', 'B', 'C'], fallback: undefined }),
+    (generator): EnumType => ({ ...generator.enumeration(), symbols: ['A', 'B', 'C'], fallback: undefined }),
     (type: EnumType) => {
       type.symbols = ['A', 'C'];
       type.fallback = 'C';
     },
   ),
   'enum default dropped': changed(
-    (world): EnumType => ({ ...world.enumeration(), symbols: ['A', 'B', 'C'], fallback: 'A' }),
-    (type: EnumType, world) => {
+    (generator): EnumType => ({ ...generator.enumeration(), symbols: ['A', 'B', 'C'], fallback: 'A' }),
+    (type: EnumType, generator) => {
       type.fallback = undefined;
-      if (world.chance.maybe(0.7)) type.symbols = ['A', 'C'];
+      if (generator.chance.maybe(0.7)) type.symbols = ['A', 'C'];
     },
   ),
   'enum symbols reordered': changed(
-    (world) => world.enumeration(),
-    (type: EnumType, world) => shuffle(world, type.symbols),
+    (generator) => generator.enumeration(),
+    (type: EnumType, generator) => shuffle(generator, type.symbols),
   ),
   'fixed resized': changed(
-    (world) => world.fixed(),
+    (generator) => generator.fixed(),
     (type: FixedType) => {
       type.size += 1;
     },
   ),
-  'type renamed': changed(named, (type, world) => {
-    type.name = world.word('R');
+  'type renamed': changed(named, (type, generator) => {
+    type.name = generator.word('R');
   }),
-  'type renamed with alias': changed(named, (type, world) => {
+  'type renamed with alias': changed(named, (type, generator) => {
     type.aliases.push(fullName(type));
-    type.name = world.word('R');
-    if (world.chance.maybe(0.3)) type.namespace = 'moved';
+    type.name = generator.word('R');
+    if (generator.chance.maybe(0.3)) type.namespace = 'moved';
   }),
   'namespace changed': changed(named, (type) => {
     type.namespace = 'moved';
   }),
-  'alias of another namespace': changed(named, (type, world) => {
+  'alias of another namespace': changed(named, (type, generator) => {
     type.aliases.push(`elsewhere.${type.name}`);
-    type.name = world.word('R');
+    type.name = generator.word('R');
   }),
   'logical type added or removed': changed(
-    (world) => primitive(...world.chance.pick(LOGICAL)),
+    (generator) => primitive(...generator.chance.pick(LOGICAL)),
     (type: Primitive) => {
       type.logical = undefined;
     },
   ),
   'logical type changed': changed(
-    (world) => primitive(...world.chance.pick(LOGICAL)),
-    (type: Primitive, world) => {
+    (generator) => primitive(...generator.chance.pick(LOGICAL)),
+    (type: Primitive, generator) => {
       const others = LOGICAL.filter(([base, logical]) => base === type.type && logical !== type.logical);
-      type.logical = others.length === 0 ? 'ours' : world.chance.pick(others)[1];
+      type.logical = others.length === 0 ? 'ours' : generator.chance.pick(others)[1];
     },
   ),
   'logical number widened': replaced(
-    (world) => primitive('int', world.chance.pick(['date', 'time-millis'])),
-    (_type, world) => primitive('long', world.chance.pick([undefined, 'timestamp-millis', 'time-micros'])),
+    (generator) => primitive('int', generator.chance.pick(['date', 'time-millis'])),
+    (_type, generator) =>
+      primitive('long', generator.chance.pick([undefined, 'timestamp-millis', 'time-micros'])),
   ),
   'decimal changed': changed(
-    (world) => world.decimal(),
-    (type: Primitive, world) => {
-      if (world.chance.maybe(0.5)) type.scale = (type.scale ?? 0) + 1;
+    (generator) => generator.decimal(),
+    (type: Primitive, generator) => {
+      if (generator.chance.maybe(0.5)) type.scale = (type.scale ?? 0) + 1;
       else type.precision = 12;
     },
   ),
-  'recursion changed': (world) => {
-    const site = anyRecord(world);
-    const tree = record(world, site.depth + 1);
-    const inner = world.field(world.scalar(), 0.5);
+  'recursion changed': (generator) => {
+    const site = anyRecord(generator);
+    const tree = record(generator, site.depth + 1);
+    const inner = generator.field(generator.scalar(), 0.5);
     tree.fields.push(inner, {
-      name: world.word('kids'),
+      name: generator.word('kids'),
       aliases: [],
-      type: world.chance.pick<Type>([
+      type: generator.chance.pick<Type>([
         { kind: 'array', items: tree },
         { kind: 'map', values: tree },
         { kind: 'union', branches: [primitive('null'), tree] },
       ]),
       value: undefined,
     });
-    insert(world, site.record, { name: world.word('tree'), aliases: [], type: tree, value: undefined });
+    insert(generator, site.record, {
+      name: generator.word('tree'),
+      aliases: [],
+      type: tree,
+      value: undefined,
+    });
     return {
       depth: site.depth + 1,
       apply: (copy) => {
         const held = copy.of(inner);
-        if (world.chance.maybe(0.5)) held.type = world.scalar();
-        else held.name = world.word('g');
-        if (held.value !== undefined) held.value = world.valueOf(held.type);
+        if (generator.chance.maybe(0.5)) held.type = generator.scalar();
+        else held.name = generator.word('g');
+        if (held.value !== undefined) held.value = generator.valueOf(held.type);
       },
     };
   },
-  'never written': (world) => {
-    const site = anyRecord(world);
-    const never = world.chance.pick<() => Type>([
-      () => ({ ...world.enumeration(), symbols: [], fallback: undefined }),
+  'never written': (generator) => {
+    const site = anyRecord(generator);
+    const never = generator.chance.pick<() => Type>([
+      () => ({ ...generator.enumeration(), symbols: [], fallback: undefined }),
       () => ({ kind: 'union', branches: [] }),
       () => {
-        const loop = record(world, 3);
+        const loop = record(generator, 3);
         loop.fields.push({ name: 'loop', aliases: [], type: loop, value: undefined });
         return loop;
       },
     ])();
-    const inner: Field = { name: world.word('n'), aliases: [], type: primitive('int'), value: undefined };
+    const inner: Field = { name: generator.word('n'), aliases: [], type: primitive('int'), value: undefined };
     const holder: RecordType = {
       kind: 'record',
-      name: world.word('N'),
+      name: generator.word('N'),
       namespace: '',
       aliases: [],
       fields: [{ name: 'never', aliases: [], type: never, value: undefined }, inner],
     };
-    const type: Type = world.chance.pick<Type>([
+    const type: Type = generator.chance.pick<Type>([
       { kind: 'array', items: holder },
       { kind: 'map', values: holder },
       { kind: 'union', branches: [primitive('null'), holder] },
     ]);
-    insert(world, site.record, { name: world.word('h'), aliases: [], type, value: undefined });
+    insert(generator, site.record, { name: generator.word('h'), aliases: [], type, value: undefined });
     return {
       depth: site.depth + 1,
       apply: (copy) => {
-        copy.of(inner).type = world.scalar();
+        copy.of(inner).type = generator.scalar();
       },
     };
   },
-  'names of two worlds': replaced(
-    (world) => typeWorld(world),
-    (type, world) => typeWorld(world, type),
+  'types with shared names': replaced(
+    (generator) => clashingType(generator),
+    (type, generator) => clashingType(generator, type),
   ),
-  'fields of two worlds': replaced(
-    (world) => fieldWorld(world, record(world, 4)),
-    (type, world) => (type.kind === 'record' ? fieldWorld(world, type) : type),
+  'fields with shared names': replaced(
+    (generator) => clashingFields(generator, record(generator, 4)),
+    (type, generator) => (type.kind === 'record' ? clashingFields(generator, type) : type),
   ),
-  'scalars of two worlds': replaced(scalarWorld, (_type, world) => scalarWorld(world)),
+  'unrelated scalars': replaced(randomScalars, (_type, generator) => randomScalars(generator)),
 } as const satisfies Readonly<Record<string, Change>>;
 
 export type AvroChange = keyof typeof AVRO_CHANGES;

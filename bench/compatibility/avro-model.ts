@@ -109,7 +109,7 @@ export function branchName(type: Type): string {
 }
 
 /** A random schema under construction, and its records. */
-export class World {
+export class SchemaGenerator {
   readonly chance: Chance;
   readonly records: Array<{ readonly record: RecordType; readonly depth: number }> = [];
   private names = 0;

@@ -1,7 +1,7 @@
 /** Random pairs of Avro schemas, each generated from its number: a schema, and a copy with named
  *  changes. */
 import { AVRO_CHANGE_NAMES, AVRO_CHANGES, type AvroChange } from './avro-changes.ts';
-import { Chance, Copy, printAvro, type Type, World } from './avro-model.ts';
+import { Chance, Copy, printAvro, SchemaGenerator, type Type } from './avro-model.ts';
 
 export interface AvroPair {
   readonly seed: number;
@@ -18,15 +18,15 @@ export interface AvroPair {
  *  frequent. */
 export function avroPair(seed: number): AvroPair {
   const chance = new Chance(Math.imul(seed, 0x9e3779b1) ^ 0x5bd1e995);
-  const world = new World(chance);
-  const root = world.record(0, 1);
+  const generator = new SchemaGenerator(chance);
+  const root = generator.record(0, 1);
   // Half of the schemas have nested records, up to four deep.
   let outer = root;
   const deepest = chance.maybe(0.5) ? 2 + chance.below(3) : 0;
   for (let depth = 1; depth <= deepest; depth++) {
-    const inner = world.record(depth);
+    const inner = generator.record(depth);
     const held: Type[] = [inner, { kind: 'array', items: inner }, { kind: 'map', values: inner }];
-    outer.fields.push(world.field(chance.pick(held), 0));
+    outer.fields.push(generator.field(chance.pick(held), 0));
     outer = inner;
   }
   const changes: AvroChange[] = [AVRO_CHANGE_NAMES[seed % AVRO_CHANGE_NAMES.length] as AvroChange];
@@ -35,7 +35,7 @@ export function avroPair(seed: number): AvroPair {
     // Planting the same change twice would define a name twice.
     if (!changes.includes(more)) changes.push(more);
   }
-  const planted = changes.map((change) => AVRO_CHANGES[change](world));
+  const planted = changes.map((change) => AVRO_CHANGES[change](generator));
   const copy = new Copy();
   const changed = copy.of(root);
   for (const { apply } of planted) apply(copy);

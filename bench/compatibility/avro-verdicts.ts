@@ -32,9 +32,9 @@ const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
 
 function describe({ witness, projection, read }: Trial): string {
   const got = 'error' in read ? `error: ${read.error.message}` : String(JSON.stringify(read.value, plain));
-  const promised =
+  const expected =
     projection.kind === 'none' ? `nothing: ${projection.why}` : JSON.stringify(projection, plain);
-  return `${witness.json} is read as ${got}; promised is ${promised}`;
+  return `${witness.json} is read as ${got}; expected: ${expected}`;
 }
 const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? `${value}n` : value);
 

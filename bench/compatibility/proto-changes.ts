@@ -38,9 +38,9 @@ import {
 
 export const PROTO_CHANGES = {
   unchanged: () => nothing,
-  field_added: ofMessage((message, world) => void world.field(message, 3)),
-  required_field_added: ofMessage((message, world) => {
-    Object.assign(world.field(message, 3), { label: 'required', oneof: undefined });
+  field_added: ofMessage((message, generator) => void generator.field(message, 3)),
+  required_field_added: ofMessage((message, generator) => {
+    Object.assign(generator.field(message, 3), { label: 'required', oneof: undefined });
   }),
   field_removed: ofField(
     () => true,
@@ -55,19 +55,19 @@ export const PROTO_CHANGES = {
   field_renamed: ofField(
     () => true,
     nothing,
-    (field, world) => {
-      field.name = world.word('n');
+    (field, generator) => {
+      field.name = generator.word('n');
     },
   ),
   field_renumbered: ofField(
     () => true,
     nothing,
-    (field, world, owner) => {
-      field.number = world.number(owner);
+    (field, generator, owner) => {
+      field.number = generator.number(owner);
     },
   ),
-  names_swapped: (world) => {
-    const { fields } = severalFields(world, 2);
+  names_swapped: (generator) => {
+    const { fields } = severalFields(generator, 2);
     return (copy) => {
       const [one, other] = fields.map((field) => copy.of(field)) as [Field, Field];
       [one.name, other.name] = [other.name, one.name];
@@ -77,41 +77,43 @@ export const PROTO_CHANGES = {
   field_moved_and_replaced: ofField(
     () => true,
     nothing,
-    (field, world, owner) => {
+    (field, generator, owner) => {
       if (!owner.fields.includes(field)) return;
       const { number } = field;
-      field.number = world.number(owner);
-      world.field(owner, 3).number = number;
+      field.number = generator.number(owner);
+      generator.field(owner, 3).number = number;
     },
   ),
   fields_reordered: ofMessage((message) => void message.fields.reverse()),
   number_reused: ofField(
     () => true,
     nothing,
-    (field, world, owner) => {
+    (field, generator, owner) => {
       if (!owner.fields.includes(field)) return;
       removed(owner, field, false);
-      world.field(owner, 3).number = field.number;
+      generator.field(owner, 3).number = field.number;
     },
   ),
   retyped_within_family: retyped(FAMILIES),
   retyped_within_wire_type: retyped(WIRES),
   retyped_across_wire_types: retyped([SCALARS]),
   text_and_bytes_swapped: retyped([['string', 'bytes']]),
-  scalar_to_message: ofField(isScalar, nothing, (field, world, owner) => {
-    field.type = newMessage(world, owner);
+  scalar_to_message: ofField(isScalar, nothing, (field, generator, owner) => {
+    field.type = newMessage(generator, owner);
     if (field.label === 'implicit') field.label = 'optional';
   }),
-  message_to_scalar: ofField(isPlainMessage, toMessage, (field, world) => {
-    field.type = world.chance.maybe(0.4) ? scalar('bytes') : world.scalar();
+  message_to_scalar: ofField(isPlainMessage, toMessage, (field, generator) => {
+    field.type = generator.chance.maybe(0.4) ? scalar('bytes') : generator.scalar();
   }),
-  message_to_other_message: ofField(isPlainMessage, toMessage, (field, world, owner, to) => {
+  message_to_other_message: ofField(isPlainMessage, toMessage, (field, generator, owner, to) => {
     const held = everyMessage(to).filter((message) => message !== field.type);
     field.type =
-      held.length > 0 && world.chance.maybe(0.5) ? world.chance.pick(held) : newMessage(world, owner);
+      held.length > 0 && generator.chance.maybe(0.5)
+        ? generator.chance.pick(held)
+        : newMessage(generator, owner);
   }),
-  message_to_copy: ofField(isPlainMessage, toMessage, (field, world, owner) => {
-    const duplicate = { ...(field.type as MessageType), name: world.word('M'), messages: [], enums: [] };
+  message_to_copy: ofField(isPlainMessage, toMessage, (field, generator, owner) => {
+    const duplicate = { ...(field.type as MessageType), name: generator.word('M'), messages: [], enums: [] };
     owner.messages.push({
       ...duplicate,
       fields: duplicate.fields.map((one) => ({ ...one })),
@@ -121,11 +123,11 @@ export const PROTO_CHANGES = {
   }),
   known_type_changed: ofField(
     ({ type }) => type.kind === 'known',
-    (field, world) => {
-      field.type = world.known();
+    (field, generator) => {
+      field.type = generator.known();
     },
-    (field, world) => {
-      field.type = world.known();
+    (field, generator) => {
+      field.type = generator.known();
     },
   ),
   single_to_repeated: ofField(
@@ -139,12 +141,12 @@ export const PROTO_CHANGES = {
   ),
   repeated_to_single: ofField(
     ({ label }) => label === 'repeated',
-    (field, world) => {
+    (field, generator) => {
       field.label = 'repeated';
-      if (world.chance.maybe(0.4)) field.type = newMessage(world, anyMessage(world));
+      if (generator.chance.maybe(0.4)) field.type = newMessage(generator, anyMessage(generator));
     },
-    (field, world) => {
-      field.label = world.chance.pick(['implicit', 'optional']);
+    (field, generator) => {
+      field.label = generator.chance.pick(['implicit', 'optional']);
     },
   ),
   packed_changed: ofField(
@@ -159,8 +161,8 @@ export const PROTO_CHANGES = {
   ),
   presence_changed: ofField(
     (field) => field.label === 'implicit' || field.label === 'optional',
-    (field, world) => {
-      field.label = world.chance.pick(['implicit', 'optional']);
+    (field, generator) => {
+      field.label = generator.chance.pick(['implicit', 'optional']);
     },
     (field) => {
       field.label = field.label === 'implicit' ? 'optional' : 'implicit';
@@ -178,8 +180,8 @@ export const PROTO_CHANGES = {
     (field) => {
       field.label = 'required';
     },
-    (field, world) => {
-      field.label = world.chance.pick(['implicit', 'optional']);
+    (field, generator) => {
+      field.label = generator.chance.pick(['implicit', 'optional']);
     },
   ),
   default_changed: ofField(
@@ -191,49 +193,49 @@ export const PROTO_CHANGES = {
       field.fallback = field.fallback === undefined ? 'set' : undefined;
     },
   ),
-  one_field_into_oneof: (world) => {
-    const { fields } = severalFields(world, 1);
-    const name = world.word('o');
+  one_field_into_oneof: (generator) => {
+    const { fields } = severalFields(generator, 1);
+    const name = generator.word('o');
     return (copy) => {
       copy.of(fields[0] as Field).oneof = name;
     };
   },
-  several_fields_into_oneof: (world) => {
-    const { fields } = severalFields(world, 2 + world.chance.below(2));
-    const name = world.word('o');
+  several_fields_into_oneof: (generator) => {
+    const { fields } = severalFields(generator, 2 + generator.chance.below(2));
+    const name = generator.word('o');
     return (copy) => {
       for (const field of fields) copy.of(field).oneof = name;
     };
   },
-  field_into_existing_oneof: (world) => {
-    const { owner, oneof } = someOneof(world);
-    const field = world.field(owner, Number.POSITIVE_INFINITY);
+  field_into_existing_oneof: (generator) => {
+    const { owner, oneof } = someOneof(generator);
+    const field = generator.field(owner, Number.POSITIVE_INFINITY);
     Object.assign(field, {
       oneof: undefined,
-      label: world.chance.pick(['implicit', 'optional', 'repeated']),
+      label: generator.chance.pick(['implicit', 'optional', 'repeated']),
     });
     return (copy) => {
       const moved = copy.of(field);
       Object.assign(moved, { oneof, label: 'optional' });
     };
   },
-  field_added_to_oneof: (world) => {
-    const { owner, oneof } = someOneof(world);
+  field_added_to_oneof: (generator) => {
+    const { owner, oneof } = someOneof(generator);
     return (copy) => {
-      Object.assign(world.field(copy.of(owner), 3), { oneof, label: 'optional' });
+      Object.assign(generator.field(copy.of(owner), 3), { oneof, label: 'optional' });
     };
   },
-  field_out_of_oneof: (world) => {
-    const { fields } = someOneof(world);
+  field_out_of_oneof: (generator) => {
+    const { fields } = someOneof(generator);
     return (copy) => {
       Object.assign(copy.of(fields[0] as Field), {
         oneof: undefined,
-        label: world.chance.pick(['implicit', 'optional']),
+        label: generator.chance.pick(['implicit', 'optional']),
       });
     };
   },
-  oneof_dissolved: (world) => {
-    const { fields } = someOneof(world);
+  oneof_dissolved: (generator) => {
+    const { fields } = someOneof(generator);
     return (copy) => {
       for (const field of fields) Object.assign(copy.of(field), { oneof: undefined, label: 'optional' });
     };
@@ -243,9 +245,11 @@ export const PROTO_CHANGES = {
     (field) => {
       field.label = 'map';
     },
-    (field, world) => {
-      const family = world.chance.maybe(0.6) ? FAMILIES.find((list) => list.includes(field.key)) : undefined;
-      field.key = world.chance.pick(others(family ?? KEYS, field.key));
+    (field, generator) => {
+      const family = generator.chance.maybe(0.6)
+        ? FAMILIES.find((list) => list.includes(field.key))
+        : undefined;
+      field.key = generator.chance.pick(others(family ?? KEYS, field.key));
     },
   ),
   map_value_retyped: ofField(
@@ -253,10 +257,10 @@ export const PROTO_CHANGES = {
     (field) => {
       field.label = 'map';
     },
-    (field, world) => {
+    (field, generator) => {
       const name = nameOf(field.type);
-      const family = world.chance.maybe(0.6) ? FAMILIES.find((list) => list.includes(name)) : undefined;
-      field.type = scalar(world.chance.pick(others(family ?? SCALARS, name)));
+      const family = generator.chance.maybe(0.6) ? FAMILIES.find((list) => list.includes(name)) : undefined;
+      field.type = scalar(generator.chance.pick(others(family ?? SCALARS, name)));
     },
   ),
   map_to_entries: ofField(
@@ -264,134 +268,136 @@ export const PROTO_CHANGES = {
     (field) => {
       field.label = 'map';
     },
-    (field, world, owner) => {
-      field.type = newEntry(world, owner, field.key, field.type);
-      field.label = world.chance.maybe(0.8) ? 'repeated' : 'optional';
+    (field, generator, owner) => {
+      field.type = newEntry(generator, owner, field.key, field.type);
+      field.label = generator.chance.maybe(0.8) ? 'repeated' : 'optional';
     },
   ),
-  entries_to_map: (world) => {
+  entries_to_map: (generator) => {
     const { owner, field } = fieldLike(
-      world,
+      generator,
       () => false,
       () => undefined,
     );
     const [key, value] = [
-      world.chance.pick(KEYS),
-      world.chance.maybe(0.7) ? world.scalar() : world.placedEnum(owner),
+      generator.chance.pick(KEYS),
+      generator.chance.maybe(0.7) ? generator.scalar() : generator.placedEnum(owner),
     ];
-    field.type = newEntry(world, owner, key, value);
-    field.label = world.chance.maybe(0.8) ? 'repeated' : 'optional';
+    field.type = newEntry(generator, owner, key, value);
+    field.label = generator.chance.maybe(0.8) ? 'repeated' : 'optional';
     return (copy) => {
       Object.assign(copy.of(field), { label: 'map', key, type: copy.of(value), oneof: undefined });
     };
   },
-  enum_value_added: ofEnum((one, world) => {
-    one.values.push([world.word(`${one.name}_N`), freeNumber(one)]);
+  enum_value_added: ofEnum((one, generator) => {
+    one.values.push([generator.word(`${one.name}_N`), freeNumber(one)]);
   }),
-  enum_value_removed: ofEnum((one, world) => {
-    if (one.values.length > 1) one.values.splice(world.chance.below(one.values.length), 1);
-    else one.values.push([world.word(`${one.name}_N`), freeNumber(one)]);
+  enum_value_removed: ofEnum((one, generator) => {
+    if (one.values.length > 1) one.values.splice(generator.chance.below(one.values.length), 1);
+    else one.values.push([generator.word(`${one.name}_N`), freeNumber(one)]);
   }),
-  enum_value_renamed: ofEnum((one, world) => {
-    world.chance.pick(one.values)[0] = world.word(`${one.name}_N`);
+  enum_value_renamed: ofEnum((one, generator) => {
+    generator.chance.pick(one.values)[0] = generator.word(`${one.name}_N`);
   }),
-  enum_value_renumbered: ofEnum((one, world) => {
-    world.chance.pick(one.values)[1] = freeNumber(one);
+  enum_value_renumbered: ofEnum((one, generator) => {
+    generator.chance.pick(one.values)[1] = freeNumber(one);
   }),
   enum_closed_changed: ofEnum((one) => {
     one.closed = !one.closed;
   }),
   enum_to_other_enum: ofField(
     ({ type }) => type.kind === 'enum',
-    (field, world) => {
-      field.type = world.placedEnum(anyMessage(world));
+    (field, generator) => {
+      field.type = generator.placedEnum(anyMessage(generator));
     },
-    (field, world, owner) => {
-      field.type = world.enumeration();
+    (field, generator, owner) => {
+      field.type = generator.enumeration();
       owner.enums.push(field.type);
     },
   ),
   enum_to_integer: ofField(
     ({ type }) => type.kind === 'enum',
-    (field, world) => {
-      field.type = world.placedEnum(anyMessage(world));
+    (field, generator) => {
+      field.type = generator.placedEnum(anyMessage(generator));
     },
-    (field, world) => {
-      field.type = scalar(world.chance.pick([...PLAIN, ...PLAIN, 'sint32', 'fixed32', 'string']));
+    (field, generator) => {
+      field.type = scalar(generator.chance.pick([...PLAIN, ...PLAIN, 'sint32', 'fixed32', 'string']));
     },
   ),
   integer_to_enum: ofField(
     (field) => (PLAIN as readonly string[]).includes(nameOf(field.type)),
-    (field, world) => {
-      field.type = scalar(world.chance.pick(PLAIN));
+    (field, generator) => {
+      field.type = scalar(generator.chance.pick(PLAIN));
     },
-    (field, world, owner) => {
-      field.type = world.enumeration();
+    (field, generator, owner) => {
+      field.type = generator.enumeration();
       owner.enums.push(field.type);
     },
   ),
-  group_changed: (world) => {
-    const owner = anyMessage(world);
-    const field = world.field(owner, Number.POSITIVE_INFINITY);
-    Object.assign(field, { type: newMessage(world, owner), delimited: world.chance.maybe(0.5) });
-    field.label = world.chance.pick(['optional', 'repeated']);
+  group_changed: (generator) => {
+    const owner = anyMessage(generator);
+    const field = generator.field(owner, Number.POSITIVE_INFINITY);
+    Object.assign(field, { type: newMessage(generator, owner), delimited: generator.chance.maybe(0.5) });
+    field.label = generator.chance.pick(['optional', 'repeated']);
     return (copy) => {
       const changed = copy.of(field);
       changed.delimited = !changed.delimited;
     };
   },
-  message_added: ofMessage((message, world) => void newMessage(world, message)),
+  message_added: ofMessage((message, generator) => void newMessage(generator, message)),
   message_removed: ofMessage((message, _, to) => {
     if (to.messages.length > 1 || to.messages[0] !== message) removeMessage(to, message);
   }),
-  message_renamed: ofMessage((message, world) => {
-    message.name = world.word('N');
+  message_renamed: ofMessage((message, generator) => {
+    message.name = generator.word('N');
   }),
-  message_moved: (world) => {
-    const outer = anyMessage(world);
-    const inner = newMessage(world, outer);
-    const field = world.field(outer, Number.POSITIVE_INFINITY);
+  message_moved: (generator) => {
+    const outer = anyMessage(generator);
+    const inner = newMessage(generator, outer);
+    const field = generator.field(outer, Number.POSITIVE_INFINITY);
     Object.assign(field, { type: inner, delimited: false });
     return (copy, to) => {
       removeMessage(to, copy.of(inner));
       to.messages.push(copy.of(inner));
     };
   },
-  messages_reordered: (world) => {
-    if (world.file.messages.length < 2) world.file.messages.push(world.message(3));
+  messages_reordered: (generator) => {
+    if (generator.file.messages.length < 2) generator.file.messages.push(generator.message(3));
     return (_, to) => void to.messages.reverse();
   },
   package_changed: () => (_, to) => {
     to.package = to.package === '' ? 'moved' : '';
   },
-  syntax_changed: (world) => (_, to) => {
-    to.syntax = world.chance.pick((['proto2', 'proto3', '2023'] as const).filter((one) => one !== to.syntax));
+  syntax_changed: (generator) => (_, to) => {
+    to.syntax = generator.chance.pick(
+      (['proto2', 'proto3', '2023'] as const).filter((one) => one !== to.syntax),
+    );
   },
-  extension_added: ofMessage((message, world) => void world.extension(message)),
-  extension_removed: (world) => {
-    const owner = anyMessage(world);
-    const extension = world.extension(owner);
+  extension_added: ofMessage((message, generator) => void generator.extension(message)),
+  extension_removed: (generator) => {
+    const owner = anyMessage(generator);
+    const extension = generator.extension(owner);
     return (copy) => {
       const to = copy.of(owner);
       to.extensions = to.extensions.filter((one) => one !== copy.of(extension));
     };
   },
-  extension_retyped: (world) => {
-    const extension = world.extension(anyMessage(world));
+  extension_retyped: (generator) => {
+    const extension = generator.extension(anyMessage(generator));
     return (copy) => {
-      copy.of(extension).type = world.scalar();
+      copy.of(extension).type = generator.scalar();
     };
   },
-  extension_to_field: (world) => {
-    const owner = anyMessage(world);
-    world.extension(owner);
+  extension_to_field: (generator) => {
+    const owner = anyMessage(generator);
+    generator.extension(owner);
     return (copy) => {
       const to = copy.of(owner);
       to.fields.push(...to.extensions);
       to.extensions = [];
     };
   },
-  recursion_added: ofMessage((message, world) => world.self(message)),
+  recursion_added: ofMessage((message, generator) => generator.self(message)),
 } satisfies Readonly<Record<string, Change>>;
 
 export type ProtoChange = keyof typeof PROTO_CHANGES;

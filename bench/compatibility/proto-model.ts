@@ -126,7 +126,7 @@ export const everyField = (file: ProtoFileModel): Found[] =>
   everyMessage(file).flatMap((owner) => owner.fields.map((field) => ({ owner, field })));
 
 /** A random schema under construction. */
-export class ProtoWorld {
+export class ProtoGenerator {
   readonly chance: Chance;
   readonly file: ProtoFileModel;
   /** Nesting depth of the innermost message that was picked for a change, counting itself. */

@@ -2,7 +2,7 @@
  *  changes. */
 import { Chance, Copy } from './avro-model.ts';
 import { PROTO_CHANGE_NAMES, PROTO_CHANGES, type ProtoChange, syntaxesOf } from './proto-changes.ts';
-import { ProtoWorld, printProto } from './proto-model.ts';
+import { ProtoGenerator, printProto } from './proto-model.ts';
 
 export interface ProtoPair {
   readonly seed: number;
@@ -20,11 +20,11 @@ export interface ProtoPair {
 export function protoPair(seed: number): ProtoPair {
   const chance = new Chance(Math.imul(seed, 0x9e3779b1) ^ 0x2545f491);
   const first = PROTO_CHANGE_NAMES[seed % PROTO_CHANGE_NAMES.length] as ProtoChange;
-  const world = new ProtoWorld(chance, syntaxesOf(first));
+  const generator = new ProtoGenerator(chance, syntaxesOf(first));
   const changes = [first];
   while (changes.length < 3 && chance.maybe(0.2)) changes.push(chance.pick(PROTO_CHANGE_NAMES));
-  const planted = changes.map((change) => PROTO_CHANGES[change](world));
-  const { file, depth } = world;
+  const planted = changes.map((change) => PROTO_CHANGES[change](generator));
+  const { file, depth } = generator;
   const copy = new Copy();
   const changed = copy.of(file);
   for (const apply of planted) apply(copy, changed);

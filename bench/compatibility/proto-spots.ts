@@ -10,23 +10,23 @@ import {
   isRepeated,
   type MessageType,
   type ProtoFileModel,
-  type ProtoWorld,
+  type ProtoGenerator,
   scalar,
   type Type,
 } from './proto-model.ts';
 
 export type Apply = (copy: Copy, to: ProtoFileModel) => void;
-export type Change = (world: ProtoWorld) => Apply;
+export type Change = (generator: ProtoGenerator) => Apply;
 
 export const PLAIN = ['int32', 'int64', 'uint32', 'uint64', 'bool'] as const;
-/** Families of types that may change into one another, and groups of types that only share a wire
- *  type. */
+/** Groups of types that the specification declares compatible with each other. */
 export const FAMILIES: readonly (readonly string[])[] = [
   PLAIN,
   ['sint32', 'sint64'],
   ['fixed32', 'sfixed32'],
   ['fixed64', 'sfixed64'],
 ];
+/** Groups of types that have the same wire type. */
 export const WIRES: readonly (readonly string[])[] = [
   [...PLAIN, 'sint32', 'sint64'],
   ['fixed32', 'sfixed32', 'float'],
@@ -38,24 +38,24 @@ export const isSingle = (field: Field): boolean => !isRepeated(field);
 export const others = (list: readonly string[], name: string): string[] => list.filter((one) => one !== name);
 export const nameOf = (type: Type): string => (type.kind === 'scalar' ? type.name : '');
 
-export const anyMessage = (world: ProtoWorld): MessageType => world.pickMessage() as MessageType;
+export const anyMessage = (generator: ProtoGenerator): MessageType => generator.pickMessage() as MessageType;
 
 /** Finds a field that fits, or creates one. */
 export function fieldLike(
-  world: ProtoWorld,
+  generator: ProtoGenerator,
   fits: (found: Found) => boolean,
   make: (field: Field) => void,
 ): Found {
-  const found = everyField(world.file).filter(fits);
-  if (found.length > 0 && world.chance.maybe(0.8)) {
-    const [one, other] = [world.chance.pick(found), world.chance.pick(found)];
+  const found = everyField(generator.file).filter(fits);
+  if (found.length > 0 && generator.chance.maybe(0.8)) {
+    const [one, other] = [generator.chance.pick(found), generator.chance.pick(found)];
     const spot = other.owner.depth > one.owner.depth ? other : one;
-    world.picked(spot.owner);
+    generator.picked(spot.owner);
     return spot;
   }
-  const owner = anyMessage(world);
-  const field = world.field(owner, Number.POSITIVE_INFINITY);
-  field.type = world.scalar();
+  const owner = anyMessage(generator);
+  const field = generator.field(owner, Number.POSITIVE_INFINITY);
+  field.type = generator.scalar();
   field.oneof = undefined;
   field.delimited = false;
   field.fallback = undefined;
@@ -66,19 +66,19 @@ export function fieldLike(
 /** Change of one field, which is found or created. */
 export function ofField(
   fits: (field: Field) => boolean,
-  make: (field: Field, world: ProtoWorld) => void,
-  change: (field: Field, world: ProtoWorld, owner: MessageType, to: ProtoFileModel) => void,
+  make: (field: Field, generator: ProtoGenerator) => void,
+  change: (field: Field, generator: ProtoGenerator, owner: MessageType, to: ProtoFileModel) => void,
 ): Change {
-  return (world) => {
+  return (generator) => {
     const { owner, field } = fieldLike(
-      world,
+      generator,
       (found) => fits(found.field),
-      (made) => make(made, world),
+      (made) => make(made, generator),
     );
     return (copy, to) => {
       const copied = copy.of(field);
       // An earlier change of the same pair may have altered the field.
-      if (fits(copied)) change(copied, world, copy.of(owner), to);
+      if (fits(copied)) change(copied, generator, copy.of(owner), to);
     };
   };
 }
@@ -87,36 +87,41 @@ export function ofField(
 export const retyped = (lists: readonly (readonly string[])[]): Change =>
   ofField(
     (field) => lists.some((list) => list.includes(nameOf(field.type))),
-    (field, world) => {
-      field.type = scalar(world.chance.pick(world.chance.pick(lists)));
+    (field, generator) => {
+      field.type = scalar(generator.chance.pick(generator.chance.pick(lists)));
     },
-    (field, world) => {
+    (field, generator) => {
       const name = nameOf(field.type);
       const list = lists.find((one) => one.includes(name));
-      if (list !== undefined) field.type = scalar(world.chance.pick(others(list, name)));
+      if (list !== undefined) field.type = scalar(generator.chance.pick(others(list, name)));
     },
   );
 
 /** Creates a message below `owner` that no other field uses. */
-export function newMessage(world: ProtoWorld, owner: MessageType): MessageType {
-  const made = world.bare(owner.depth + 1);
+export function newMessage(generator: ProtoGenerator, owner: MessageType): MessageType {
+  const made = generator.bare(owner.depth + 1);
   owner.messages.push(made);
-  const count = 1 + world.chance.below(3);
+  const count = 1 + generator.chance.below(3);
   for (let i = 0; i < count; i++) {
-    const field = world.field(made, Number.POSITIVE_INFINITY);
-    field.type = world.scalar();
-    if (world.chance.maybe(0.7) && field.label === 'required') field.label = 'optional';
+    const field = generator.field(made, Number.POSITIVE_INFINITY);
+    field.type = generator.scalar();
+    if (generator.chance.maybe(0.7) && field.label === 'required') field.label = 'optional';
   }
   return made;
 }
 
 /** Creates a message with a key and a value, like the entry of a map. */
-export function newEntry(world: ProtoWorld, owner: MessageType, key: string, value: Type): MessageType {
-  const made = world.bare(owner.depth + 1);
+export function newEntry(
+  generator: ProtoGenerator,
+  owner: MessageType,
+  key: string,
+  value: Type,
+): MessageType {
+  const made = generator.bare(owner.depth + 1);
   owner.messages.push(made);
-  const label = world.chance.pick(['implicit', 'implicit', 'optional'] as const);
+  const label = generator.chance.pick(['implicit', 'implicit', 'optional'] as const);
   for (const type of [scalar(key), value]) {
-    const field = world.field(made, Number.POSITIVE_INFINITY);
+    const field = generator.field(made, Number.POSITIVE_INFINITY);
     Object.assign(field, { number: made.fields.length, type, oneof: undefined, delimited: false });
     field.label = label;
     field.fallback = undefined;
@@ -126,17 +131,17 @@ export function newEntry(world: ProtoWorld, owner: MessageType, key: string, val
 }
 
 export const ofEnum =
-  (change: (one: EnumType, world: ProtoWorld) => void): Change =>
-  (world) => {
+  (change: (one: EnumType, generator: ProtoGenerator) => void): Change =>
+  (generator) => {
     const { field } = fieldLike(
-      world,
+      generator,
       (found) => found.field.type.kind === 'enum',
       (made) => {
-        made.type = world.placedEnum(anyMessage(world));
+        made.type = generator.placedEnum(anyMessage(generator));
       },
     );
     const one = field.type as EnumType;
-    return (copy) => change(copy.of(one), world);
+    return (copy) => change(copy.of(one), generator);
   };
 
 export const freeNumber = ({ values }: EnumType): number => {
@@ -151,32 +156,35 @@ export function removed(owner: MessageType, field: Field, isReserved: boolean): 
 }
 
 /** At least `count` singular fields of one message outside of oneofs. */
-export function severalFields(world: ProtoWorld, count: number): { owner: MessageType; fields: Field[] } {
+export function severalFields(
+  generator: ProtoGenerator,
+  count: number,
+): { owner: MessageType; fields: Field[] } {
   const free = (message: MessageType): Field[] =>
     message.fields.filter(
       (field) => isSingle(field) && field.oneof === undefined && field.label !== 'required',
     );
-  const owner = world.pickMessage((message) => free(message).length >= count) ?? anyMessage(world);
+  const owner = generator.pickMessage((message) => free(message).length >= count) ?? anyMessage(generator);
   while (free(owner).length < count) {
-    const field = world.field(owner, Number.POSITIVE_INFINITY);
+    const field = generator.field(owner, Number.POSITIVE_INFINITY);
     Object.assign(field, { oneof: undefined, label: 'optional' });
   }
   return { owner, fields: free(owner).slice(0, count) };
 }
 
 /** Creates a oneof with at least two fields. */
-export function someOneof(world: ProtoWorld): { owner: MessageType; fields: Field[]; oneof: string } {
-  const { owner, fields } = severalFields(world, 2 + world.chance.below(2));
-  const oneof = world.word('o');
+export function someOneof(generator: ProtoGenerator): { owner: MessageType; fields: Field[]; oneof: string } {
+  const { owner, fields } = severalFields(generator, 2 + generator.chance.below(2));
+  const oneof = generator.word('o');
   for (const field of fields) field.oneof = oneof;
   return { owner, fields, oneof };
 }
 
 export const ofMessage =
-  (change: (message: MessageType, world: ProtoWorld, to: ProtoFileModel) => void): Change =>
-  (world) => {
-    const message = anyMessage(world);
-    return (copy, to) => change(copy.of(message), world, to);
+  (change: (message: MessageType, generator: ProtoGenerator, to: ProtoFileModel) => void): Change =>
+  (generator) => {
+    const message = anyMessage(generator);
+    return (copy, to) => change(copy.of(message), generator, to);
   };
 
 export function removeMessage(to: ProtoFileModel, message: MessageType): void {
@@ -186,7 +194,7 @@ export function removeMessage(to: ProtoFileModel, message: MessageType): void {
 
 export const isPlainMessage = (field: Field): boolean =>
   field.type.kind === 'message' && field.label !== 'map';
-export const toMessage = (field: Field, world: ProtoWorld): void => {
-  field.type = newMessage(world, anyMessage(world));
+export const toMessage = (field: Field, generator: ProtoGenerator): void => {
+  field.type = newMessage(generator, anyMessage(generator));
 };
 export const nothing = (): void => undefined;

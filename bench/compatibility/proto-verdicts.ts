@@ -20,10 +20,10 @@ const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
 
 function describe({ witness, projection, read }: Trial): string {
   const got = 'error' in read ? `error: ${read.error.message}` : plainJson(read.value);
-  let promised = projection.kind === 'none' ? `nothing: ${projection.why}` : plainJson(projection.value);
+  let expected = projection.kind === 'none' ? `nothing: ${projection.why}` : plainJson(projection.value);
   if (projection.kind === 'none' && projection.answer !== undefined)
-    promised += `; the actual value is ${plainJson(projection.answer)}`;
-  return `${witness.json} of [${witness.path}] is read as ${got}; promised is ${promised}`;
+    expected += `; the decoder must give ${plainJson(projection.answer)}`;
+  return `${witness.json} of [${witness.path}] is read as ${got}; expected: ${expected}`;
 }
 
 /** True if the lossy events of a finding are refused for another reason, so that no event shows the

@@ -100,7 +100,7 @@ export class Arrivals {
   }
 }
 
-/** Quantile of values in any order. */
+/** Nearest-rank quantile of unsorted values; NaN if there are none. */
 export function quantile(values: readonly number[], q: number): number {
   if (values.length === 0) return Number.NaN;
   const sorted = Float64Array.from(values).sort();

@@ -61,8 +61,9 @@ function listeners(port: number): Set<string> {
   return found;
 }
 
-/** Local process that listens on a port; the oldest if there are several (a server's children
- *  inherit its socket). Undefined if it runs elsewhere or is not visible. */
+/** Local process that listens on a port. A server's children inherit its socket, so the holder
+ *  whose parent does not hold the socket is returned. Undefined if it runs elsewhere or is not
+ *  visible. */
 export function processAt(port: number): number | undefined {
   const inodes = listeners(port);
   if (inodes.size === 0) return undefined;

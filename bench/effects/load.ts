@@ -20,12 +20,12 @@ export interface Quantiles {
 /** Output of the load generator; the head of http_load.cc documents the fields. */
 export interface LoadReport {
   readonly seconds: number;
-  /** Wall time of due time 0, ms since the epoch. */
+  /** Wall time that corresponds to due time 0, in ms since the epoch. */
   readonly started_ms: number;
   readonly intents: number;
   readonly requests: number;
   readonly replies: number;
-  /** Replies a second to requests that were due after the warm-up. */
+  /** Replies per second to requests that were due after the warm-up. */
   readonly per_second: number;
   readonly acknowledged_intents: number;
   readonly replayed: number;
@@ -45,7 +45,7 @@ export interface LoadReport {
 export interface LoadOptions {
   /** host:port */
   readonly target: string;
-  /** Requests a second; 0: closed model. */
+  /** Requests per second; 0: closed model. */
   readonly rate: number;
   readonly seconds: number;
   readonly seed: number;
@@ -81,7 +81,8 @@ async function compile(): Promise<string> {
   return binary;
 }
 
-/** Runs a load. Fails if the answers to a key differ, or if an intent has no 2xx answer.
+/** Runs a load. Fails if the answers to a key differ, or if an intent has no 2xx answer and
+ *  `giveUpSeconds` is not set.
  *  @throws bad_file, unreachable */
 export async function load(options: LoadOptions): Promise<LoadReport> {
   compiled ??= compile();
@@ -116,7 +117,7 @@ export async function load(options: LoadOptions): Promise<LoadReport> {
   return report;
 }
 
-/** Least-squares slope of values sampled once a second. */
+/** Least-squares slope, per second, of values sampled once per second. */
 export function slope(values: readonly number[]): number {
   const n = values.length;
   if (n < 2) return 0;

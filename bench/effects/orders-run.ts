@@ -23,7 +23,7 @@ export interface SteadyRun {
   readonly report: LoadReport;
   readonly cpuUs: (name: string) => number;
   readonly effect: { readonly p50: number; readonly p99: number; readonly max: number } | undefined;
-  /** Growth of the relay's lag, in rows a second. */
+  /** Growth of the relay's lag, in rows per second. */
   readonly lagSlope: number | undefined;
 }
 
@@ -95,7 +95,7 @@ export class OrdersRun {
       { least: this.least, most: this.most },
       this.preloaded,
     );
-    invariant(deadlocks === 0, `the server saw no deadlock, but ${deadlocks}`);
+    invariant(deadlocks === 0, `no deadlock in the database, but the server counted ${deadlocks}`);
     return report;
   }
 

@@ -1,4 +1,4 @@
-/** Runs the parts of an effects benchmark in one world. */
+/** Runs the parts of an effects benchmark in one environment. */
 import { coreError } from '../../src/core/errors.ts';
 import { nearest } from '../../src/core/settings.ts';
 import type { BenchContext, BenchResult } from '../harness.ts';

@@ -12,14 +12,14 @@ export async function chunks(
   insert: (from: number, to: number) => Promise<unknown>,
 ): Promise<void> {
   let next = 1;
-  const one = async (): Promise<void> => {
+  const insertChunks = async (): Promise<void> => {
     while (next <= count) {
       const from = next;
       next += CHUNK_ROWS;
       await insert(from, Math.min(count, from + CHUNK_ROWS - 1));
     }
   };
-  await Promise.all(Array.from({ length: SESSIONS }, one));
+  await Promise.all(Array.from({ length: SESSIONS }, insertChunks));
 }
 
 /** Settings of a bulk load: commits need not be durable one by one. */

@@ -69,17 +69,17 @@ async function horizon(world: World, database: Database): Promise<() => Promise<
   const held = new Promise<void>((resolve) => {
     release = resolve;
   });
-  let taken: () => void = () => {};
-  const isTaken = new Promise<void>((resolve) => {
-    taken = resolve;
+  let assigned: () => void = () => {};
+  const isAssigned = new Promise<void>((resolve) => {
+    assigned = resolve;
   });
   const open = database.pool.transaction(async (tx) => {
     await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
     await tx.query('SELECT pg_current_xact_id()');
-    taken();
+    assigned();
     await held;
   });
-  await isTaken;
+  await isAssigned;
   return async () => {
     release();
     await open;

@@ -33,7 +33,7 @@ export async function requireOrders(
   const seen = `orders ${orders}, outbox rows ${outbox} of ${outbox_ids} orders, keys ${keys - preloaded}, intents ${intents.least} to ${intents.most}`;
   invariant(
     orders === outbox && outbox === outbox_ids && orders === keys - preloaded,
-    `one of each: ${seen}`,
+    `one order, outbox row and key for each intent: ${seen}`,
   );
   invariant(orders >= intents.least && orders <= intents.most, `as many as intents: ${seen}`);
   return deadlocks;

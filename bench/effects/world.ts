@@ -99,7 +99,7 @@ async function addresses(
   return { brokers: brokers ?? stack.brokers, postgres: postgres ?? stack.postgres };
 }
 
-/** Opens the world. Everything that it started ends with `close`, or with the process. */
+/** Opens the environment. Everything that it started ends with `close`, or with the process. */
 export async function openWorld(context: BenchContext): Promise<World> {
   const { brokers, postgres } = await addresses(context);
   const root = join(packageRoot(), '.millrace', 'bench');

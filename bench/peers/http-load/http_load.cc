@@ -6,7 +6,7 @@
 //   -target       host:port                                             127.0.0.1:8080
 //   -protocol     http: POST over HTTP/1.1; grpc: orders.v1.Orders/Create http
 //   -path         path of the POST                                      /orders
-//   -rate         requests a second, including repeats; 0: closed model,
+//   -rate         requests per second, including repeats; 0: closed model,
 //                 every connection sends after its answer               1000
 //   -duration     seconds                                               10
 //   -warmup       seconds at the start that are not measured            0

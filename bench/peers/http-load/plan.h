@@ -91,7 +91,7 @@ struct Send {
 struct PlanOptions {
   Pattern pattern = Pattern::kFresh;
   std::uint64_t seed = 1;
-  double rate = 1000;  // requests a second, including repeats; 0: closed model
+  double rate = 1000;  // requests per second, including repeats; 0: closed model
   double duration_s = 10;
   double repeat_share = 0.15;  // share of intents followed by 1 to 3 repeats of a hot key
   double repeat_within_s = 2;
@@ -182,8 +182,8 @@ class Plan {
     return next_ < slots_ ? static_cast<std::int64_t>(next_ * interval_) : kNever;
   }
 
-  // Schedules repeats from the hot set, which advances every `keys` intents. A rank that was not
-  // sent yet stands for the intent itself.
+  // Schedules 1 to 3 repeats of an intent of the hot set, which advances every `keys` intents. If
+  // the drawn intent was not sent yet, the current intent is repeated.
   void PlanRepeats(std::uint32_t slot, std::int64_t due) {
     const std::uint32_t set = slot - slot % options_.keys;
     const std::uint32_t rank = hot_.RankOf(Unit(Mix(options_.seed, slot, 5)));
