@@ -281,7 +281,7 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary:
-    'An empty handler behind node:http and uWebSockets.js, against each without the driver of Millrace; the own parser of Millrace against both.',
+    'An empty handler on node:http and uWebSockets.js against the bare backends, and the own parser against both.',
   async run(context) {
     const results: BenchResult[] = [];
     if (uwsLoads(context)) {
